@@ -180,7 +180,11 @@ async def test_nothing_of_an_attempt_is_left_for_the_next(state: FakeState, work
 
 @pytest.mark.parametrize(
     ("leave", "look"),
-    [("touch /var/tmp/a", "ls -A /var/tmp"), ("ipcmk --shmem 4096 >/dev/null", "tail -n +2 /proc/sysvipc/shm")],
+    [
+        ("touch /var/tmp/a", "ls -A /var/tmp"),
+        ("ipcmk --shmem 4096 >/dev/null", "tail -n +2 /proc/sysvipc/shm"),
+        ("touch /dev/mqueue/a", "ls -A /dev/mqueue"),
+    ],
 )
 async def test_what_outlives_all_processes_of_an_attempt_is_not_there_for_the_next(
     state: FakeState, worker: WorkerProcess, leave: str, look: str

@@ -187,6 +187,8 @@ def device_groups() -> tuple[int, ...]:
 def visible(settings: WorkerSettings, hidden: Iterable[str]) -> tuple[str, ...]:
     """The arguments of bubblewrap for what all tasks of this host see. Raises BadSetting."""
     words = ["--unshare-pid", "--unshare-ipc", "--proc", "/proc", "--dev", "/dev"]
+    if "mqueue" in Path("/proc/filesystems").read_text().split():
+        words += ("--mqueue", "/dev/mqueue")
     for path in ("/dev/shm", "/tmp", "/var/tmp"):
         words += (*directories(path), "--perms", "1777", "--tmpfs", path)
     devices = [(path, "--dev-bind") for path in _DEVICES]

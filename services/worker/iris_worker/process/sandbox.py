@@ -42,6 +42,7 @@ class _Namespaces:
         workdir: device and inode of the directory that it shows.
         temporary: open directories that must be empty, and how many files each had at first.
         ipc: open lists of what System V IPC holds, which must be empty.
+        queues: the open directory of message queues, and its size without any; empty where the kernel has none.
         busy: an attempt runs in it.
     """
 
@@ -54,6 +55,7 @@ class _Namespaces:
     workdir: tuple[int, int]
     temporary: dict[int, int] = field(default_factory=dict)
     ipc: list[int] = field(default_factory=list)
+    queues: dict[int, int] = field(default_factory=dict)
     busy: bool = False
 
     def serves(self, plan: Confine, shown: tuple[str, ...], workdir: str) -> bool:
@@ -65,6 +67,7 @@ class _Namespaces:
             and self.workdir == _identity(workdir)
             and all(_files(fd) == count for fd, count in self.temporary.items())
             and all(os.pread(fd, _LINES, 0).count(b"\n") <= 1 for fd in self.ipc)  # a line of titles
+            and all(os.fstat(fd).st_size == size for fd, size in self.queues.items())
         )
 
     def _lives(self) -> bool:
@@ -76,7 +79,7 @@ class _Namespaces:
     def end(self) -> None:
         """Kill all that runs in it."""
         self.children.close()
-        for fd in (*self.temporary, *self.ipc):
+        for fd in (*self.temporary, *self.ipc, *self.queues):
             os.close(fd)
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
@@ -258,6 +261,9 @@ class Sandboxes:
         for name in _TEMPORARY:
             fd = os.open(f"/proc/{held.init}/root/{name}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             held.temporary[fd] = _files(fd)
+        with contextlib.suppress(FileNotFoundError):
+            fd = os.open(f"/proc/{held.init}/root/dev/mqueue", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            held.queues[fd] = os.fstat(fd).st_size
         with self._inside(held), contextlib.suppress(FileNotFoundError):  # a kernel without System V IPC
             for name in _IPC:
                 held.ipc.append(os.open(f"/proc/sysvipc/{name}", os.O_RDONLY | os.O_CLOEXEC))
