@@ -110,7 +110,7 @@ def pages_of(state: FakeState) -> dict[str, dict[str, Any]]:
         "deployment_routes": listing(ROUTE),
         "deployment_history": listing(),
         "dead_letters": {"total": 1, "items": [DEAD_LETTER], "next_cursor": None},
-        "last_hour": {"minutes": []},
+        "last_hour": {"minutes": [], "held": []},
         "overview": {
             "tasks": {"running": 1, "pending": 1},
             "jobs": {"pending": 1},

@@ -214,12 +214,24 @@ class Job(msgspec.Struct, array_like=True):
         return {state: n for state, n in zip(_STATES, self.counts, strict=True) if n}
 
 
+class HeldAmount(msgspec.Struct, array_like=True, frozen=True):
+    """What attempts held, and of how much, from the end of a minute until the next sample.
+
+    Attributes:
+        number: minutes since the epoch.
+    """
+
+    number: int
+    committed: Amount
+    capacity: Amount
+
+
 class Worker(msgspec.Struct, array_like=True):
     """One host.
 
     Its open attempts and what they hold are rebuilt from the attempts, never stored. ``monotonic_ms`` is the time of
     its registration by its own clock since ``boot``; ``drained`` stays true while a drained host is lost. ``lost_ms``
-    is when it last became LOST.
+    is when it last became LOST. ``held``: samples of the last hour, oldest first, one where the amount had changed.
     """
 
     id: str
@@ -236,6 +248,7 @@ class Worker(msgspec.Struct, array_like=True):
     lost_ms: int = 0
     max_attempts: int = ATTEMPTS
     boot: str = ""
+    held: list[HeldAmount] = []
 
 
 class Ordered(NamedTuple):
@@ -342,7 +355,8 @@ class Totals(msgspec.Struct, array_like=True):
     """Counters that outlive their jobs: how many jobs were admitted and deleted, and the final states of the latter.
 
     ``dead_letters``: commands that were set aside because judging them raised. ``minutes``: the last ones in which
-    tasks were placed or ended, oldest first.
+    tasks were placed or ended, oldest first. ``held``: what all healthy hosts held, as of `Worker.held`;
+    ``minute_ends_ms``: when it is sampled next.
     """
 
     admitted: int = 0
@@ -351,6 +365,8 @@ class Totals(msgspec.Struct, array_like=True):
     tasks: dict[str, int] = {}
     dead_letters: int = 0
     minutes: list[Minute] = []
+    held: list[HeldAmount] = []
+    minute_ends_ms: int = 0
 
 
 class Fact(msgspec.Struct, frozen=True, gc=False):

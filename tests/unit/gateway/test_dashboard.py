@@ -329,7 +329,7 @@ async def test_the_overview_draws_what_ended_and_waited_in_the_last_hour(iris: H
     now = int(time.time()) // 60
     minute = {"succeeded": 4, "others": 1, "placed": 5, "waited_ms": 10_000, "longest_ms": 9_000}
     old = {"number": now - 60, **minute}
-    iris.state.pages["last_hour"] = {"minutes": [old, {"number": now - 30, **minute}]}
+    iris.state.pages["last_hour"] = {"minutes": [old, {"number": now - 30, **minute}], "held": []}
     text = await page(iris, "/")
     assert "5 tasks, 4 of them succeeded" in text
     assert "2 s on average, 9 s at most" in text

@@ -143,6 +143,13 @@ async def test_a_slice_is_one_shape_whose_hosts_show_what_is_held_and_what_is_lo
     assert '<div class="plane w-2">' in await page(iris, "/")
 
 
+async def test_what_was_held_in_the_last_hour_is_drawn_for_the_cluster_and_for_a_host(iris: House):
+    for path in ("/", "/workers/slice-a-w0"):
+        text = await page(iris, path)
+        assert re.findall(r'<svg class="area" role="img" aria-label="(\w+): ', text) == ["cpu", "memory", "chips"]
+    assert "0% to 100% held in the last hour" in await page(iris, "/workers/slice-a-w0")
+
+
 async def test_a_worker_shows_what_has_happened_on_it(iris: House):
     text = await page(iris, "/workers/slice-a-w0")
     events = text[text.index('id="events"') :]

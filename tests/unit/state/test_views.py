@@ -216,6 +216,46 @@ def test_the_last_hour_counts_what_was_placed_and_ended_in_each_minute(script):
     assert rows[1]["number"] == rows[0]["number"] + 1
 
 
+def held_millis(script, **worker):
+    """Cores held, in thousandths, from each minute on in which that changed, and now; minutes from the first one on."""
+    rows = script.world.query("last_hour", **worker)["held"]
+    assert len({(row["capacity"]["cpu_millis"]) for row in rows}) == 1
+    return [(row["number"] - rows[0]["number"], row["committed"]["cpu_millis"]) for row in rows]
+
+
+def test_the_last_hour_has_what_hosts_held_from_each_minute_on_in_which_that_changed(script):
+    script.play("""
+        worker w0 cpu=4
+        worker w1 cpu=4
+        wait 120
+        submit /a cpu=3
+        place /a/0 w0
+        /a/0 run
+        wait 600
+        submit /b cpu=1
+        place /b/0 w1
+        /b/0 run
+        wait 60
+        /a/0 exit 0
+        wait 60
+        submit /c cpu=9
+    """)
+    assert [held for _, held in held_millis(script)] == [3000, 4000, 1000, 1000]
+    assert [held for _, held in held_millis(script, worker="w0")] == [3000, 0, 0]
+    assert [held for _, held in held_millis(script, worker="w1")] == [1000, 1000]
+    assert script.world.query("last_hour", worker="w9") is None
+    (began, _), (more, _), *_ = held_millis(script)
+    assert more - began == 10
+
+
+def test_a_host_that_registers_again_keeps_what_it_held_and_forgets_what_is_older_than_an_hour(script):
+    script.play("worker w0 cpu=4\nwait 60\nsubmit /a cpu=3\nplace /a/0 w0\n/a/0 run\nwait 60\n/a/0 exit 0\nwait 60")
+    script.play("submit /b cpu=9\nrestart w0")
+    assert [held for _, held in held_millis(script, worker="w0")] == [3000, 0, 0]
+    script.play("wait 4000\nsubmit /c cpu=9")
+    assert [held for _, held in held_millis(script, worker="w0")] == [0, 0]
+
+
 def test_of_the_minutes_the_last_sixty_are_kept_and_a_clock_that_steps_back_does_not_reorder_them():
     minutes: list[Minute] = []
     for minute in range(100):

@@ -69,6 +69,19 @@ def columns(rows: Sequence[tuple[str, Sequence[tuple[str, float]]]], words: str)
     return Markup('<svg class="columns" role="img" aria-label="{}">{}</svg>').format(words, drawn)
 
 
+def area(shares: Sequence[float], words: str) -> Markup:
+    """A part of a whole over time, of which each value lasts as long as any other.
+
+    Args:
+        shares: 0 to 1, oldest first. words: the finding, for readers who do not see the drawing.
+    """
+    steps = "".join(f"V{100 - 100 * share:.4g}h1" for share in shares)
+    return Markup(
+        '<svg class="area" role="img" aria-label="{}" viewBox="0 0 {} 100" preserveAspectRatio="none">'
+        '<path d="M0 100{}V100z"/></svg>'
+    ).format(words, len(shares), steps)
+
+
 class Axis:
     """The time axis of a page, from ``began`` to ``ended``, both included.
 

@@ -11,7 +11,7 @@ import re
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
@@ -23,7 +23,8 @@ from iris_core.spec import JobSpec
 from iris_core.views import JOB_COLUMNS, JOBS_ORDERED
 from iris_gateway.auth import may_read
 from iris_gateway.dashboard import snippets
-from iris_gateway.dashboard.drawing import Axis, columns, duration
+from iris_gateway.dashboard.drawing import Axis
+from iris_gateway.dashboard.last_hour import ended_and_waited, held_over_time
 from iris_gateway.dashboard.render import ENDED, STATES
 from iris_gateway.event import Filter
 from iris_gateway.event_history import STRETCH, newest_first
@@ -110,43 +111,17 @@ async def overview(look: PageData) -> Facts:
     failed.sort(key=lambda job: job["finished_at"] or "", reverse=True)
     failed = failed[:8]
     lines = await asyncio.gather(*(_failing_line(look, job) for job in failed))
+    hour = await look.at("last_hour")
     return {
         "overview": await look.at("overview"),
-        "hour": last_hour((await look.at("last_hour"))["minutes"], look.now),
+        "hour": ended_and_waited(hour["minutes"], look.now),
+        "held": held_over_time(hour["held"], look.now),
         "slices": (await look.at("slices", limit=SLICES))["items"],
         "waiting": (await look.at("queue", limit=6))["items"],
         "running": await _latest(look, "running"),
         "failed": [{**job, "line": line} for job, line in zip(failed, lines, strict=True)],
         "unwell": [host for state in UNWELL for host in (await look.at("workers", state=state, limit=8))["items"]],
         "deployments": (await look.at("deployments", limit=8))["items"],
-    }
-
-
-def last_hour(minutes: Sequence[Mapping[str, Any]], now: datetime) -> Facts:
-    """The charts of the last sixty minutes: tasks that ended, and how long placed ones had waited.
-
-    ``ended``, ``waited``: a drawing and the newest and highest values in words.
-    """
-    newest = int(now.timestamp()) // 60
-    by_number = {one["number"]: one for one in minutes}
-    rows = [(number, by_number.get(number, {})) for number in range(newest - 59, newest + 1)]
-    ended, waited = [], []
-    for number, row in rows:
-        at = f"{datetime.fromtimestamp(number * 60, UTC):%H:%M} UTC"
-        succeeded, others, placed = (row.get(name, 0) for name in ("succeeded", "others", "placed"))
-        mean_s = row["waited_ms"] / placed / 1000 if placed else 0.0
-        parts = (("status-failed", others), ("status-succeeded", succeeded))
-        ended.append((f"{at}: {succeeded:,} succeeded, {others:,} others", parts))
-        waited.append((f"{at}: {placed:,} placed after {duration(mean_s)}", (("ink", mean_s),)))
-    found = [row for _, row in rows]
-    good, bad, placed = (sum(row.get(name, 0) for row in found) for name in ("succeeded", "others", "placed"))
-    mean_s = sum(row.get("waited_ms", 0) for row in found) / max(1, placed) / 1000
-    longest_s = max(row.get("longest_ms", 0) for row in found) / 1000
-    ended_words = f"{good + bad:,} tasks, {good:,} of them succeeded"
-    waited_words = f"{duration(mean_s)} on average, {duration(longest_s)} at most" if placed else "nothing was placed"
-    return {
-        "ended": (columns(ended, f"Tasks that ended in the last hour: {ended_words}"), ended_words),
-        "waited": (columns(waited, f"Queue wait in the last hour: {waited_words}"), waited_words),
     }
 
 
@@ -311,7 +286,12 @@ async def workers(look: PageData) -> Facts:
 async def worker(look: PageData) -> Facts:
     shown = await look.at("worker", id=identifier(look.segments["worker"], "worker"))
     events, _ = await newest_first(look.gateway.feed.streams, Filter(worker=shown["id"]), 20, None, STRETCH)
-    return {"worker": shown, "events": [event.shown() for event in events]}
+    hour = await look.at("last_hour", worker=shown["id"])
+    return {
+        "worker": shown,
+        "held": held_over_time(hour["held"], look.now),
+        "events": [event.shown() for event in events],
+    }
 
 
 async def sessions(look: PageData) -> Facts:

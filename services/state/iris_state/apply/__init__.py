@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from iris_state import minutes
 from iris_state.apply import cluster, deployments, jobs, sessions, tasks
 from iris_state.changes import Change
 from iris_state.ledger import Ledger
@@ -22,4 +23,6 @@ WRITERS: dict[type, Callable[[Ledger, Any, int], None]] = complete(
 
 def apply(ledger: Ledger, change: Change, at_ms: int) -> None:
     """Apply one change to the records. Public facts are appended to ``ledger.facts``."""
+    if at_ms >= ledger.totals.minute_ends_ms:
+        minutes.sample(ledger, at_ms)
     WRITERS[type(change)](ledger, change, at_ms)

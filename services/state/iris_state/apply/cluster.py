@@ -34,6 +34,7 @@ def worker_registered(ledger: Ledger, change: c.WorkerRegistered, at_ms: int) ->
         drained=drained,
         max_attempts=change.max_attempts,
         boot=change.boot,
+        held=known.held if known is not None else [],
     )
     ledger.lost.leave(change.worker)
     ledger.presence.setdefault(change.worker, Presence(at_ms)).begin()

@@ -12,11 +12,11 @@ from msgspec.structs import asdict
 from iris_core import codec
 from iris_core.constraints import TPU_NAME, TPU_TOPOLOGY
 from iris_core.errors import Code, Refused
-from iris_core.resources import Amount
 from iris_core.states import JobState, TaskState, WorkerState, display_name
 from iris_core.topology import topology_of
 from iris_core.views import Page, WorkerView, moment
 from iris_state.ledger import Ledger
+from iris_state.minutes import held_by_all, held_in_last_hour
 from iris_state.records import Worker
 from iris_state.views.pages import MAX_TEXT, behind, behind_name, cursor_of, page, shortened
 
@@ -57,10 +57,14 @@ def workers(ledger: Ledger, arguments: dict[str, Any]) -> Page:
 
 
 def worker(ledger: Ledger, arguments: dict[str, Any]) -> WorkerView:
-    worker = ledger.workers.get(str(arguments.get("id", "")))
+    return worker_view(ledger, _found_worker(ledger, arguments.get("id")))
+
+
+def _found_worker(ledger: Ledger, id_: object) -> Worker:
+    worker = ledger.workers.get(str(id_))
     if worker is None:
-        raise Refused(Code.NOT_FOUND, f"there is no worker {arguments.get('id')}")
-    return worker_view(ledger, worker)
+        raise Refused(Code.NOT_FOUND, f"there is no worker {id_}")
+    return worker
 
 
 def slices(ledger: Ledger, arguments: dict[str, Any]) -> Page:
@@ -132,12 +136,9 @@ def overview(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
     }
     jobs = {display_name(state): n for state in JobState if (n := len(ledger.index.of(("state", state))))}
     workers: dict[str, int] = {}
-    capacity, committed = Amount(), Amount()
+    committed, capacity = held_by_all(ledger)
     for worker in ledger.workers.values():
         workers[worker.state.value] = workers.get(worker.state.value, 0) + 1
-        if worker.state is WorkerState.HEALTHY:
-            capacity = capacity + worker.total
-            committed = committed + ledger.presence[worker.id].committed
     return {
         "tasks": tasks,
         "jobs": jobs,
@@ -151,8 +152,17 @@ def overview(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def last_hour(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
-    """The last minutes in which tasks were placed or ended, oldest first; sixty at most."""
-    return {"minutes": [{"at": moment(one.number * 60_000), **asdict(one)} for one in ledger.totals.minutes]}
+    """The last minutes in which tasks were placed or ended, oldest first, sixty at most; and what one ``worker``, else
+    all healthy ones, held from each minute on in which that changed.
+    """
+    host = _found_worker(ledger, arguments.get("worker")) if arguments.get("worker") else None
+    held = held_in_last_hour(ledger, host)
+    return {
+        "minutes": [{"at": moment(one.number * 60_000), **asdict(one)} for one in ledger.totals.minutes],
+        "held": [
+            {"number": one.number, "committed": asdict(one.committed), "capacity": asdict(one.capacity)} for one in held
+        ],
+    }
 
 
 def dead_letters(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
