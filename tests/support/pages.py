@@ -59,6 +59,7 @@ ROUTE = {
     "discovered": False,
     "detail": "<b>503</b> from /healthz",
     "pending_reason": None,
+    "requests_per_s": 0.5,
 }
 DEPLOYMENT = {
     "id": "d1",
@@ -87,6 +88,7 @@ DEPLOYMENT = {
     "conditions": [{"code": "paused", "message": "one new route serves; it waits to be resumed"}],
     "scaling": {"load": 24.0, "held": None, "last": "2 -> 3: load of 24", "last_at": "2026-01-31T08:00:00Z"},
     "routes": [ROUTE],
+    "requests_per_s": 1234.0,
 }
 
 

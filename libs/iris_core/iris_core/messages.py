@@ -315,6 +315,18 @@ class DeploymentLoad(_Message, frozen=True):
     arrived: int = 0
 
 
+class DeploymentRequests(_Message, frozen=True):
+    """The requests to one deployment that one proxy got since its report before, refused ones included.
+
+    Attributes:
+        routes: how many were sent to each route, by its id; a retry counts again.
+    """
+
+    deployment: str
+    arrived: int
+    routes: dict[str, int] = {}
+
+
 class QueriedLoad(_Message, frozen=True):
     """What a deployment's Prometheus query gave; ``error``: why it gave nothing."""
 
@@ -324,17 +336,19 @@ class QueriedLoad(_Message, frozen=True):
 
 
 class LoadReport(_Message, frozen=True):
-    """The load of deployments that have a scaling rule; once a second from each process of a proxy.
+    """The load of deployments that have a scaling rule, and requests; once a second from each process of a proxy.
 
     Attributes:
         proxy: unique per process. leaving: it stops, and what it has reported counts no more.
         queried: from the leader, with no proxy.
+        requests: of deployments that got any since the report before.
     """
 
     proxy: str
     loads: tuple[DeploymentLoad, ...] = ()
     leaving: bool = False
     queried: tuple[QueriedLoad, ...] = ()
+    requests: tuple[DeploymentRequests, ...] = ()
 
 
 # ── what a host is to do: state → worker, a request answered at once by OrderTaken ──────────────────────────────

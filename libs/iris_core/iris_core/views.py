@@ -346,6 +346,7 @@ class RouteView(View, kw_only=True):
     """One replica of a deployment. ``job`` runs it; ``detail``: of its last failed probe, or why it has ended.
 
     ``discovered``: it is in the discovery set. ``available``: it has also been healthy for ``min_ready_s``.
+    ``requests_per_s``: over the last ten seconds, retries included.
     """
 
     id: str
@@ -362,6 +363,7 @@ class RouteView(View, kw_only=True):
     discovered: bool = False
     detail: str | None = None
     pending_reason: Reason | None = None
+    requests_per_s: float = 0.0
 
 
 class ConditionView(View, kw_only=True):
@@ -403,7 +405,8 @@ class DeploymentView(View, kw_only=True):
     """A deployment.
 
     ``ready``: healthy routes that get requests. ``version``: compared with ``If-Match``. ``revision`` is the target
-    revision, ``stable_revision`` the last complete one. A listing leaves out ``routes``.
+    revision, ``stable_revision`` the last complete one. A listing leaves out ``routes``. ``requests_per_s``: to it,
+    refused ones included, over the last ten seconds.
     """
 
     id: str
@@ -425,6 +428,7 @@ class DeploymentView(View, kw_only=True):
     conditions: list[ConditionView]
     routes: list[RouteView] = []
     scaling: ScalingView | None = None
+    requests_per_s: float = 0.0
 
 
 class Page(View, kw_only=True):

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from iris_core.messages import DeploymentLoad
+from iris_core.messages import DeploymentLoad, DeploymentRequests
 from iris_core.serving import Discovery, ProxyPolicy
 from iris_proxy.choice import RouteLoad, choose, eligible, merged
 from iris_proxy.refusal import ProxyRefusal, without_route
@@ -58,7 +58,7 @@ class Balancer:
         self._reason = ""
         self.policy = ProxyPolicy()
         self.routes: list[RouteLoad] = []
-        self.under_way = self._arrived = 0
+        self.under_way = self._arrived = self._requests = 0
         self.update(discovery)
 
     @property
@@ -70,6 +70,14 @@ class Balancer:
         """The load to report; requests that arrived since the previous report are counted once."""
         arrived, self._arrived = self._arrived, 0
         return DeploymentLoad(self._name, self.outstanding, arrived)
+
+    def requests(self) -> DeploymentRequests | None:
+        """The requests since the last call, None when there were none."""
+        arrived, self._requests = self._requests, 0
+        routes = {route.id: route.sent for route in self.routes if route.sent}
+        for route in self.routes:
+            route.sent = 0
+        return DeploymentRequests(self._name, arrived, routes) if arrived else None
 
     def update(self, discovery: Discovery) -> None:
         """Use a new set of routes; requests under way on a removed route continue."""
@@ -83,6 +91,7 @@ class Balancer:
     async def acquire(self, key: str = "", tried: Collection[RouteLoad] = ()) -> RouteLoad:
         """A route with capacity, in use until `release`. Raises ProxyRefusal if none becomes free in time."""
         self._arrived += 1
+        self._requests += 1
         route = None if self._waiting else self._take(key, tried)
         if route is not None:
             return route
@@ -124,6 +133,7 @@ class Balancer:
         route = choose(candidates, self.policy.max_outstanding, random.randrange, key)
         if route is not None:
             route.outstanding += 1
+            route.sent += 1
             self.under_way += 1
         return route
 

@@ -23,7 +23,7 @@ class RouteLoad:
     """The load and failures of one route, as this proxy sees them.
 
     Attributes:
-        outstanding: requests sent to it that have not ended.
+        outstanding: requests sent to it that have not ended. sent: since the last report.
         failures: failed connections in a row. ejections: ejections in a row.
         ejected_until_s: it gets no requests until this time of the caller's clock.
     """
@@ -35,6 +35,7 @@ class RouteLoad:
     failures: int = 0
     ejections: int = 0
     ejected_until_s: float = 0.0
+    sent: int = 0
 
     def failed(self, now_s: float) -> None:
         """A connection was refused or timed out."""

@@ -12,7 +12,7 @@ from multidict import CIMultiDict
 
 from iris_bus.contract import Entry
 from iris_core import codec
-from iris_core.messages import DeploymentLoad
+from iris_core.messages import DeploymentLoad, DeploymentRequests
 from iris_core.serving import Discovery
 from iris_proxy.balancer import Balancer
 from iris_proxy.forward import Exchange
@@ -74,6 +74,11 @@ class Proxy:
     def loads(self) -> tuple[DeploymentLoad, ...]:
         """The load of every deployment with a scaling rule since the last call."""
         return tuple(balancer.load() for balancer in self._balancers.values() if balancer.is_scaled)
+
+    def requests(self) -> tuple[DeploymentRequests, ...]:
+        """The requests since the last call to each deployment that got any."""
+        found = (balancer.requests() for balancer in self._balancers.values())
+        return tuple(one for one in found if one is not None)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request."""

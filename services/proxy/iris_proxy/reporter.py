@@ -1,4 +1,4 @@
-"""Reports the load of deployments with a scaling rule: every second, and at once when a request wakes one.
+"""Reports the load of deployments with a scaling rule, and requests: every second, and at once when one wakes.
 
 Source: docs/design/serving.md#scale.
 """
@@ -32,8 +32,9 @@ class LoadReporter:
     async def run(self) -> None:
         """Report until `leave`."""
         while not self._leaving:
-            if loads := self._proxy.loads():
-                self._bus.publish(LOADS, codec.pack(LoadReport(self._name, loads)))
+            loads, requests = self._proxy.loads(), self._proxy.requests()
+            if loads or requests:
+                self._bus.publish(LOADS, codec.pack(LoadReport(self._name, loads, requests=requests)))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(REPORT_S):
                     await self._proxy.woken.wait()

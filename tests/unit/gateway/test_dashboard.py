@@ -132,6 +132,14 @@ async def test_the_page_of_a_deployment_tells_its_routes_and_the_update_under_wa
     assert re.search(r"0 to 5 routes.*<dd>24</dd>.*2 -&gt; 3: load of 24", text, re.DOTALL)
 
 
+async def test_pages_of_deployments_tell_the_rate_of_requests_and_fetch_it_anew(iris: House):
+    listed, one = await page(iris, "/deployments"), await page(iris, "/deployments/chat")
+    assert "1,234/s</td>" in listed
+    assert "<dt>requests</dt><dd>1,234/s, over the last 10 s</dd>" in one
+    assert "0.5/s</td>" in one
+    assert ['data-every="10"' in text for text in (listed, one, await page(iris, "/jobs"))] == [True, True, False]
+
+
 async def test_badges_have_the_classes_and_colours_of_the_table_of_states(iris: House):
     sheet = (await iris.http.get("/static/iris.css")).text
     for state, colour in DISPLAY_COLOURS.items():

@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 import msgspec
 import pytest
 
-from iris_core.messages import DeploymentLoad
+from iris_core.messages import DeploymentLoad, DeploymentRequests
 from iris_core.serving import DiscoveredRoute, Discovery, ProxyPolicy
 from iris_proxy.balancer import Balancer
 from iris_proxy.refusal import ProxyRefusal
@@ -142,6 +142,18 @@ async def test_a_deployment_that_keeps_a_route_by_its_rule_refuses_at_once_while
     chat = Balancer(msgspec.structs.replace(idle(), minimum=1), lambda: 0.0, 2)
     with pytest.raises(ProxyRefusal, match="no route that can answer now"):
         await chat.acquire()
+
+
+async def test_requests_are_reported_once_with_the_routes_they_were_sent_to():
+    chat = balancer("a", "b", max_outstanding=1, queue_requests=0)
+    assert chat.requests() is None
+    routes = [await chat.acquire() for _ in range(2)]
+    await refused(chat.acquire())
+    assert chat.requests() == DeploymentRequests("chat", 3, {"a": 1, "b": 1})
+    assert chat.requests() is None
+    chat.release(routes[0])
+    again = await chat.acquire()
+    assert chat.requests() == DeploymentRequests("chat", 1, {again.id: 1})
 
 
 async def test_what_is_reported_is_what_is_under_way_or_waits_and_how_many_came():

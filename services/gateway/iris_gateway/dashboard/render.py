@@ -101,6 +101,11 @@ def held(worker: Mapping[str, Any]) -> int:
     return max((round(100 * min(committed[name] / total[name], 1)) for name in total if total[name]), default=0)
 
 
+def rate(per_second: float) -> str:
+    """``0/s``, ``0.4/s``, ``1,200/s``."""
+    return f"{per_second:.1f}/s" if 0 < per_second < 10 else f"{per_second:,.0f}/s"
+
+
 def clock(at_ms: int) -> str:
     """``14:02:11``, UTC."""
     return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%H:%M:%S}"
@@ -141,6 +146,7 @@ def environment() -> Environment:
         "bar": drawing.bar,
         "printed": printed,
         "clock": clock,
+        "rate": rate,
         "held": held,
         "counted": drawing.counted,
         "bytes": show_bytes,

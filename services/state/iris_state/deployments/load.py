@@ -6,12 +6,12 @@ they can state what holds a deployment at its number. Source: docs/design/servin
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 
 import msgspec
 
 from iris_core.limits import SENTENCE, clipped
-from iris_core.messages import QueriedLoad
+from iris_core.messages import DeploymentRequests, QueriedLoad
 from iris_core.serving import ScalingPolicy
 from iris_core.states import DeploymentLifecycle
 from iris_core.tables import deployment as table
@@ -24,6 +24,8 @@ GONE_MS = 60_000
 """A proxy that is silent for so long has ended without saying so, and its requests with it."""
 QUERY_SILENT_MS = 60_000
 """A query that was not answered for so long."""
+RATE_MS = 10_000
+"""Rates of requests are means over so long."""
 BETWEEN_MS = 500
 """Between two samples at least: several proxies report each second."""
 
@@ -118,11 +120,42 @@ class LoadBook:
             self.samples.popleft()
 
 
+class RequestRates:
+    """The requests of the last `RATE_MS`, by deployment and route, as proxies have reported them."""
+
+    def __init__(self) -> None:
+        self._reports: deque[tuple[int, DeploymentRequests]] = deque()
+        self._counts: Counter[tuple[str, str]] = Counter()
+
+    def note(self, requests: DeploymentRequests, now_ms: int) -> None:
+        """Count a report."""
+        self._reports.append((now_ms, requests))
+        self._add(requests, 1)
+        self._forget(now_ms)
+
+    def per_second(self, deployment: str, route: str, now_ms: int) -> float:
+        """Requests a second to a route, by its id; with an empty id to the deployment."""
+        self._forget(now_ms)
+        return self._counts[deployment, route] * 1000 / RATE_MS
+
+    def _forget(self, now_ms: int) -> None:
+        while self._reports and self._reports[0][0] <= now_ms - RATE_MS:
+            self._add(self._reports.popleft()[1], -1)
+
+    def _add(self, requests: DeploymentRequests, times: int) -> None:
+        for route, count in (("", requests.arrived), *requests.routes.items()):
+            key = (requests.deployment, route)
+            self._counts[key] += times * count
+            if not self._counts[key]:
+                del self._counts[key]
+
+
 class Loads:
-    """The load books of one replica, by number of deployment."""
+    """The load books of one replica, by number of deployment, and the rates of requests."""
 
     def __init__(self) -> None:
         self.books: dict[int, LoadBook] = {}
+        self.rates = RequestRates()
 
     def of(self, deployment: Deployment, now_ms: int) -> LoadBook | None:
         """The book of a deployment with a scaling rule; a changed query starts a new one."""

@@ -68,6 +68,7 @@ def deployment_view(ledger: Ledger, record: Deployment, *, whole: bool = True) -
         conditions=list(conditions(ledger, record)),
         routes=[route_view(ledger, record, route) for route in record.routes.values()] if whole else [],
         scaling=_scaling(ledger, record) if whole else None,
+        requests_per_s=ledger.loads.rates.per_second(record.name, "", ledger.now_ms),
     )
 
 
@@ -89,6 +90,7 @@ def route_view(ledger: Ledger, record: Deployment, route: Route) -> RouteView:
         discovered=any(one.id == route.id for one in record.discovered.routes),
         detail=shortened(failed_probes(ledger, route) if route.is_live else route.reason, MAX_TEXT) or None,
         pending_reason=reason_of(ledger, job) if job is not None else None,
+        requests_per_s=ledger.loads.rates.per_second(record.name, route.id, ledger.now_ms),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from iris_core import codec
-from iris_core.messages import DeploymentLoad, LoadReport, QueriedLoad
+from iris_core.messages import DeploymentLoad, DeploymentRequests, LoadReport, QueriedLoad
 from iris_core.serving import ScalingPolicy
 from iris_state.deployments.reconciler import note_loads
 from iris_state.machine import Load
@@ -97,6 +97,29 @@ def test_reports_about_what_has_no_rule_or_is_not_there_change_nothing(world: Se
     world.step(Load(codec.pack(LoadReport("p", (DeploymentLoad("nobody", 5),)))))
     assert world.record.spec.replicas == 2
     assert (view(world)["scaling"], world.ledger.loads.books) == (None, {})
+
+
+def test_the_rate_of_requests_is_the_mean_of_ten_seconds_over_all_proxies(world: Serving):
+    world.create(2)
+    world.go(30)
+
+    first, second = (route["id"] for route in view(world)["routes"])
+
+    def report(proxy: str, arrived: int, routes: dict[str, int]) -> None:
+        requests = (DeploymentRequests("chat", arrived, routes), DeploymentRequests("nobody", 7))
+        world.step(Load(codec.pack(LoadReport(proxy, requests=requests))))
+
+    def rates() -> list[float]:
+        return [one["requests_per_s"] for one in (view(world), *view(world)["routes"])]
+
+    report("p", 30, {first: 30})
+    world.go(5)
+    report("q", 25, {first: 5, second: 15})
+    assert rates() == [5.5, 3.5, 1.5]
+    world.go(6)
+    assert rates() == [2.5, 0.5, 1.5]
+    world.go(5)
+    assert rates() == [0.0, 0.0, 0.0]
 
 
 def test_nothing_is_kept_of_the_load_of_a_deployment_that_is_deleted(world: Serving):

@@ -4,7 +4,7 @@
 
 const live = document.querySelector(".live");
 const main = document.querySelector("main");
-const { within, deployment } = document.body.dataset;
+const { within, deployment, every } = document.body.dataset;
 const TICK_MS = 1000;
 
 let busy = false;
@@ -269,4 +269,5 @@ setInterval(tick, TICK_MS);
 if (document.body.hasAttribute("data-live")) {
   document.addEventListener("visibilitychange", shown);
   if (!document.hidden) listen();
+  if (every) setInterval(refresh, every * 1000); // what is measured changes without an event
 }
