@@ -44,7 +44,8 @@ class Client(GatewayApi):
 
     Args:
         url: its address; left out, the first of ``IRIS_URL``, ``IRIS_GATEWAY_URL``, the context, the local cluster.
-        token: bearer token; left out, ``IRIS_TOKEN``, the file ``IRIS_TOKEN_FILE``, or the context's.
+        token: bearer token; left out, ``IRIS_TOKEN``, the file ``IRIS_TOKEN_FILE``, the context's, or, for its address,
+            the local cluster's.
         context: a named gateway.
         timeout_s: how long one answer may take.
         retry_for_s: how long a request is repeated, under one idempotency key, while the gateway restarts or cannot

@@ -94,7 +94,7 @@ class LocalCluster:
 
     def start(self) -> None:
         """Return when the cluster is ready. Raises NotStarted."""
-        self.data.mkdir(parents=True, exist_ok=True)
+        self.data.mkdir(mode=0o700, parents=True, exist_ok=True)
         given = self.data / "up.log"
         with given.open("wb") as log:
             self._up = subprocess.Popen(
