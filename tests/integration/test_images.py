@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -167,6 +168,61 @@ async def test_a_worker_removes_what_an_earlier_one_left(state: FakeState, worke
     await until(lambda: runtime.containers() == [])
 
 
+def wrap_podman(podman: OwnRuntime, place: Path, patch: pytest.MonkeyPatch, script: str) -> None:
+    """Have workers find a podman that first runs these lines of shell; ``$podman`` is the real one."""
+    program = place / "bin" / "podman"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\ncd {place}\npodman={shutil.which("podman")}\n{script}\nexec $podman "$@"\n')
+    program.chmod(0o755)
+    for name, value in {**podman.environ, "PATH": f"{program.parent}:{os.environ['PATH']}"}.items():
+        patch.setenv(name, value)
+
+
+async def test_an_image_is_pulled_once_for_all_tasks_that_wait_for_it(
+    state: FakeState, podman: OwnRuntime, nats_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    pull = (
+        f'if [ "$1" = pull ]; then echo "$2" >>pulls; until [ -e go ]; do sleep 0.02; done; set -- tag {IMAGE} "$2"; fi'
+    )
+    wrap_podman(podman, tmp_path, monkeypatch, pull)
+    far = Environment(image="localhost/far:1")
+    given = {"container_runtime": "podman", "heartbeat_interval_s": 0.2}
+    async with WorkerProcess(nats_url, tmp_path / "w0", **given):  # type: ignore[arg-type]
+        await state.registration()
+        first = await state.run("sh", "-c", "exit 3", environment=far)
+        await until((tmp_path / "pulls").exists)
+        second = await state.run("sh", "-c", "exit 4", environment=far)
+        waits = "waits for /t/0, which pulls image localhost/far:1"
+        await state.until(lambda: any(stage.ref == second and stage.detail == waits for stage in state.stages))
+        (tmp_path / "go").touch()
+        assert [(await state.ended(ref)).exit_code for ref in (first, second)] == [3, 4]
+    assert (tmp_path / "pulls").read_text() == "localhost/far:1\n"
+    podman("rmi", "localhost/far:1")
+
+
+async def test_while_a_runtime_is_silent_ends_wait_and_the_host_is_to_blame(
+    state: FakeState, podman: OwnRuntime, nats_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    silent = tmp_path / "silent"
+    wrap_podman(podman, tmp_path, monkeypatch, "[ ! -e silent ] || exit 1")
+    given = {"container_runtime": "podman", "heartbeat_interval_s": 0.2}
+    async with WorkerProcess(nats_url, tmp_path / "w0", **given) as worker:  # type: ignore[arg-type]
+        await state.registration()
+        ref = await run(state, "sh", "-c", "echo up; until [ -e end ]; do sleep 0.02; done; exit 8")
+        await state.printed(ref, b"up\n")
+        silent.touch()
+        (worker.data / "attempts" / "0" / "end").touch()
+        await state.until(lambda: state.beats[-1].detail.startswith("podman: "))
+        unpulled = await state.ended(await state.run("true", environment=Environment(image="localhost:1/nothing:1")))
+        assert unpulled.cause is Cause.INFRASTRUCTURE
+        assert unpulled.error.endswith("podman does not answer")
+        assert state.end_of(ref) is None
+        silent.unlink()
+        assert (await state.ended(ref)).exit_code == 8
+        assert podman.containers() == []
+        await state.until(lambda: state.beats[-1].healthy)
+
+
 async def test_an_image_that_is_not_to_be_had_is_the_owners_failure_with_the_words_of_the_runtime(
     state: FakeState, worker: WorkerProcess, runtime: OwnRuntime
 ):
@@ -211,8 +267,8 @@ def test_a_person_runs_an_image_and_looks_into_its_container(cluster: Cluster, t
     job.wait(timeout=30)
 
 
-async def until(true: object) -> None:
+async def until(true: Callable[[], object]) -> None:
     """Poll what no message tells."""
     async with asyncio.timeout(20):
-        while not true():  # type: ignore[operator]
+        while not true():
             await asyncio.sleep(0.02)

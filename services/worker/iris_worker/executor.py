@@ -33,7 +33,7 @@ from iris_worker.builds.store import EnvironmentStore
 from iris_worker.clock import HostClock
 from iris_worker.devices import Devices
 from iris_worker.images.containers import Containers, client_environment
-from iris_worker.isolation import Isolation, NoAccount, let_in, summary
+from iris_worker.isolation import Isolation, NoAccount, let_in, owner_of, summary
 from iris_worker.output.logs import Batch, OutputLogs
 from iris_worker.output.tail import last_lines
 from iris_worker.ports import PortUse
@@ -56,7 +56,6 @@ from iris_worker.process.records import (
     Pinged,
     PingLauncher,
     Read,
-    Sandbox,
     SignalCommand,
     SpawnCommand,
     Spawned,
@@ -730,13 +729,6 @@ def check_coordinator_port(port: int, rest_s: float) -> None:
         raise OSError(
             errno.EADDRINUSE, f"port {port}, its gang's coordinator port, is in use; another attempt has another"
         )
-
-
-def owner_of(sandbox: Sandbox | None) -> tuple[int, int] | None:
-    """Who owns the files of an attempt; None: the worker."""
-    if sandbox is None or sandbox.uid is None or sandbox.gid is None:
-        return None
-    return sandbox.uid, sandbox.gid
 
 
 def cannot_start(error: OSError) -> Ended:

@@ -174,6 +174,13 @@ def _account(name: str) -> Sandbox:
     return Sandbox(found.pw_uid, found.pw_gid, tuple(os.getgrouplist(name, found.pw_gid)))
 
 
+def owner_of(sandbox: Sandbox | None) -> tuple[int, int] | None:
+    """Who owns the files of an attempt; None: the worker."""
+    if sandbox is None or sandbox.uid is None or sandbox.gid is None:
+        return None
+    return sandbox.uid, sandbox.gid
+
+
 def device_groups() -> tuple[int, ...]:
     """The groups, besides root's, that may use this host's accelerators."""
     found = [os.stat(path) for pattern in _ACCELERATORS for path in glob.glob(pattern)]

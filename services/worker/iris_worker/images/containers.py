@@ -23,7 +23,7 @@ from iris_core.messages import TaskTemplate, TaskUsage
 from iris_worker.environment import EXEC_VARIABLE, PROBE_VARIABLE
 from iris_worker.images import runtimes
 from iris_worker.images.runtimes import RUNTIMES, Container, ContainerState, HostRuntime
-from iris_worker.isolation import read_binds
+from iris_worker.isolation import owner_of, read_binds
 from iris_worker.process.cgroup_files import Cgroup
 from iris_worker.process.limits import group_limits
 from iris_worker.process.records import Exit, StartProcess, StoredContainer
@@ -61,6 +61,7 @@ class Containers:
         found = settings.root.stat()
         self._label = f"{found.st_dev:x}-{found.st_ino:x}"  # another worker of this host has another
         self._names: set[str] = set()
+        self._sweeping = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self.trouble = ""
         self.host: HostRuntime | None = None
@@ -94,9 +95,6 @@ class Containers:
         name = f"iris-{ref.job}-{ref.index}-{ref.attempt}-{self._label}"
         is_gpu = ask.device is not None and ask.device.kind == "gpu"
         limits = self._limits(template)
-        user = (os.geteuid(), os.getegid())
-        if sandbox is not None and sandbox.uid is not None and sandbox.gid is not None:
-            user = (sandbox.uid, sandbox.gid)
         container = Container(
             name=name,
             task=f"{template.name}/{ref.index}",
@@ -104,7 +102,7 @@ class Containers:
             command=request.command,
             workdir=slot.workdir,
             env_file=self._write(name, request.env),
-            user=user,
+            user=owner_of(sandbox) or (os.geteuid(), os.getegid()),
             groups=sandbox.groups if sandbox is not None else (),
             mounts=((slot.workdir, True), *((path, how == "--bind") for path, how in read_binds(self._settings.binds))),
             devices=() if is_gpu else files,
@@ -167,7 +165,7 @@ class Containers:
             try:
                 ended = ended or exit_of(container, exit_, await self._state(container, exit_))
                 self._names.discard(container.name)
-                await self._sweep(container.runtime)
+                await self._sweep(container.runtime, container.name)
                 gone = True
             except Silent as error:
                 self.trouble = f"{container.runtime}: {error}"
@@ -195,11 +193,16 @@ class Containers:
         with contextlib.suppress(Silent):  # the end of the next container tries again
             await self._sweep(runtime)
 
-    async def _sweep(self, runtime: str) -> None:
-        """Remove the containers of no attempt. Raises Silent."""
-        left = [name for name in await self._listed(runtime) if name not in self._names]
-        if left:
-            await ask(runtimes.remove_command(runtime, left))
+    async def _sweep(self, runtime: str, one: str = "") -> None:
+        """Remove the containers of no attempt. Raises Silent when ``one`` of them is left, or the runtime silent."""
+        async with self._sweeping:  # it refuses what it is removing already
+            left = [name for name in await self._listed(runtime) if name not in self._names]
+            try:
+                if left:
+                    await ask(runtimes.remove_command(runtime, left))
+            except Silent:
+                if one in await self._listed(runtime):
+                    raise
 
     async def _listed(self, runtime: str) -> list[str]:
         return (await ask(runtimes.list_command(runtime, self._label))).split()

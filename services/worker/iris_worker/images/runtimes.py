@@ -219,5 +219,5 @@ def read_state(text: str) -> ContainerState | None:
 
 
 def env_lines(env: Mapping[str, str]) -> str:
-    """The file of a container's variables; a value of several lines is left out, as the file cannot hold it."""
-    return "".join(f"{key}={value}\n" for key, value in env.items() if "\n" not in value and "\r" not in value)
+    """The file of a container's variables; no value has several lines, which a job with an image may not have."""
+    return "".join(f"{key}={value}\n" for key, value in env.items())
