@@ -18,6 +18,12 @@ Attribute = str | int | float
 BandName = Literal["production", "interactive", "batch"]
 SuccessPolicy = Literal["all", "leader"]
 PackageList = Literal["", "uv.lock", "requirements.txt"]
+PACKAGE_FILES: dict[PackageList, tuple[str, ...]] = {
+    "uv.lock": ("uv.lock", "pyproject.toml"),
+    "requirements.txt": ("requirements.txt",),
+    "": (),
+}
+"""The files that a list of packages consists of, best list first."""
 
 MAX_REPLICAS = 10_000
 MAX_ENV_BYTES = 256 * 1024

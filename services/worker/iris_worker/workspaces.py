@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from iris_core.messages import AttemptRef
+from iris_core.task_tokens import TOKEN_FILE
 
 ERROR_FILE = ".iris-error"
 HOST_FILE = ".iris-hosts"
-TOKEN_FILE = ".iris-token"
 _DRAFT = ".new"
 NOBODY = AttemptRef(0, 0, 0)
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC

@@ -22,7 +22,8 @@ from typing import IO
 from pathspec import GitIgnoreSpec
 
 from iris.client.problems import InvalidOption
-from iris_core.spec import PackageList
+from iris_core.spec import PACKAGE_FILES, PackageList
+from iris_core.task_tokens import TOKEN_FILE
 from iris_core.units import BYTES
 
 SKIPPED = frozenset(
@@ -36,13 +37,11 @@ SKIPPED = frozenset(
         ".ruff_cache",
         ".pytest_cache",
         ".DS_Store",
-        ".iris-token",
+        TOKEN_FILE,
     }
 )
 IGNORE_FILES = (".gitignore", ".irisignore")
 """In one directory, patterns of the later file override those of the earlier one."""
-PACKAGE_FILES: dict[PackageList, tuple[str, ...]] = {"uv.lock": ("pyproject.toml",), "requirements.txt": ()}
-"""The files that list a project's packages, best first, each with the files that it needs beside it."""
 _CHUNK = 1 << 20
 _SHOWN = 5
 
@@ -171,8 +170,7 @@ def pack_directory(root: Path, into: IO[bytes], *, everything: bool = False) -> 
 
 def packages_of(names: Container[str]) -> PackageList:
     """The file that lists the packages of a project with these files; empty when there is none."""
-    found = (file for file, beside in PACKAGE_FILES.items() if all(name in names for name in (file, *beside)))
-    return next(found, "")
+    return next(packages for packages, files in PACKAGE_FILES.items() if all(name in names for name in files))
 
 
 def list_files(root: Path, rules: IgnoreFiles | None, left_out: list[str], below: str = "") -> Iterator[Path]:

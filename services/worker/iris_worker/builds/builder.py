@@ -20,11 +20,11 @@ from pathlib import Path
 from weakref import WeakValueDictionary
 
 from iris_core.messages import AttemptRef, Ended, TaskTemplate
-from iris_core.spec import Environment
+from iris_core.spec import PACKAGE_FILES, Environment
 from iris_core.states import Cause
 from iris_worker import host
 from iris_worker.agent import Agent
-from iris_worker.builds.plan import PACKAGE_FILES, BuildPlan, CannotBuild, Tools, plan_build
+from iris_worker.builds.plan import BuildPlan, CannotBuild, Tools, plan_build
 from iris_worker.clock import HostClock
 from iris_worker.executor import Executor
 from iris_worker.images.containers import Containers

@@ -16,14 +16,8 @@ from dataclasses import dataclass
 
 from iris_core import codec
 from iris_core.messages import TaskTemplate
-from iris_core.spec import Environment, PackageList
+from iris_core.spec import PACKAGE_FILES, Environment, PackageList
 
-PACKAGE_FILES: dict[PackageList, tuple[str, ...]] = {
-    "": (),
-    "uv.lock": ("uv.lock", "pyproject.toml"),
-    "requirements.txt": ("requirements.txt",),
-}
-"""The files that a list of packages consists of."""
 _SEEN = re.compile(r"(PIP|UV)_|SSL_CERT_|(https?|all|no)_proxy\Z", re.IGNORECASE)
 _PLAIN_OPTIONS = ("--hash", "--index-url", "--extra-index-url", "-i ", "--pre", "--only-binary", "--no-binary")
 _ARCHIVES = (".whl", ".zip", ".tar.gz", ".tgz", ".tar.bz2")
