@@ -1,5 +1,6 @@
 """Control characters in text of others, on a terminal and in a pipe."""
 
+import io
 import os
 import pty
 import subprocess
@@ -7,7 +8,9 @@ import sys
 
 import pytest
 
-from iris.cli.terminal import shown
+from iris.cli.commands.cp import CopiedBytes
+from iris.cli.terminal import Terminal, shown
+from iris_core.views import ExecutionLine
 from tests.support.answers import Said, answering, events
 
 NASTY = "\033]0;owned\a\033[2J\x9b31m\b"
@@ -70,3 +73,11 @@ def test_raw_and_a_pipe_keep_every_byte():
         piped = subprocess.run([sys.executable, "-m", "iris.cli", *words], capture_output=True, check=True)
         assert piped.stdout.decode() == NASTY + "\n"
         assert NASTY in on_a_terminal(*words, "--raw")
+
+
+def test_what_a_command_of_another_host_says_is_escaped_while_its_files_are_copied(monkeypatch):
+    bytes_written = io.BytesIO()
+    monkeypatch.setattr("sys.stderr", Terminal(bytes_written, "utf-8", line_buffering=True))
+    lines = [ExecutionLine(stderr=b"tar: \033c\xc3"), ExecutionLine(stdout=b"data", stderr=b"\xa9\n")]
+    assert CopiedBytes(lines).read() == b"data"
+    assert bytes_written.getvalue().decode() == "tar: \\x1bcé\n"

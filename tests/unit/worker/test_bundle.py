@@ -17,8 +17,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from iris_core.archive_paths import InvalidArchive
 from iris_worker.bundles.bundle import BundleStore, digest_of, unpack
-from iris_worker.bundles.manifest import BadBundle, BundleLimits
+from iris_worker.bundles.manifest import BundleLimits
 
 LIMITS = BundleLimits(entries=50, bytes=1 << 20, ratio=200, ratio_from=1 << 16)
 
@@ -114,7 +115,7 @@ def test_files_may_be_executable_but_nothing_more(tmp_path: Path):
 def test_hostile_and_broken_archives_are_refused(tmp_path: Path, make: Callable[[], bytes]):
     root = tmp_path / "root"
     root.mkdir()
-    with pytest.raises(BadBundle):
+    with pytest.raises(InvalidArchive):
         unpack(make(), root, LIMITS)
     assert [path.name for path in tmp_path.iterdir()] == ["root"]
 
@@ -122,7 +123,7 @@ def test_hostile_and_broken_archives_are_refused(tmp_path: Path, make: Callable[
 def test_a_header_that_claims_to_be_gigabytes_long_is_not_read(tmp_path: Path):
     header = tarfile.TarInfo("x")
     header.type, header.size = tarfile.XHDTYPE, 64 << 20
-    with pytest.raises(BadBundle, match="a header of many megabytes"):
+    with pytest.raises(InvalidArchive, match="a header of many megabytes"):
         unpack(gzip.compress(header.tobuf() + b"\0" * (64 << 20), 1), tmp_path, LIMITS)
 
 
@@ -139,7 +140,7 @@ def test_a_damaged_archive_is_refused_or_stays_inside(tmp_path_factory: pytest.T
     data = bytearray(good)
     for position, value in damage:
         data[position] = value
-    with contextlib.suppress(BadBundle):
+    with contextlib.suppress(InvalidArchive):
         unpack(bytes(data), root, LIMITS)
     assert [path.name for path in outer.iterdir()] == ["root"]
     for path in root.rglob("*"):
@@ -161,7 +162,7 @@ def test_a_bundle_is_unpacked_once_and_copied_for_each_attempt(tmp_path: Path):
 
 def test_what_is_not_what_was_asked_for_is_refused(tmp_path: Path):
     store = BundleStore(tmp_path / "bundles")
-    with pytest.raises(BadBundle, match="its digest is"):
+    with pytest.raises(InvalidArchive, match="its digest is"):
         store.add("0" * 64, tar(("x", b"")))
     assert list((tmp_path / "bundles").iterdir()) == []
 
@@ -179,5 +180,5 @@ def test_the_bundles_used_longest_ago_make_room(tmp_path: Path):
 
 @pytest.mark.parametrize("text", ["", "abc", "sha256:xyz", "../" + "a" * 61, "A" * 64, "a" * 64 + "\n"])
 def test_a_bundle_is_named_by_its_digest_only(text: str):
-    with pytest.raises(BadBundle):
+    with pytest.raises(InvalidArchive):
         digest_of(text)

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_worker.bundles.manifest import ArchiveEntry, BadBundle, BundleLimits, Manifest
+from iris_core.archive_paths import InvalidArchive
+from iris_worker.bundles.manifest import ArchiveEntry, BundleLimits, Manifest
 
 
 def admit(*entries: ArchiveEntry, packed: int = 1 << 20, limits: BundleLimits | None = None) -> list[str]:
@@ -68,24 +69,24 @@ def test_a_link_may_lead_up_and_down_inside():
     ],
 )
 def test_hostile_entries_are_refused(entries: list[ArchiveEntry]):
-    with pytest.raises(BadBundle):
+    with pytest.raises(InvalidArchive):
         admit(*entries)
 
 
 def test_entries_are_counted():
-    with pytest.raises(BadBundle, match="more than 2 entries"):
+    with pytest.raises(InvalidArchive, match="more than 2 entries"):
         admit(file("a"), file("b"), file("c"), limits=BundleLimits(entries=2))
 
 
 def test_bytes_are_counted_over_all_files():
-    with pytest.raises(BadBundle, match="more than 100 bytes"):
+    with pytest.raises(InvalidArchive, match="more than 100 bytes"):
         admit(file("a", 60), file("b", 60), limits=BundleLimits(bytes=100))
 
 
 def test_a_bundle_that_unpacks_to_too_many_times_its_size_is_refused():
     limits = BundleLimits(ratio=10, ratio_from=1000)
     assert admit(file("a", 900), packed=1, limits=limits) == ["a"]
-    with pytest.raises(BadBundle, match="more than 10 times"):
+    with pytest.raises(InvalidArchive, match="more than 10 times"):
         admit(file("a", 1100), packed=100, limits=limits)
 
 
@@ -100,7 +101,7 @@ def test_following_any_links_never_leads_out(found: list[ArchiveEntry]):
     for entry in found:
         try:
             path = "/".join(manifest.admit(entry))
-        except BadBundle:
+        except InvalidArchive:
             continue
         made.append(path)
         if entry.kind == "symlink":

@@ -22,7 +22,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from iris_worker.bundles.manifest import ArchiveEntry, BadBundle, BundleLimits, EntryKind, Manifest
+from iris_core.archive_paths import InvalidArchive
+from iris_worker.bundles.manifest import ArchiveEntry, BundleLimits, EntryKind, Manifest
 
 _DIGEST = re.compile(r"(?:sha256:)?([0-9a-f]{64})\Z")
 _BROKEN = (
@@ -47,10 +48,10 @@ ArchiveMember = tuple[ArchiveEntry, int, IO[bytes] | None]
 
 
 def digest_of(bundle: str) -> str:
-    """The hex SHA-256 by which a job names its bundle. Raises BadBundle when it is malformed."""
+    """The hex SHA-256 by which a job names its bundle. Raises InvalidArchive when it is malformed."""
     match = _DIGEST.match(bundle)
     if match is None:
-        raise BadBundle(f"not a SHA-256 digest: {bundle[:100]!r}")
+        raise InvalidArchive(f"not a SHA-256 digest: {bundle[:100]!r}")
     return match[1]
 
 
@@ -69,10 +70,10 @@ class BundleStore:
         return (self._root / digest).is_dir()
 
     def add(self, digest: str, data: bytes) -> None:
-        """Unpack an archive; slow, for a thread. Raises BadBundle, and OSError when the disk is full."""
+        """Unpack an archive; slow, for a thread. Raises InvalidArchive, and OSError when the disk is full."""
         found = hashlib.sha256(data).hexdigest()
         if found != digest:
-            raise BadBundle(f"its digest is {found}, not {digest}")
+            raise InvalidArchive(f"its digest is {found}, not {digest}")
         target = Path(tempfile.mkdtemp(prefix=".unpacking-", dir=self._root))
         try:
             unpack(data, target, self._limits)
@@ -103,20 +104,20 @@ class BundleStore:
 
 
 def unpack(data: bytes, root: Path, limits: BundleLimits) -> None:
-    """Write an archive's entries below the empty directory ``root``. Raises BadBundle, OSError."""
+    """Write an archive's entries below the empty directory ``root``. Raises InvalidArchive, OSError."""
     manifest = Manifest(len(data), limits)
     try:
         for entry, mode, content in _members(data, limits):
             path = root.joinpath(*manifest.admit(entry))
             _write(entry, mode, content, path, root)
-    except BadBundle:
+    except InvalidArchive:
         raise
     except OSError as error:
         if error.errno is not None and not isinstance(error, EOFError):
             raise  # an error of the disk, not of the bundle
-        raise BadBundle(f"broken archive: {error}") from error
+        raise InvalidArchive(f"broken archive: {error}") from error
     except _BROKEN as error:
-        raise BadBundle(f"broken archive: {error}") from error
+        raise InvalidArchive(f"broken archive: {error}") from error
 
 
 def _write(entry: ArchiveEntry, mode: int, content: IO[bytes] | None, path: Path, root: Path) -> None:
@@ -148,7 +149,7 @@ class _Measured(io.RawIOBase):
 
     def read(self, size: int | None = -1, /) -> bytes:
         if size is None or size < 0 or size > _HEADER_LIMIT:
-            raise BadBundle("broken archive: a header of many megabytes")
+            raise InvalidArchive("broken archive: a header of many megabytes")
         return self._source.read(size)
 
     def seek(self, position: int, whence: int = 0, /) -> int:
@@ -162,7 +163,7 @@ def _tar_members(data: bytes) -> Iterator[ArchiveMember]:
     with tarfile.open(fileobj=_Measured(_opened(data)), mode="r:") as archive:
         for member in archive:
             if member.issparse():
-                raise BadBundle(f"{member.name[:200]!r} is a sparse file")
+                raise InvalidArchive(f"{member.name[:200]!r} is a sparse file")
             content = archive.extractfile(member) if member.isreg() else None
             yield ArchiveEntry(member.name, _tar_kind(member), member.size, member.linkname), member.mode, content
 
@@ -190,7 +191,7 @@ def _tar_kind(member: tarfile.TarInfo) -> EntryKind:
 def _zip_members(data: bytes, limits: BundleLimits) -> Iterator[ArchiveMember]:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         if len(archive.infolist()) > limits.entries:
-            raise BadBundle(f"more than {limits.entries} entries")
+            raise InvalidArchive(f"more than {limits.entries} entries")
         for info in archive.infolist():
             mode = info.external_attr >> 16
             if info.is_dir():

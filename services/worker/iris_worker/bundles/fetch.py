@@ -11,10 +11,10 @@ from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from iris_bus.contract import Blobs, Unavailable
+from iris_core.archive_paths import InvalidArchive
 from iris_core.messages import Ended
 from iris_core.states import Cause
 from iris_worker.bundles.bundle import BundleStore, digest_of
-from iris_worker.bundles.manifest import BadBundle
 from iris_worker.clock import HostClock
 from iris_worker.metrics import WorkerMetrics
 from iris_worker.process.spawn import NOT_EXECUTABLE
@@ -51,14 +51,14 @@ class Fetcher:
             async with self._at_once:
                 await self._have(digest)
                 await self._timed("copy", asyncio.to_thread(self._store.copy, digest, workdir))
-        except BadBundle as error:
+        except InvalidArchive as error:
             return Ended(Cause.EXITED, NOT_EXECUTABLE, error=f"bundle: {error}")
         except (Unavailable, ValueError, OSError) as error:
             return Ended(Cause.INFRASTRUCTURE, error=f"bundle: {error}")
         return None
 
     async def _have(self, digest: str) -> None:
-        """Raises BadBundle, Unavailable, ValueError, OSError."""
+        """Raises InvalidArchive, Unavailable, ValueError, OSError."""
         lock = self._one_by_one.setdefault(digest, asyncio.Lock())  # as long as an attempt needs this bundle
         async with lock:
             if not self._store.has(digest):

@@ -1,8 +1,7 @@
 """What a bundle may contain: every entry is admitted here before a byte of it is written. Pure.
 
-A path is made of plain names below the bundle's root, and its parents are directories of the bundle, never links; a
-link leads up only by its first steps and then down, so that, whatever it passes through, it stays inside. Devices,
-pipes and sockets are refused, as is more than the limits allow.
+Names and links are those of `iris_core.archive_paths`, and the parents of a path are directories of the bundle, never
+links. Devices, pipes and sockets are refused, as is more than the limits allow.
 Source: docs/design/reliability.md#security.
 """
 
@@ -11,13 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from iris_core.archive_paths import InvalidArchive, check_link, names
+
 EntryKind = Literal["file", "dir", "symlink", "hardlink", "other"]
-MAX_NAME = 255
-MAX_PATH = 1024
-
-
-class BadBundle(Exception):
-    """A bundle that must not be unpacked; the text says which entry and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,23 +55,23 @@ class Manifest:
         self._bytes = 0
 
     def admit(self, entry: ArchiveEntry) -> tuple[str, ...]:
-        """The entry's path below the root, one name per element; empty for the root itself. Raises BadBundle."""
+        """The entry's path below the root, one name per element; empty for the root itself. Raises InvalidArchive."""
         self._count(entry)
         path = names(entry.name)
         if entry.kind == "other":
-            raise BadBundle(f"{entry.name[:200]!r} is neither a file, a directory nor a link")
+            raise InvalidArchive(f"{entry.name[:200]!r} is neither a file, a directory nor a link")
         if not path:
             if entry.kind != "dir":
-                raise BadBundle(f"{entry.name[:200]!r} has no name")
+                raise InvalidArchive(f"{entry.name[:200]!r} has no name")
             return path
         self._admit_parents(path)
         known = self._kinds.get(path)
         if known is not None and not (known == "dir" and entry.kind == "dir"):
-            raise BadBundle(f"{entry.name[:200]!r} is there twice")
+            raise InvalidArchive(f"{entry.name[:200]!r} is there twice")
         if entry.kind == "symlink":
-            check_symlink(path, entry.target)
+            check_link(path, entry.target)
         if entry.kind == "hardlink" and self._kinds.get(names(entry.target)) != "file":
-            raise BadBundle(f"{entry.name[:200]!r} is a link to what is no file before it")
+            raise InvalidArchive(f"{entry.name[:200]!r} is a link to what is no file before it")
         self._kinds[path] = "file" if entry.kind == "hardlink" else entry.kind
         return path
 
@@ -84,38 +79,13 @@ class Manifest:
         self._entries += 1
         self._bytes += max(0, entry.size)
         if self._entries > self._limits.entries:
-            raise BadBundle(f"more than {self._limits.entries} entries")
+            raise InvalidArchive(f"more than {self._limits.entries} entries")
         if entry.size < 0 or self._bytes > self._limits.bytes:
-            raise BadBundle(f"more than {self._limits.bytes} bytes unpacked")
+            raise InvalidArchive(f"more than {self._limits.bytes} bytes unpacked")
         if self._bytes > self._limits.ratio_from and self._bytes > self._packed * self._limits.ratio:
-            raise BadBundle(f"unpacks to more than {self._limits.ratio} times its size")
+            raise InvalidArchive(f"unpacks to more than {self._limits.ratio} times its size")
 
     def _admit_parents(self, path: tuple[str, ...]) -> None:
         for length in range(1, len(path)):
             if self._kinds.setdefault(path[:length], "dir") != "dir":
-                raise BadBundle(f"{'/'.join(path)[:200]!r} lies below what is no directory")
-
-
-def names(text: str) -> tuple[str, ...]:
-    """The components of a relative path; ``.`` and repeated slashes are skipped. Raises BadBundle."""
-    if text.startswith("/"):
-        raise BadBundle(f"{text[:200]!r} is an absolute path")
-    if len(text) > MAX_PATH:
-        raise BadBundle(f"a path of {len(text)} characters")
-    found = tuple(part for part in text.split("/") if part not in ("", "."))
-    for part in found:
-        if part == ".." or "\0" in part or len(part.encode(errors="surrogateescape")) > MAX_NAME:
-            raise BadBundle(f"{text[:200]!r} holds a name that is not allowed")
-    return found
-
-
-def check_symlink(path: tuple[str, ...], target: str) -> None:
-    """Refuse a symbolic link whose target may be outside the bundle. Raises BadBundle."""
-    if not target or target.startswith("/") or "\0" in target or len(target) > MAX_PATH:
-        raise BadBundle(f"{'/'.join(path)[:200]!r} is a link to {target[:200]!r}")
-    steps = [part for part in target.split("/") if part not in ("", ".")]
-    ups = 0
-    while ups < len(steps) and steps[ups] == "..":
-        ups += 1
-    if ups > len(path) - 1 or ".." in steps[ups:]:
-        raise BadBundle(f"{'/'.join(path)[:200]!r} is a link to {target[:200]!r}")
+                raise InvalidArchive(f"{'/'.join(path)[:200]!r} lies below what is no directory")

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import codecs
 import io
-import tarfile
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
 
-from iris.cli.commands.exec import write_all
 from iris.cli.exit_codes import ExitCode
 from iris.cli.follow import note
 from iris.cli.options import connected, full
 from iris.cli.parsing import CliCommand
 from iris.client.client import Client
 from iris.client.executions import RemoteCommand
+from iris.client.extraction import extract
+from iris_core.archive_paths import InvalidArchive
+from iris_core.views import ExecutionLine
 
 
 class TaskPath(click.ParamType):  # type: ignore[type-arg]
@@ -46,10 +49,9 @@ def cp(client: Client, source: tuple[str, str], directory: Path) -> int:
     with RemoteCommand(client, task, command) as remote:
         output = CopiedBytes(remote)
         try:
-            with tarfile.open(fileobj=io.BufferedReader(output), mode="r|") as archive:
-                archive.extractall(directory, filter="data")
+            extract(io.BufferedReader(output), directory)
             output.drain()
-        except tarfile.TarError as error:
+        except InvalidArchive as error:
             output.drain()
             if not remote.exit_code:
                 note(f"{task}:{path}: {error}")
@@ -61,15 +63,17 @@ def cp(client: Client, source: tuple[str, str], directory: Path) -> int:
 
 
 class CopiedBytes(io.RawIOBase):
-    """The standard output of a command as a file; its standard error is printed."""
+    """The standard output of a command as a file; its standard error is printed as text of others is."""
 
-    def __init__(self, remote: RemoteCommand) -> None:
+    def __init__(self, remote: Iterable[ExecutionLine]) -> None:
         self._pieces = self._read(remote)
         self._rest = b""
 
-    def _read(self, remote: RemoteCommand) -> Iterator[bytes]:
+    def _read(self, remote: Iterable[ExecutionLine]) -> Iterator[bytes]:
+        text = codecs.getincrementaldecoder("utf-8")("replace")
         for line in remote:
-            write_all(2, line.stderr)
+            if line.stderr:
+                sys.stderr.write(text.decode(line.stderr))
             yield line.stdout
 
     def readable(self) -> bool:

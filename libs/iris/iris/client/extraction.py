@@ -1,0 +1,123 @@
+"""Unpacks a tar stream of a task below a directory: nothing in it reaches anything outside of that.
+
+Every parent is opened by its descriptor and never through a link, so neither the archive's links nor those that were
+there before lead out. `tarfile` has filters for this since Python 3.11.4; this works with every 3.11.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+import tarfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from iris_core.archive_paths import InvalidArchive, check_link, names
+
+_COPY = 1 << 20
+_INTO = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def extract(archive: IO[bytes], directory: Path) -> int:
+    """Unpack tar or tar.gz below a directory that exists; returns the number of files.
+
+    Files keep their times and permissions as far as the umask lets them; a file that is there already is replaced.
+    Links that lead outside, devices, pipes and sockets are refused. Raises InvalidArchive, and OSError of this machine.
+    """
+    files = 0
+    root = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with tarfile.open(fileobj=archive, mode="r|*") as opened:
+            for member in opened:
+                _extract(opened, member, root)
+                files += not member.isdir()
+    except (tarfile.TarError, EOFError, zlib.error, ValueError, OverflowError) as error:
+        raise InvalidArchive(f"broken archive: {error}") from error
+    finally:
+        os.close(root)
+    return files
+
+
+def _extract(opened: tarfile.TarFile, member: tarfile.TarInfo, root: int) -> None:
+    path = names(member.name)
+    if not path and member.isdir():
+        return
+    with _parent(root, path) as (parent, name):
+        if member.isdir():
+            _directory(parent, name, member.mode)
+            return
+        _remove(parent, name)
+        if member.isreg() and not member.issparse():
+            content = opened.extractfile(member)
+            assert content is not None
+            with open(os.open(name, _NEW, member.mode & 0o777 | 0o600, dir_fd=parent), "wb") as file:
+                shutil.copyfileobj(content, file, _COPY)
+                file.flush()
+                os.utime(file.fileno(), (member.mtime, member.mtime))
+        elif member.issym():
+            check_link(path, member.linkname)
+            os.symlink(member.linkname, name, dir_fd=parent)
+        elif member.islnk():
+            _link(root, member, parent, name)
+        else:
+            raise InvalidArchive(f"{member.name[:200]!r} is neither a plain file, a directory nor a link")
+
+
+def _remove(parent: int, name: str) -> None:
+    """Make room for an entry. Raises InvalidArchive."""
+    try:
+        os.unlink(name, dir_fd=parent)
+    except FileNotFoundError:
+        pass
+    except (IsADirectoryError, PermissionError) as error:
+        raise InvalidArchive(f"{name!r} is there and cannot be replaced: {error.strerror}") from error
+
+
+def _link(root: int, member: tarfile.TarInfo, parent: int, name: str) -> None:
+    """Make a hard link to a file that is there already. Raises InvalidArchive."""
+    with _parent(root, names(member.linkname)) as (other, source):
+        try:
+            if stat.S_ISREG(os.lstat(source, dir_fd=other).st_mode):
+                os.link(source, name, src_dir_fd=other, dst_dir_fd=parent, follow_symlinks=False)
+                return
+        except FileNotFoundError:
+            pass
+    raise InvalidArchive(f"{member.name!r} is a link to what is no file before it")
+
+
+@contextmanager
+def _parent(root: int, path: tuple[str, ...]) -> Iterator[tuple[int, str]]:
+    """The directory that an entry is in, made where it is missing, and the entry's own name. Raises InvalidArchive."""
+    if not path:
+        raise InvalidArchive("an entry has no name")
+    here = os.dup(root)
+    try:
+        for name in path[:-1]:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(name, 0o777, dir_fd=here)
+            try:
+                inner = os.open(name, _INTO, dir_fd=here)
+            except OSError as error:
+                raise InvalidArchive(f"{'/'.join(path)!r} is below {name!r}, which is no directory: {error}") from error
+            os.close(here)
+            here = inner
+        yield here, path[-1]
+    finally:
+        os.close(here)
+
+
+def _directory(parent: int, name: str, mode: int) -> None:
+    """Make a directory that its owner can write to; one that is there keeps its permissions. Raises InvalidArchive."""
+    try:
+        os.mkdir(name, mode & 0o777 | 0o700, dir_fd=parent)
+    except FileExistsError:
+        try:
+            os.close(os.open(name, _INTO, dir_fd=parent))
+        except OSError as error:
+            raise InvalidArchive(f"{name!r} is there and no directory: {error}") from error
