@@ -252,6 +252,17 @@ async def test_output_is_kept_without_the_token_of_the_worker_that_sent_it(bus):
         assert newest.subject == subjects.log(64, 16) == "iris.log.1.1"
 
 
+async def test_messages_of_one_subject_are_read_one_at_a_time_and_deleted_together(bus):
+    for n in range(6):
+        await bus.streams.publish(f"iris.artifact.w.{n % 2}.x{n}", b"%d" % n, headers={"n": str(n)})
+    first = await bus.streams.next("IRIS_ARTIFACTS", 0, subject="iris.artifact.*.1.*")
+    second = await bus.streams.next("IRIS_ARTIFACTS", first.sequence, subject="iris.artifact.*.1.*")
+    assert [(m.data, m.headers["n"]) for m in (first, second)] == [(b"1", "1"), (b"3", "3")]
+    await bus.streams.drop("IRIS_ARTIFACTS", "iris.artifact.*.1.*")
+    left = [await bus.streams.next("IRIS_ARTIFACTS", 0, subject=f"iris.artifact.*.{n}.*") for n in (0, 1)]
+    assert [found and found.data for found in left] == [b"0", None]
+
+
 async def test_many_messages_arrive_whole_and_in_order(bus):
     for n in range(3000):
         bus.bus.publish("task.state.running", b"%d" % n)

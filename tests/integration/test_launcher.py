@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from iris_bus.contract import Connection
+from iris_core import subjects
 from iris_core.messages import AttemptRef, Register
 from iris_core.states import Cause, KernelStatus
 from tests.support.state import FakeState, template
@@ -197,3 +198,22 @@ async def test_a_task_sees_nothing_of_the_workers_environment_in_its_parents(
         ref = await state.run("sh", "-c", "tr '\\0' '\\n' < /proc/$PPID/environ | grep -c s3cret")
         assert (await state.ended(ref)).exit_code == 1
         assert await state.output(ref) == b"0\n"
+
+
+async def test_an_output_directory_is_stored_by_the_next_worker(
+    state: FakeState, worker: WorkerProcess, tmp_path: Path
+):
+    work = f"echo ran >> {tmp_path}/runs; head -c 30000000 /dev/urandom > out/x; exit 3"
+    ref = await state.run("sh", "-c", work, output="out")
+    await state.until(lambda: any("being stored" in stage.detail for stage in state.stages))
+    await worker.kill()
+    await worker.start()
+    ended = await state.ended(ref)
+    assert (ended.cause, ended.exit_code, (tmp_path / "runs").read_text()) == (Cause.EXITED, 3, "ran\n")
+    assert ended.artifact is not None
+    size, after = 0, 0
+    while part := await state.connection.streams.next(
+        "IRIS_ARTIFACTS", after, subject=subjects.artifact("w0", ref.job, ended.artifact.upload)
+    ):
+        size, after = size + len(part.data), part.sequence
+    assert size == ended.artifact.bytes > 30_000_000

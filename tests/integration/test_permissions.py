@@ -39,6 +39,8 @@ WHO: Mapping[str, tuple[str, str]] = {
     "route.state.healthy": ("state admin", OBSERVING),
     "iris.log.w=2E1.0.0": (f"{W1} admin", ""),
     "iris.log.w2.0.0": (f"{W2} admin", ""),
+    "iris.artifact.w=2E1.1.x": (f"{W1} admin", ""),
+    "iris.artifact.w2.1.x": (f"{W2} admin", ""),
     "iris.state.ping": ("state scheduler gateway admin", "state"),
     **{row.pattern: ("gateway", "state") for row in SUBJECTS if row.pattern.startswith("iris.state.command.")},
     "iris.state.plan": ("scheduler", "state"),
@@ -79,6 +81,7 @@ KEEPS = "state admin"
 READS = {
     "IRIS_EVENTS": f"{KEEPS} gateway",
     "IRIS_LOGS": f"{KEEPS} gateway",
+    "IRIS_ARTIFACTS": f"{KEEPS} gateway",
     "KV_iris-discovery": f"{KEEPS} gateway proxy",
     "KV_iris-keys": f"{KEEPS} gateway",
     "OBJ_iris-bundles": f"{KEEPS} gateway",

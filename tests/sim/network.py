@@ -143,7 +143,7 @@ class Server:
         for _ in range(lazily_lost):
             if events.last < events.first or self._told_s[events.last] < self.now - settle_s:
                 break
-            events._drop(events.last)
+            events.discard(events.last)
             events.last -= 1
         for link in self.links:
             link.cut(seconds + self.rng.random() * 0.5, told=True)

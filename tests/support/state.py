@@ -50,12 +50,13 @@ def template(
     serves: str = "",
     settle_ms: int = 0,
     environment: Environment | None = None,
+    output: str = "",
     user: str = "ann",
 ) -> TaskTemplate:
     """What a job runs, with little to say."""
     ask = resources or ResourceRequest(memory_bytes=memory_bytes)
     work = TaskTemplate(job, name, command, env or {}, replicas, ask, user, bundle, ports, timeout_ms, probe, serves)
-    return msgspec.structs.replace(work, settle_ms=settle_ms, environment=environment)
+    return msgspec.structs.replace(work, settle_ms=settle_ms, environment=environment, output=output)
 
 
 class FakeState:

@@ -127,6 +127,17 @@ class Streams(Protocol):
         """The newest stored message, or None when the stream (or that subject) is empty."""
         ...
 
+    async def next(self, stream: str, after: int, *, subject: str) -> Message | None:
+        """The first stored message on ``subject`` with a sequence above ``after``. Raises Unavailable.
+
+        For readers of few large messages, who read one at a time.
+        """
+        ...
+
+    async def drop(self, stream: str, subject: str) -> None:
+        """Delete every message on a subject, which may hold wildcards. Raises Unavailable."""
+        ...
+
     async def end(self, stream: str) -> int:
         """The last sequence the stream has ever used, 0 when it never held a message. Raises Unavailable."""
         ...

@@ -88,7 +88,7 @@ class MemoryStream:
 
     def trim(self, below: int) -> None:
         for sequence in range(self.first, min(below, self.last + 1)):
-            self._drop(sequence)
+            self.discard(sequence)
         self.first = max(self.first, min(below, self.last + 1))
         self.wake()
 
@@ -99,7 +99,8 @@ class MemoryStream:
         while limit and self.bytes + size > limit and self.messages:
             self.trim(next(iter(self.messages)) + 1)
 
-    def _drop(self, sequence: int) -> None:
+    def discard(self, sequence: int) -> None:
+        """Delete one message."""
         message = self.messages.pop(sequence, None)
         if message is not None:
             self.bytes -= len(message.data) + len(message.subject)
@@ -183,6 +184,16 @@ class MemoryStreams:
         wanted = subject.split(".")
         newest = reversed(stored.messages.values())
         return next((m for m in newest if matches(wanted, m.subject.split("."))), None)
+
+    async def next(self, stream: str, after: int, *, subject: str) -> Message | None:
+        reach(self._server)
+        return next(iter(self._server.streams[stream].behind(after, 1, subject)), None)
+
+    async def drop(self, stream: str, subject: str) -> None:
+        reach(self._server)
+        stored = self._server.streams[stream]
+        for message in stored.behind(0, len(stored.messages), subject):
+            stored.discard(message.sequence)
 
     async def end(self, stream: str) -> int:
         reach(self._server)

@@ -49,7 +49,7 @@ from iris_bus.tracing import Tracer
 from iris_core import __version__, codec
 from iris_core.messages import ReplicaInfo, ServiceInfo
 from iris_core.roles import hears
-from iris_core.subjects import DAY_S, DESCRIBE, EVENTS, LOGS, STREAMS, Stream, is_inbox
+from iris_core.subjects import ARTIFACTS, DAY_S, DESCRIBE, EVENTS, LOGS, STREAMS, Stream, is_inbox
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class NatsSettings(msgspec.Struct, frozen=True):
         nkey_seed: path of a file with the seed of this process' key; `iris admin nats-config` makes one for each.
         tls_ca, tls_cert, tls_key: paths of files.
         events_days, events_bytes: events are deleted after that many days, or, oldest first, beyond that many bytes.
-        logs_days, logs_bytes: the same for the output of tasks.
+        logs_days, logs_bytes: the same for the output of tasks. artifacts_days, artifacts_bytes: for artifacts.
         fast: whether messages bypass nats-py's own reader and writer; without it the state service needs up to half as
             much CPU again. Turn it off to find out whether it causes a fault.
         server: the `nats-server` program of the embedded server.
@@ -88,6 +88,8 @@ class NatsSettings(msgspec.Struct, frozen=True):
     events_bytes: StreamBytes = EVENTS.max_bytes
     logs_days: Days = LOGS.max_age_s / DAY_S
     logs_bytes: StreamBytes = LOGS.max_bytes
+    artifacts_days: Days = ARTIFACTS.max_age_s / DAY_S
+    artifacts_bytes: StreamBytes = ARTIFACTS.max_bytes
     nkey_seed: str = ""
     tls_ca: str = ""
     tls_cert: str = ""
@@ -100,9 +102,14 @@ class NatsSettings(msgspec.Struct, frozen=True):
 
     def streams(self) -> tuple[Stream, ...]:
         """The streams of the subjects table with the limits set here."""
+        limits = {
+            EVENTS: (self.events_days, self.events_bytes),
+            LOGS: (self.logs_days, self.logs_bytes),
+            ARTIFACTS: (self.artifacts_days, self.artifacts_bytes),
+        }
         limited = {
-            EVENTS: replace(EVENTS, max_age_s=round(self.events_days * DAY_S), max_bytes=self.events_bytes),
-            LOGS: replace(LOGS, max_age_s=round(self.logs_days * DAY_S), max_bytes=self.logs_bytes),
+            stream: replace(stream, max_age_s=round(days * DAY_S), max_bytes=size)
+            for stream, (days, size) in limits.items()
         }
         return tuple(limited.get(stream, stream) for stream in STREAMS)
 

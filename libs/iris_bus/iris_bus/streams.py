@@ -173,6 +173,15 @@ class JetStreams:
         newest = await self.end(stream)
         return await self._retrying.message(stream, seq=newest) if newest else None
 
+    async def next(self, stream: str, after: int, *, subject: str) -> Message | None:
+        """From whichever server answers; one that lags behind may have none, so then the leader is asked."""
+        wanted = {"seq": after + 1, "next_by_subj": subject}
+        found = await with_retries(partial(self._api.copy, stream, **wanted), _RETRY_FOR_S)
+        return found or await self._retrying.message(stream, **wanted)
+
+    async def drop(self, stream: str, subject: str) -> None:
+        await self._retrying.purge(stream, filter=subject)
+
     async def end(self, stream: str) -> int:
         return (await self._retrying.info(stream)).state.last_seq
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from iris_core import codec, constraints, topology
+from iris_core import archive_paths, codec, constraints, topology
 from iris_core.errors import Invalid, Mistake, Refused
 from iris_core.limits import MISTAKES, SPEC_BYTES
 from iris_core.names import JobName
@@ -59,6 +59,7 @@ def _mistakes(spec: JobSpec) -> Iterator[Mistake]:
     yield from _user(spec)
     yield from _probe(spec)
     yield from _environment(spec)
+    yield from _output(spec)
 
 
 def admit(spec: JobSpec) -> None:
@@ -227,6 +228,19 @@ def _image(spec: JobSpec, wanted: Environment) -> Iterator[Mistake]:
         if "\n" in value or "\r" in value or len(value.encode()) > _ENV_LINE:
             message = f"the value of {key[:80]} is not one line of at most {_ENV_LINE} bytes, as an image needs it"
             yield Mistake(pointer=pointer_to("env", key), code="not_a_line", message=message, hint="put it into a file")
+
+
+def _output(spec: JobSpec) -> Iterator[Mistake]:
+    if not spec.output:
+        return
+    try:
+        plain = archive_paths.names(spec.output)
+    except archive_paths.InvalidArchive as error:
+        plain, message = (), str(error)
+    else:
+        message = f"{spec.output!r} is not the plain path of a directory below the task's own"
+    if "/".join(plain) != spec.output:
+        yield Mistake(pointer="/output", code="bad_path", message=message, hint="out, or results/final")
 
 
 def _amount(pointer: str, value: int, low: int, high: int) -> Iterator[Mistake]:

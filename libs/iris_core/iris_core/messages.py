@@ -165,6 +165,21 @@ class TaskUsage(_Message, frozen=True):
     memory_limit_bytes: int = 0
 
 
+class Artifact(_Message, frozen=True):
+    """What has become of the output directory of an attempt.
+
+    Attributes:
+        upload: under which it is stored, see `subjects.artifact`; empty: it is not kept.
+        bytes: as it is stored. files: how many it holds.
+        note: why it is not kept, or what of it was left out; for a person.
+    """
+
+    upload: str = ""
+    bytes: int = 0
+    files: int = 0
+    note: str = ""
+
+
 class Ended(_Message, frozen=True):
     """How an attempt's process ended on its worker.
 
@@ -174,6 +189,7 @@ class Ended(_Message, frozen=True):
         exit_code: None when a signal ended it or it never ran.
         error: one line for a person. stderr_tail: the end of its standard error.
         dropped_bytes: bytes of its output that are not in the log stream.
+        artifact: what has become of its output directory, if it had one.
     """
 
     cause: Cause
@@ -184,6 +200,7 @@ class Ended(_Message, frozen=True):
     peak_rss_bytes: int = 0
     dropped_bytes: int = 0
     usage: TaskUsage | None = None
+    artifact: Artifact | None = None
 
 
 class Stage(_Message, frozen=True):
@@ -375,6 +392,7 @@ class TaskTemplate(_Message, frozen=True):
     ``traceparent``: the trace context that the job was submitted with.
     ``settle_ms``: for a route, how long it serves on after it left discovery, when its worker stops by itself.
     ``grant``: for the tokens of its attempts; None while the signing keys are not known.
+    ``output``: the output directory of each attempt, relative to its own; empty: it has none.
     """
 
     job: int
@@ -393,6 +411,7 @@ class TaskTemplate(_Message, frozen=True):
     settle_ms: int = 0
     environment: Environment | None = None
     grant: TaskGrant | None = None
+    output: str = ""
 
 
 class Gang(_Message, frozen=True):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from iris_core.names import to_token
 from iris_core.subjects import (
+    ARTIFACTS,
     BUNDLES_BUCKET,
     DISCOVERY_BUCKET,
     EVENTS,
@@ -99,7 +100,10 @@ ROLES = (
     BusRole(
         "gateway",
         "passes on what people want, and shows them events and output",
-        stores={EVENTS.name: "read", LOGS.name: "read", _DISCOVERY: "read", _KEYS: "read", _BUNDLES: "put"},
+        stores={
+            **dict.fromkeys((EVENTS.name, LOGS.name, ARTIFACTS.name, _DISCOVERY, _KEYS), "read"),
+            _BUNDLES: "put",
+        },
         writes=(_BUNDLES,),
         answers="once",
     ),

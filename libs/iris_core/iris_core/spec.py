@@ -127,6 +127,8 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """Set for a route's job only; a submitted job may not have one."""
     environment: Environment | None = None
     """None: tasks run with what their host has."""
+    output: str = ""
+    """A directory below each task's own that is kept when an attempt has ended; empty: nothing is kept."""
 
     @property
     def placement(self) -> tuple[Constraint, ...]:

@@ -65,7 +65,17 @@ LOGS = Stream(
     max_bytes=8 * GIB,
     kept_as="iris.log.{{wildcard(2)}}.{{wildcard(3)}}",
 )
-STREAMS = (JOURNAL, EVENTS, LOGS)
+ARTIFACTS = Stream(
+    "IRIS_ARTIFACTS",
+    ("iris.artifact.*.*.*",),
+    "the output directories of attempts, in parts; outlives attempt and worker",
+    discard_new=False,
+    max_age_s=7 * DAY_S,
+    max_bytes=16 * GIB,
+)
+STREAMS = (JOURNAL, EVENTS, LOGS, ARTIFACTS)
+PART = "Iris-Part"
+"""The header of a part of an artifact: its number, from 0."""
 
 JOBS_TOGETHER, TASKS_TOGETHER = 64, 16
 """How many jobs, and tasks of each, share one subject of output; see `log`."""
@@ -134,6 +144,7 @@ SUBJECTS = (
     Subject("deployment.state.*", MessagePattern.STREAM, "state (leader)", "anyone", "DeploymentEvent"),
     Subject("route.state.*", MessagePattern.STREAM, "state (leader)", "anyone", "RouteEvent"),
     Subject("iris.log.*.*.*", MessagePattern.STREAM, "worker", "gateway", "TaskOutput"),
+    Subject("iris.artifact.*.*.*", MessagePattern.STREAM, "worker", "gateway", "bytes of tar.gz"),
     Subject(STATE_PING, MessagePattern.REQUEST, "state (standby), gateway, scheduler", "state (leader)", "Ping"),
     Subject(STATE_PLAN, MessagePattern.REQUEST, "scheduler", "state (leader)", "Plan"),
     Subject(STATE_QUERY, MessagePattern.REQUEST, "gateway", "state (leader)", "Query"),
@@ -202,6 +213,16 @@ def is_from(subject: str, worker: str) -> bool:
 def output(worker: str, job: int, index: int) -> str:
     """Where a worker publishes the output of a task; the stream drops the worker's token and keeps it under `log`."""
     return f"iris.log.{to_token(worker)}.{job // JOBS_TOGETHER}.{index // TASKS_TOGETHER}"
+
+
+def artifact(worker: str, job: int, upload: str) -> str:
+    """Where a worker stores one upload of an output directory: a worker can write under its own token only."""
+    return f"iris.artifact.{to_token(worker)}.{job}.{upload}"
+
+
+def job_artifacts(job: int) -> str:
+    """The subjects of all artifacts of a job."""
+    return f"iris.artifact.*.{job}.*"
 
 
 def restored_output(subject: str) -> str:

@@ -83,6 +83,21 @@ class JobView(View, kw_only=True):
     spec_abridged: bool = False
 
 
+class ArtifactView(View, kw_only=True):
+    """What has become of the output directory of an attempt that has ended.
+
+    Attributes:
+        bytes: as it is stored, tar.gz. files: how many it holds.
+        note: why it is not kept, or what of it was left out.
+        subject: under which its parts are stored; None: it is not kept.
+    """
+
+    bytes: int
+    files: int
+    note: str | None
+    subject: str | None
+
+
 class AttemptView(View, kw_only=True):
     """One attempt. ``state`` is a task state; ``stage`` the kernel status; counters are before and after.
 
@@ -118,6 +133,7 @@ class AttemptView(View, kw_only=True):
     read_bytes: int | None = None
     written_bytes: int | None = None
     memory_limit_reached_bytes: int | None = None
+    artifact: ArtifactView | None = None
 
 
 class OutOfMemoryView(View, kw_only=True):

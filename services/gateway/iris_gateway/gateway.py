@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from iris_bus.contract import Bus
 from iris_bus.tracing import Tracer
+from iris_gateway.artifacts import ArtifactReader
 from iris_gateway.auth import Keyring
 from iris_gateway.bundles import Bundles
 from iris_gateway.commands import Commands
@@ -48,6 +49,7 @@ class Gateway:
     feed: Feed
     logs: LogReader
     bundles: Bundles
+    artifacts: ArtifactReader
     discovered: DiscoveredSets
     metrics: Metrics
     tracer: Tracer

@@ -31,6 +31,7 @@ from iris_bus.tracing import Tracer
 from iris_core.subjects import BUNDLES_BUCKET, DISCOVERY_BUCKET, KEYS_BUCKET
 from iris_core.token_file import BadTokenFile
 from iris_gateway.api import ENDPOINTS
+from iris_gateway.artifacts import ArtifactReader
 from iris_gateway.auth import Keyring, parse_tokens
 from iris_gateway.bundles import Bundles
 from iris_gateway.commands import Commands
@@ -113,6 +114,7 @@ def assemble(
         queries=Queries(bus, position, retry_for_s=settings.query_timeout_s),
         feed=Feed(streams, position, ring=settings.event_ring),
         logs=LogReader(streams),
+        artifacts=ArtifactReader(streams),
         bundles=Bundles(
             connection.blobs(BUNDLES_BUCKET),
             now_ms=now_ms,

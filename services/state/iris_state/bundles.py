@@ -19,10 +19,14 @@ REST_MS = 3_600_000
 
 
 class Uses(msgspec.Struct):
-    """The uses of bundles: digests of jobs that have not ended, and when the last job of each digest ended."""
+    """The uses of bundles: digests of jobs that have not ended, and when the last job of each digest ended.
+
+    ``outputs``: the jobs with an output directory, by number.
+    """
 
     live: set[str]
     ended_ms: dict[str, int]
+    outputs: set[int] = set()
 
     def keep(self, deployments: Iterable[Deployment]) -> None:
         """Count every revision of a deployment as a use, because a route may be created from any of them."""
@@ -33,6 +37,8 @@ class Uses(msgspec.Struct):
 
     def note(self, jobs: Iterable[Job]) -> None:
         for job in jobs:
+            if job.spec.output:
+                self.outputs.add(job.number)
             digest = job.spec.bundle
             if digest is None:
                 continue

@@ -1,4 +1,5 @@
-"""Maintains the stores beside the leader's rounds: deletes old bundles and parts of aborted uploads, measures sizes.
+"""Maintains the stores beside the leader's rounds: deletes old bundles, parts of aborted uploads and the
+artifacts of deleted jobs, measures sizes.
 
 Out of scope: which bundles go (`bundles`); snapshots and the journal behind them (`snapshots.snapshotter`).
 """
@@ -33,6 +34,7 @@ class Housekeeper:
         self._replica = replica
         self._metrics = metrics
         self._leads = leads
+        self._outputs: set[int] = set()
         connection = replica.connection
         self._bundles = connection.blobs(subjects.BUNDLES_BUCKET)
         self._snapshots = connection.blobs(subjects.SNAPSHOTS_BUCKET)
@@ -54,10 +56,17 @@ class Housekeeper:
         for blob in discardable(stored, uses, policy.keep_bundles_ms, policy.keep_bundles_bytes, now_ms):
             if await self._bundles.discard(blob):
                 log.info("bundle %s is kept no longer", blob.name, extra={"bytes": blob.bytes})
+        await self._forget(uses)
         for blobs in (self._bundles, self._snapshots):
             await blobs.tidy()
         for stream in subjects.STORES:
             self._metrics.stored(stream, await self._replica.connection.streams.size(stream))
+
+    async def _forget(self, uses: Uses) -> None:
+        """Delete the artifacts of jobs that were deleted since the last call; those of others expire by their age."""
+        for number in self._outputs - uses.outputs:
+            await self._replica.connection.streams.drop(subjects.ARTIFACTS.name, subjects.job_artifacts(number))
+        self._outputs = uses.outputs
 
     async def uses(self) -> Uses:
         """The present uses of bundles. A bundle that a new job names meanwhile was touched for it."""

@@ -287,4 +287,5 @@ def template(job: Job, grant: TaskGrant | None = None) -> TaskTemplate:
         traceparent=job.traceparent,
         environment=spec.environment if spec.environment != Environment() else None,
         grant=grant,
+        output=spec.output,
     )

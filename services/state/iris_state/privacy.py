@@ -72,7 +72,9 @@ def _owns(ledger: Ledger, query: Query, job: str) -> bool:
 
 
 def _without_output(view: AttemptView) -> AttemptView:
-    return msgspec.structs.replace(view, stderr_tail=NOT_YOURS) if view.stderr_tail else view
+    if not view.stderr_tail and view.artifact is None:
+        return view
+    return msgspec.structs.replace(view, stderr_tail=view.stderr_tail and NOT_YOURS, artifact=None)
 
 
 _HIDE: dict[type, Callable[[Ledger, Query, Any], Any]] = {

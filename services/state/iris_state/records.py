@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from iris_core.limits import ATTEMPTS
-from iris_core.messages import AttemptRef, HeartbeatMessage, LiveUsage, TaskUsage
+from iris_core.messages import Artifact, AttemptRef, HeartbeatMessage, LiveUsage, TaskUsage
 from iris_core.priority import PriorityKey, priority_key
 from iris_core.resources import NOTHING, Amount
 from iris_core.spec import Attribute, JobSpec
@@ -70,6 +70,7 @@ class Attempt(msgspec.Struct, array_like=True, gc=False):
     suspect: bool = False
     detail: str = ""
     usage: TaskUsage | None = None
+    artifact: Artifact | None = None
 
     @property
     def is_open(self) -> bool:

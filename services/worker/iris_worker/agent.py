@@ -48,6 +48,7 @@ class LocalAttempt:
         building: whether a process builds its environment.
         stopping: why it was ordered to end, None otherwise.
         settle_ms: for a route, how long it serves after it has left discovery.
+        exited: whether its process has ended by itself, so that a stop does not change how.
     """
 
     ref: AttemptRef
@@ -60,6 +61,7 @@ class LocalAttempt:
     building: bool = False
     stopping: Cause | None = None
     settle_ms: int = 0
+    exited: bool = False
 
     @property
     def is_over(self) -> bool:
@@ -76,7 +78,9 @@ class Prepare:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """Send the process group TERM after ``settle_ms``, then KILL; answer with `on_ended`."""
+    """Send the process group TERM after ``settle_ms``, then KILL; answer with `on_ended`. What is stored of an attempt
+    that has exited is stored by then, or not at all.
+    """
 
     ref: AttemptRef
     grace_ms: int
@@ -240,6 +244,9 @@ class Agent:
         """End an attempt in whatever stage it is; repeating the call changes nothing."""
         if held.is_over or held.stopping is not None:
             return
+        if held.exited:
+            todo.append(Kill(held.ref, grace_ms))
+            return
         held.stopping = why
         if held.launched or held.building:
             todo.append(Kill(held.ref, grace_ms, settle_ms))
@@ -311,10 +318,10 @@ class Agent:
         return True
 
     def on_detail(self, ref: AttemptRef, detail: str, now_ms: int) -> None:
-        """What is done to prepare it, for a person."""
+        """What is done in its present status, for a person."""
         held = self._held.get(ref)
         if held is not None and not held.is_over:
-            held.stage = Stage(ref, K.PULLING, now_ms, detail=detail)
+            held.stage = Stage(ref, held.stage.status, now_ms, detail=detail)
             self.reports.add(held.stage)
 
     def on_unprepared(self, ref: AttemptRef, ended: Ended, now_ms: int) -> list[Instruction]:
@@ -327,6 +334,12 @@ class Agent:
         held = self._held.get(ref)
         if held is not None and not held.is_over:
             self._report(held, K.RUNNING, now_ms)
+
+    def on_exited(self, ref: AttemptRef) -> None:
+        """Its process has ended; what that means is reported when its output directory is stored."""
+        held = self._held.get(ref)
+        if held is not None and held.stopping is None:
+            held.exited = True
 
     def on_ended(self, ref: AttemptRef, ended: Ended, now_ms: int) -> None:
         """Its process has ended for good; the cause of an ordered stop overrides the exit code."""

@@ -19,6 +19,7 @@ PROBE_VARIABLE = "IRIS_PROBE"
 """Set for the command of a probe, which otherwise has the environment of its task. A worker that starts kills processes
 that have it: they are probes of the previous worker process.
 """
+OUTPUT_VARIABLE = "IRIS_OUTPUT"
 EXEC_VARIABLE = "IRIS_EXEC"
 """The same for what people execute beside a task."""
 BESIDE = (PROBE_VARIABLE, EXEC_VARIABLE)

@@ -22,12 +22,14 @@ from msgspec import structs
 
 from iris_bus.settings import BadSetting
 from iris_core import task_tokens
-from iris_core.messages import AttemptRef, Ended, LiveUsage, Stage, TaskGrant, TaskTemplate, TaskUsage
+from iris_core.messages import Artifact, AttemptRef, Ended, LiveUsage, Stage, TaskGrant, TaskTemplate, TaskUsage
 from iris_core.resources import ResourceRequest
 from iris_core.states import Cause, KernelStatus
 from iris_core.units import show_bytes
 from iris_worker import environment, host
 from iris_worker.agent import Agent, LocalAttempt, end_stage
+from iris_worker.artifacts.directory import make_directory
+from iris_worker.artifacts.uploader import Uploader
 from iris_worker.builds.plan import BuildPlan
 from iris_worker.builds.store import EnvironmentStore
 from iris_worker.clock import HostClock
@@ -103,7 +105,7 @@ class Executor:
     """Runs real processes, by a launcher.
 
     Args:
-        prober: runs the probes of attempts. devices: of this host.
+        prober: runs the probes of attempts. uploader: stores their output directories. devices: of this host.
         on_started: called with the seconds a start took.
         on_room: called when `room` has grown.
         on_limited: called with the seconds until an attempt has passed its timeout.
@@ -122,6 +124,7 @@ class Executor:
         agent: Agent,
         clock: HostClock,
         prober: Prober,
+        uploader: Uploader,
         devices: Devices,
         on_started: Callable[[float], None],
         on_room: Callable[[], None],
@@ -143,6 +146,7 @@ class Executor:
         self._agent = agent
         self._clock = clock
         self._prober = prober
+        self._uploader = uploader
         self._devices = devices
         self._on_started = on_started
         self._on_room = on_room
@@ -163,6 +167,7 @@ class Executor:
         self._usage: dict[AttemptRef, LiveUsage] = {}
         self._starting: dict[AttemptRef, Started] = {}
         self._running: dict[AttemptRef, Workspace] = {}
+        self._storing: dict[AttemptRef, Workspace] = {}
         self._builds: dict[AttemptRef, Callable[[Exit], None]] = {}
         self._null = os.open(os.devnull, os.O_RDWR)
         self._numbers = itertools.count(1)
@@ -230,7 +235,7 @@ class Executor:
 
     def _adopt(self, ref: AttemptRef, entry: StoredProcess) -> None:
         slot = self._running[ref] = self.slots.open(entry.started.slot)
-        slot.ref = ref
+        slot.ref, slot.output = ref, entry.started.output
         probe = entry.started.probe
         self._agent.adopt(was_started(entry), settle_ms=probe.settle_ms if probe is not None else 0)
         self.logs.follow(slot, self._clock.steady_s(), entry.positions)
@@ -257,8 +262,12 @@ class Executor:
             self._agent.adopt(was_started(entry), stage)
             return
         slot = self.slots.open(entry.started.slot)
-        slot.ref = ref
+        slot.ref, slot.output = ref, entry.started.output
         self.logs.follow(slot, self._clock.steady_s(), entry.positions)
+        if stage is None and entry.exit is not None and slot.output and not (entry.is_build or entry.exit.error):
+            self._agent.adopt(was_started(entry))
+            self._store(slot, describe(slot, entry.exit))
+            return
         if stage is None and entry.exit is not None:
             stage = self._over(slot, INTERRUPTED if entry.is_build else describe(slot, entry.exit))
         assert stage is not None
@@ -281,6 +290,7 @@ class Executor:
             return
         if not self.logs.follows(held.ref):  # its environment was built, with output
             self.logs.follow(slot, began_s)
+        slot.output, slot.ends_s = template.output, 0.0
         try:
             limits, cgroup = self._limits(template.resources)
             ports = self._take_ports(held, template.ports)
@@ -302,6 +312,7 @@ class Executor:
             *(template.timeout_ms, ports, stored_probe(template, env, limits), devices),
             environment=StoredEnvironment(directory) if directory else None,
             sandbox=sandbox,
+            output=slot.output,
         )
         request = StartProcess(started, template.command, env, limits, cgroup)
         if in_image:
@@ -479,6 +490,8 @@ class Executor:
         if held.gang is not None:
             hosts = write_host_file(slot.workdir, environment.host_lines(held.gang, template.resources))
             env |= environment.gang_words(held.gang, held.ref.index, hosts)
+        if slot.output:
+            env[environment.OUTPUT_VARIABLE] = make_directory(slot.workdir, slot.output)
         if template.grant is not None:
             token = task_tokens.token(template.grant, held.ref)
             write_token(slot, token)
@@ -494,17 +507,25 @@ class Executor:
                 write_token(slot, task_tokens.token(grant, ref))
 
     def kill(self, ref: AttemptRef, grace_ms: int, settle_ms: int) -> None:
+        left_s = (grace_ms + settle_ms) / 1000
+        if ref in self._storing:
+            self._uploader.hurry(ref, left_s)
+            return
+        if (slot := self._running.get(ref)) is not None:
+            slot.ends_s = self._clock.steady_s() + left_s
         self._launcher.send(StopProcess(ref, grace_ms, settle_ms))
 
     def kill_all(self) -> None:
         """Kill all processes at once, without a grace period."""
+        for ref in self._storing:
+            self._uploader.hurry(ref, 0.0)
         self._launcher.send(KillAll())
         self._launcher.flush()
 
     @property
     def running(self) -> int:
-        """Attempts with a process that has not ended, or is being started."""
-        return len(self._running)
+        """Attempts with a process that has not ended, or is being started, or of which something is being stored."""
+        return len(self._running) + len(self._storing)
 
     def prepare(self, ref: AttemptRef, user: str = "") -> str:
         """The directory for the bundle of an attempt of the submitting ``user``. Raises OSError."""
@@ -565,6 +586,8 @@ class Executor:
             if exited.exit.code == 0:  # the next record of the attempt is that of its own process
                 self._launcher.record(Gone((ref,)))
             on_end(exited.exit)
+        elif slot.output and not exited.exit.error:
+            self._store(slot, describe(slot, exited.exit))
         else:
             self._end(slot, describe(slot, exited.exit))
         if self._starting.pop(ref, None) is not None:
@@ -573,6 +596,28 @@ class Executor:
     def _on_collected(self, ref: AttemptRef, exit_: Exit) -> None:
         """The container of an attempt is gone."""
         self._on_exited(Exited(ref, exit_))
+        self.flush()
+
+    def _store(self, slot: Workspace, ended: Ended) -> None:
+        """Store the output directory of an attempt whose processes have ended; its end is reported afterwards.
+
+        One that is stopped has for it what is left of its grace period.
+        """
+        ref = slot.ref
+        self._storing[ref] = slot
+        self._agent.on_exited(ref)
+        said, done = partial(self._on_measured_output, ref), partial(self._on_stored, slot, ended)
+        self._uploader.begin(ref, slot.workdir, slot.output, said, done)
+        if slot.ends_s:
+            self._uploader.hurry(ref, max(0.0, slot.ends_s - self._clock.steady_s()))
+
+    def _on_measured_output(self, ref: AttemptRef, size: int) -> None:
+        self._agent.on_detail(ref, f"{show_bytes(size)} of output are being stored", self._clock.wall_ms())
+        self.flush()
+
+    def _on_stored(self, slot: Workspace, ended: Ended, artifact: Artifact) -> None:
+        del self._storing[slot.ref]
+        self._end(slot, structs.replace(ended, artifact=artifact))
         self.flush()
 
     def _end(self, slot: Workspace, ended: Ended) -> None:

@@ -86,7 +86,10 @@ class Reports:
 def weight(stage: Stage) -> int:
     """Approximate bytes of a stage in a message."""
     ended = stage.ended
-    return 40 if ended is None else 60 + len(ended.stderr_tail) + len(ended.error)
+    if ended is None:
+        return 40
+    note = len(ended.artifact.note) + 40 if ended.artifact is not None else 0
+    return 60 + len(ended.stderr_tail) + len(ended.error) + note
 
 
 def fitting(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:

@@ -28,6 +28,7 @@ from iris_core.messages import AttemptRef, Ended, Order, Register, ReportTaken, 
 from iris_core.spec import NEEDS_RUNTIME, Attribute
 from iris_worker import accelerators, host, metadata
 from iris_worker.agent import Agent, Discard, Instruction, Kill, Prepare, RenewToken
+from iris_worker.artifacts.uploader import Uploader
 from iris_worker.builds.builder import Builder
 from iris_worker.bundles.bundle import BundleStore
 from iris_worker.bundles.fetch import Fetcher
@@ -80,7 +81,7 @@ class WorkerService:
         self.id = host.worker_id(settings)
         self.agent = Agent(uuid.uuid4().hex, settings.max_attempts)
         self.metrics = WorkerMetrics(self.agent.running)
-        self._bus = connection.bus
+        self._bus, self._streams = connection.bus, connection.streams
         self._tracer = tracer or Tracer("worker")
         self._spans = AttemptSpans(self.id)
         self._stop = stop
@@ -115,6 +116,7 @@ class WorkerService:
             self.agent,
             self._clock,
             self._prober,
+            self._open_uploader(),
             Devices(str(attributes.get(DEVICE_TYPE, "")), total.chips, found),
             on_started=self.metrics.started,
             on_room=lambda: self._do(()),
@@ -124,6 +126,11 @@ class WorkerService:
             isolation=self._isolation,
             runtime=str(attributes.get(NEEDS_RUNTIME.key, "")),
         )
+
+    def _open_uploader(self) -> Uploader:
+        settings = self.settings
+        limits, timeout_s, at_once = settings.artifact_limits, settings.artifact_timeout_s, settings.artifacts_at_once
+        return Uploader(self.id, self._streams, limits, timeout_s, at_once, self._spawn)
 
     def _open_reporter(self) -> Reporter:
         settings = self.settings

@@ -11,6 +11,7 @@ from iris_core import codec
 from iris_core.limits import ATTEMPTS, WORKER_BYTES
 from iris_core.resources import DeclaredCapacity
 from iris_core.spec import Attribute
+from iris_worker.artifacts.directory import ArtifactLimits
 from iris_worker.builds.store import EnvironmentLimits
 from iris_worker.bundles.manifest import BundleLimits
 from iris_worker.output.quota import LogLimits
@@ -62,6 +63,8 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
         environments_kept, environments_bytes: built environments on disk, beside those of live attempts.
         container_runtime: what runs tasks with an image: "docker" or "podman" where it answers, "auto" for the first of
             these that does, or "none".
+        artifact_bytes, artifact_entries: limits of an output directory (`--output`); a larger one is not kept.
+        artifact_timeout_s: how long an attempt's end waits until that is stored. artifacts_at_once: stored at a time.
         exec_at_once: commands that people execute beside tasks at a time. exec_idle_s: how long one may neither read
             nor print. exec_longest_s: how long one may run.
     """
@@ -103,6 +106,10 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
     environments_kept: Annotated[int, msgspec.Meta(ge=1)] = EnvironmentLimits().count
     environments_bytes: Count = EnvironmentLimits().bytes
     container_runtime: Literal["auto", "docker", "podman", "none"] = "auto"
+    artifact_bytes: Count = ArtifactLimits().bytes
+    artifact_entries: Count = ArtifactLimits().entries
+    artifact_timeout_s: Positive = 600.0
+    artifacts_at_once: Annotated[int, msgspec.Meta(ge=1)] = 4
     exec_at_once: Count = 32
     exec_idle_s: Positive = 3600.0
     exec_longest_s: Positive = 43_200.0
@@ -118,6 +125,10 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
     @property
     def environment_limits(self) -> EnvironmentLimits:
         return EnvironmentLimits(self.environments_kept, self.environments_bytes)
+
+    @property
+    def artifact_limits(self) -> ArtifactLimits:
+        return ArtifactLimits(self.artifact_bytes, self.artifact_entries)
 
     @property
     def bundle_limits(self) -> BundleLimits:

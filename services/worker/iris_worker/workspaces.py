@@ -45,6 +45,8 @@ class Workspace:
         empty_ns: the directory's change time then; 0 when it was too recent to show later changes.
         broken: its directory could not be cleaned; it is not used again.
         owner: user and group of its directory and files; None: this process'.
+        output: the output directory of the attempt, below its own; empty: it has none.
+        ends_s: when an attempt that is stopped is over at the latest; 0: it is not stopped.
     """
 
     ref: AttemptRef
@@ -56,6 +58,8 @@ class Workspace:
     empty_ns: int = 0
     broken: bool = False
     owner: tuple[int, int] | None = None
+    output: str = ""
+    ends_s: float = 0.0
 
     def give_to(self, owner: tuple[int, int] | None) -> None:
         """Make a user the owner of its directory, which is empty, and files. Raises OSError."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import stat
@@ -28,6 +29,10 @@ def packed(*entries, form: str = "w") -> io.BytesIO:
     return into
 
 
+def unzipped(archive: io.BytesIO, form: str):
+    return gzip.GzipFile(fileobj=archive) if form == "w:gz" else archive
+
+
 def link(name: str, target: str):
     return entry(name, tarfile.SYMTYPE, target=target)
 
@@ -47,7 +52,7 @@ def test_files_come_back_with_times_permissions_links_and_empty_directories(tmp_
         hard_link("again", "sub/secret"),
         form=form,
     )
-    assert extract(given, tmp_path) == 4
+    assert extract(unzipped(given, form), tmp_path) == 4
     assert (tmp_path / "sub/run.sh").read_text() == "#!/bin/sh\n"
     modes = {name: stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("sub/run.sh", "sub/secret", "empty")}
     assert modes == {"sub/run.sh": 0o755, "sub/secret": 0o600, "empty": 0o700}
@@ -104,4 +109,11 @@ def test_nothing_is_written_outside(tmp_path, entries):
 def test_an_archive_that_breaks_off_is_an_error(tmp_path, form):
     whole = packed(entry("x", data=os.urandom(100_000)), form=form).getvalue()
     with pytest.raises(InvalidArchive, match="broken archive"):
-        extract(io.BytesIO(whole[:60_000]), tmp_path)
+        extract(unzipped(io.BytesIO(whole[:60_000]), form), tmp_path)
+
+
+def test_a_wrong_byte_is_an_error(tmp_path):
+    whole = bytearray(packed(entry("x", data=os.urandom(100_000)), form="w:gz").getvalue())
+    whole[-6] ^= 1
+    with pytest.raises(InvalidArchive, match="CRC check failed"):
+        extract(unzipped(io.BytesIO(whole), "w:gz"), tmp_path)

@@ -41,6 +41,7 @@ DECISIONS = {
     ("GET", "/v1/tasks/{task}/attempts"): SUBTREE,
     ("GET", "/v1/tasks/{task}/why"): SUBTREE,
     ("GET", "/v1/tasks/{task}/logs"): SUBTREE,
+    ("GET", "/v1/tasks/{task}/artifact"): SUBTREE,
     ("HEAD", "/v1/bundles/{sha256}"): SUBTREE,
     ("PUT", "/v1/bundles/{sha256}"): SUBTREE,
     ("POST", "/v1/jobs:plan"): REFUSED,

@@ -5,10 +5,11 @@ import pytest
 
 from iris_bus.contract import Blob
 from iris_bus.memory import Memory
+from iris_core import subjects
 from iris_core.states import Cause, JobState
 from iris_state.apply import apply
 from iris_state.bundles import REST_MS, Uses, discardable
-from iris_state.changes import JobAdmitted, JobMoved
+from iris_state.changes import JobAdmitted, JobMoved, JobPruned
 from iris_state.clock import Clock
 from iris_state.housekeeping import Housekeeper
 from iris_state.metrics import StateMetrics
@@ -82,6 +83,26 @@ async def test_a_bundle_that_is_asked_for_while_it_is_deleted_stays(replica: Rep
     keeper.uses = meanwhile  # type: ignore[method-assign]
     await keeper.look()
     assert await blobs.names() == ["a"]
+
+
+async def test_the_artifacts_of_a_job_go_with_it(replica: Replica):
+    ledger, streams = replica.machine.ledger, replica.connection.streams
+    keeper = Housekeeper(replica, StateMetrics(lambda: replica.machine), lambda: True)
+    ended = JobMoved(1, JobState.SUCCEEDED, Cause.EXITED)
+    for change in (HOST, with_output(1, "/goes"), with_output(2, "/stays"), *done(1, 0), ended):
+        apply(ledger, change, 1)
+    for number in (1, 2):
+        await streams.publish(subjects.artifact("w0", number, "x"), b"part")
+    await keeper.look()
+    apply(ledger, JobPruned(1), 2)
+    await keeper.look()
+    kept = [await streams.next("IRIS_ARTIFACTS", 0, subject=subjects.job_artifacts(number)) for number in (1, 2)]
+    assert [found is not None for found in kept] == [False, True]
+
+
+def with_output(number: int, name: str) -> JobAdmitted:
+    admitted = job(number, name, 1)
+    return msgspec.structs.replace(admitted, spec=msgspec.structs.replace(admitted.spec, output="out"))
 
 
 def with_bundle(number: int, name: str, digest: str) -> JobAdmitted:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import math
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+import tarfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from pathlib import Path
 
 import pytest
 
-from iris_core import task_tokens
-from iris_core.messages import AttemptRef, Caller, Gang, Order, Stage, TaskTemplate
+from iris_bus.memory import Memory
+from iris_core import subjects, task_tokens
+from iris_core.messages import AttemptRef, Caller, Ended, Gang, Order, Stage, TaskTemplate
 from iris_core.resources import Device, ResourceRequest
-from iris_core.states import KernelStatus
+from iris_core.states import Cause, KernelStatus
 from iris_core.task_tokens import SigningKey
 from iris_worker.agent import Agent, LocalAttempt
+from iris_worker.artifacts.uploader import Uploader
 from iris_worker.clock import HostClock
 from iris_worker.devices import Accelerators, Devices
 from iris_worker.environment import coordinator_port
@@ -34,16 +38,32 @@ Open = Callable[[], Awaitable[Executor]]
 
 
 @pytest.fixture
-async def opened(tmp_path: Path) -> AsyncIterator[Open]:
+def bus() -> Memory:
+    return Memory()
+
+
+@pytest.fixture
+def uploads() -> list[asyncio.Future[None]]:
+    """What stores output directories."""
+    return []
+
+
+@pytest.fixture
+async def opened(tmp_path: Path, bus: Memory, uploads: list[asyncio.Future[None]]) -> AsyncIterator[Open]:
     """Makes executors of one host; each takes the launcher over from the one before."""
     made: list[Executor] = []
+
+    def spawn(work: Coroutine[None, None, None]) -> None:
+        uploads.append(asyncio.ensure_future(work))
 
     async def make() -> Executor:
         agent = Agent("me")
         prober = Prober("127.0.0.1", CLOCK, WorkerMetrics(agent.running), lambda: None)
         devices = Devices("gpu", 2, Accelerators())
         nothing = dict.fromkeys(("on_started", "on_room", "on_limited", "on_change", "on_gone"), lambda *_: None)
-        made.append(Executor(WorkerSettings(id="w0", data=str(tmp_path)), agent, CLOCK, prober, devices, **nothing))
+        settings = WorkerSettings(id="w0", data=str(tmp_path))
+        uploader = Uploader("w0", bus.connect().streams, settings.artifact_limits, 60.0, 1, spawn)
+        made.append(Executor(settings, agent, CLOCK, prober, uploader, devices, **nothing))
         await made[-1].recover()
         return made[-1]
 
@@ -76,6 +96,33 @@ def ordered(executor: Executor, ref: AttemptRef, gang: Gang) -> None:
     template = TaskTemplate(gang.job, "/t", ("sleep", "100"), {}, 2, ResourceRequest())
     executor._agent.on_order(Order("me", 1, templates=(template,), run=(ref,), gangs=(gang,)), 1)
     executor.launch(executor._agent.next_launch())
+
+
+def keeping(executor: Executor, *command: str) -> None:
+    """Start an attempt whose directory ``out`` is kept, and run the agent with it."""
+    template = TaskTemplate(1, "/t", command, {}, 1, ResourceRequest(), output="out")
+    executor._agent.on_order(Order("me", 1, templates=(template,), run=(A,)), 1)
+    executor.launch(executor._agent.next_launch())
+    executor.flush()
+
+
+def end_of(executor: Executor) -> Ended | None:
+    return next((stage.ended for stage in executor._agent.attempts() if stage.ended is not None), None)
+
+
+def note_of(executor: Executor) -> str:
+    return next((stage.detail for stage in executor._agent.attempts() if stage.detail), "")
+
+
+async def files_of(bus: Memory, ended: Ended) -> list[str]:
+    """The names in an attempt's artifact."""
+    pieces, after, streams = b"", 0, bus.connect().streams
+    subject = subjects.artifact("w0", A.job, ended.artifact.upload)
+    while found := await streams.next("IRIS_ARTIFACTS", after, subject=subject):
+        pieces, after = pieces + found.data, found.sequence
+    assert len(pieces) == ended.artifact.bytes
+    with tarfile.open(fileobj=io.BytesIO(pieces)) as archive:
+        return archive.getnames()
 
 
 def rest_s(executor: Executor, port: int) -> float:
@@ -177,3 +224,90 @@ async def test_a_process_finds_its_token_and_a_renewed_one_where_it_found_the_fi
     adopted.kill_all()
     await until(lambda: not adopted.running)
     assert not Path(file).exists()
+
+
+@pytest.mark.parametrize("code", [0, 3])
+async def test_an_end_is_reported_once_the_output_directory_is_stored(opened: Open, bus: Memory, code: int):
+    executor, bus.away = await opened(), True
+    keeping(executor, "sh", "-c", f'echo x > "$IRIS_OUTPUT/x"; exit {code}')
+    await until(lambda: note_of(executor) == "2B of output are being stored")
+    assert (end_of(executor), executor.running) == (None, 1)
+    bus.away = False
+    await until(lambda: end_of(executor) is not None)
+    ended = end_of(executor)
+    assert (ended.cause, ended.exit_code, ended.artifact.files, executor.running) == (Cause.EXITED, code, 1, 0)
+    assert await files_of(bus, ended) == ["x"]
+
+
+async def test_a_worker_that_is_killed_while_it_stores_stores_again_and_runs_nothing_again(
+    opened: Open, bus: Memory, uploads: list[asyncio.Future[None]], tmp_path: Path
+):
+    before, bus.away = await opened(), True
+    keeping(before, "sh", "-c", f'echo ran >> {tmp_path}/runs; echo x > "$IRIS_OUTPUT/x"; exit 3')
+    await until(lambda: note_of(before) != "")
+    for upload in uploads:
+        upload.cancel()
+    after = await opened()
+    assert [stage.status for stage in after._agent.attempts()] == [KernelStatus.RUNNING]
+    bus.away = False
+    await until(lambda: end_of(after) is not None)
+    ended = end_of(after)
+    assert (ended.exit_code, await files_of(bus, ended)) == (3, ["x"])
+    assert (tmp_path / "runs").read_text() == "ran\n"
+
+
+async def test_one_that_is_stopped_while_it_is_stored_ends_with_its_own_exit_within_the_grace_period(
+    opened: Open, bus: Memory
+):
+    executor, bus.away = await opened(), True
+    keeping(executor, "sh", "-c", "exit 0")
+    await until(lambda: note_of(executor) != "")
+    [kill] = executor._agent.stop_all(50, 1)
+    executor.kill(kill.ref, kill.grace_ms, kill.settle_ms)
+    await until(lambda: end_of(executor) is not None)
+    ended = end_of(executor)
+    assert (ended.cause, ended.exit_code) == (Cause.EXITED, 0)
+    assert ended.artifact.note == "its task was stopped before it was stored"
+
+
+async def test_one_that_is_stopped_has_what_is_left_of_its_grace_period_to_be_stored(opened: Open, bus: Memory):
+    executor = await opened()
+    keeping(executor, "sh", "-c", 'trap "echo x > out/x; exit 0" TERM; touch out/on; sleep 100 & wait')
+    on = Path(executor._running[A].workdir) / "out" / "on"
+    await until(on.exists)
+    [kill] = executor._agent.stop_all(10_000, 1)
+    executor.kill(kill.ref, kill.grace_ms, kill.settle_ms)
+    executor.flush()
+    await until(lambda: end_of(executor) is not None)
+    ended = end_of(executor)
+    assert (ended.cause, await files_of(bus, ended)) == (Cause.CANCELLED, ["on", "x"])
+
+
+LARGE = "its files have more than 1GiB, the limit of this worker (artifact_bytes)"
+
+
+@pytest.mark.parametrize(
+    ("command", "note"),
+    [
+        ("rm -r out", "out is no directory any more: No such file or directory"),
+        ("rm -r out; ln -s / out", "out is no directory any more: Not a directory"),
+        ("truncate -s 2G out/x", LARGE),
+        ("truncate -s 2G out/x; kill -9 $$", LARGE),
+    ],
+)
+async def test_what_cannot_be_kept_is_said_and_is_no_failure(opened: Open, command: str, note: str):
+    executor = await opened()
+    keeping(executor, "sh", "-c", command)
+    await until(lambda: end_of(executor) is not None)
+    ended = end_of(executor)
+    assert (ended.cause, ended.artifact.upload, ended.artifact.note) == (Cause.EXITED, "", note)
+
+
+async def test_a_task_without_an_output_directory_has_neither_variable_nor_artifact(opened: Open):
+    executor = await opened()
+    template = TaskTemplate(1, "/t", ("sh", "-c", 'test -z "$IRIS_OUTPUT"'), {}, 1, ResourceRequest())
+    executor._agent.on_order(Order("me", 1, templates=(template,), run=(A,)), 1)
+    executor.launch(executor._agent.next_launch())
+    executor.flush()
+    await until(lambda: end_of(executor) is not None)
+    assert (end_of(executor).exit_code, end_of(executor).artifact) == (0, None)

@@ -53,11 +53,12 @@ def say_wait(why: str, seconds: float) -> None:
     click.echo(f"waiting: {why}; trying again for up to {seconds:.0f} s", err=True)
 
 
-def form_option(default: str = "table", forms: Sequence[str] = FORMS) -> Callable[[F], F]:
+def form_option(
+    default: str = "table", forms: Sequence[str] = FORMS, names: Sequence[str] = ("-o", "--output")
+) -> Callable[[F], F]:
     """``-o``: how results are written to stdout."""
     return click.option(
-        "-o",
-        "--output",
+        *names,
         "form",
         type=click.Choice(list(forms)),
         default=default,

@@ -1,8 +1,9 @@
-"""Draws a line of counts by state at the bottom of a terminal; other output is printed above it."""
+"""Draws a line at the bottom of a terminal: counts by state, above which other output is printed, or bytes read."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
@@ -10,10 +11,12 @@ from typing import TextIO
 import click
 
 from iris.cli.tables import state_word
+from iris_core.units import show_bytes
 from iris_core.views import JobView
 
 _ERASE = "\r\x1b[K"
 _WIDTH = 20
+_DRAW_S = 0.2
 _OVER = ("succeeded", "failed", "killed", "worker_failed", "unschedulable", "preempted")
 
 
@@ -47,6 +50,31 @@ class Progress:
             if self._line and self.on:
                 self._out.write(self._line)
                 self._out.flush()
+
+
+class CountedBytes:
+    """A line that counts bytes, while it is entered; nothing when ``out`` is not a terminal."""
+
+    def __init__(self, out: TextIO, title: str) -> None:
+        self._out = out if out.isatty() else None
+        self._title = title
+        self._drawn_s = 0.0
+
+    def show(self, read: int, size: int) -> None:
+        """``results  12 of 300 MiB``."""
+        now_s = time.monotonic()
+        if self._out is not None and now_s - self._drawn_s > _DRAW_S:
+            self._drawn_s = now_s
+            self._out.write(_ERASE)
+            self._out.write(f"{self._title}  {show_bytes(read)} of {show_bytes(size)}")
+            self._out.flush()
+
+    def __enter__(self) -> CountedBytes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._out is not None:
+            self._out.write(_ERASE)
 
 
 def bar(view: JobView) -> str:

@@ -30,6 +30,7 @@ COMMANDS = {
     "logs": ("Print what tasks wrote.", "logs:logs"),
     "exec": ("Execute a command beside a running task.", "exec:exec_"),
     "cp": ("Copy a file or directory of a running task.", "cp:cp"),
+    "fetch": ("Fetch what tasks left in their output directories.", "fetch:fetch"),
     "wait": ("Wait for jobs to end.", "wait:wait"),
     "cancel": ("Kill jobs and everything below them.", "cancel:cancel"),
     "rerun": ("Submit again what a job was.", "rerun:rerun"),

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Self, TypeVar
 
 import msgspec
@@ -105,6 +106,23 @@ class GatewayApi:
     def task(self, task: str) -> TaskView:
         """A task with its attempts, by name (``/train/0``). Raises NotFound."""
         return self.get(f"/v1/tasks/{in_path(task)}", TaskView)
+
+    def fetch(
+        self,
+        task: str,
+        directory: str | os.PathLike[str],
+        *,
+        attempt: int | None = None,
+        on_read: Callable[[int, int], None] | None = None,
+    ) -> int:
+        """Unpack what a task has left in its output directory below another, which is made; returns how many files.
+
+        ``attempt``: None: the last one. ``on_read``: called with the bytes that have arrived, and of all. Raises
+        NotFound when nothing is kept, Conflict before its end, InvalidArchive, OSError.
+        """
+        from iris.client.artifacts import fetch  # imported only for artifacts
+
+        return fetch(self.transport, task, Path(directory), attempt, on_read)
 
     def cancel(self, job: str, reason: str = "") -> JobView:
         """Kill a job and everything below it."""

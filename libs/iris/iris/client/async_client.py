@@ -146,6 +146,10 @@ class AsyncClient:
         """As `Client.cancel`."""
         return await self.call(self.sync.cancel, job, reason)
 
+    async def fetch(self, task: str, directory: str | os.PathLike[str], *, attempt: int | None = None) -> int:
+        """As `Client.fetch`."""
+        return await self.call(self.sync.fetch, task, directory, attempt=attempt)
+
     async def rerun(self, job: str, *, failed_only: bool = False) -> AsyncJob:
         """As `Client.rerun`."""
         return AsyncJob(self, await self.call(self.sync.rerun, job, failed_only=failed_only))

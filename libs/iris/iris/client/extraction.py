@@ -7,6 +7,8 @@ there before lead out. `tarfile` has filters for this since Python 3.11.4; this 
 from __future__ import annotations
 
 import contextlib
+import gzip
+import io
 import os
 import shutil
 import stat
@@ -15,7 +17,6 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 from iris_core.archive_paths import InvalidArchive, check_link, names
 
@@ -24,8 +25,8 @@ _INTO = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def extract(archive: IO[bytes], directory: Path) -> int:
-    """Unpack tar or tar.gz below a directory that exists; returns the number of files.
+def extract(archive: io.BufferedIOBase, directory: Path) -> int:
+    """Unpack a tar stream below a directory that exists, and read it to its end; returns the number of files.
 
     Files keep their times and permissions as far as the umask lets them; a file that is there already is replaced.
     Links that lead outside, devices, pipes and sockets are refused. Raises InvalidArchive, and OSError of this machine.
@@ -33,11 +34,13 @@ def extract(archive: IO[bytes], directory: Path) -> int:
     files = 0
     root = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        with tarfile.open(fileobj=archive, mode="r|*") as opened:
+        with tarfile.open(fileobj=archive, mode="r|") as opened:
             for member in opened:
                 _extract(opened, member, root)
                 files += not member.isdir()
-    except (tarfile.TarError, EOFError, zlib.error, ValueError, OverflowError) as error:
+        while archive.read(_COPY):
+            pass  # to the end, where gzip has its checksum
+    except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error, ValueError, OverflowError) as error:
         raise InvalidArchive(f"broken archive: {error}") from error
     finally:
         os.close(root)

@@ -67,6 +67,7 @@ class JobOptions(TaskOptions, total=False):
 
     Times are seconds or texts like ``10m``.
     ``parent``: a job's name; inside a task the task's own job, unless ``name`` has a leading slash.
+    ``output``: a directory below each task's own, kept when it has ended and fetched with ``fetch``.
     ``success``: a gang succeeds with all of its tasks, or with its ``leader``, which is task 0.
     """
 
@@ -75,6 +76,7 @@ class JobOptions(TaskOptions, total=False):
     replicas: int | None
     group_by: str | None
     success: SuccessPolicy | None
+    output: str | None
     max_retries_failure: int
     max_retries_preemption: int
     max_task_failures: int
@@ -82,7 +84,7 @@ class JobOptions(TaskOptions, total=False):
     timeout: float | str | None
 
 
-_PLAIN = ("band", "max_retries_failure", "max_retries_preemption", "max_task_failures", "bundle")
+_PLAIN = ("band", "output", "max_retries_failure", "max_retries_preemption", "max_task_failures", "bundle")
 
 
 class OptionReader:

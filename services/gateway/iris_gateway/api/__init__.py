@@ -4,6 +4,7 @@ Frequent ones first, because routes are matched in order.
 """
 
 from iris_gateway.api import (
+    artifacts,
     bundles,
     cluster,
     deployments,
@@ -27,6 +28,7 @@ _MODULES = (
     tasks,
     logs,
     executions,
+    artifacts,
     events,
     cluster,
     plans,

@@ -93,7 +93,7 @@ async def of_task(call: Call) -> Response:
         return (await look()).state
 
     task = await look()
-    await _check_may_read(call, task.job)
+    await check_may_read(call, task.job)
     follow, attempt = parameters.truth("follow"), _attempt(parameters, "last")
     job, index = numbers_of(task.log_subject)
     if attempt.isdigit() and not (task.attempts and int(attempt) <= task.attempts[-1].number):
@@ -111,7 +111,7 @@ async def of_job(call: Call) -> Response:
         return msgspec.json.decode(await call.read("job", job=name), type=_Job)
 
     job = await look()
-    await _check_may_read(call, job.id)
+    await check_may_read(call, job.id)
 
     async def ask() -> str:
         return msgspec.json.decode(await call.read("job", job=job.id), type=_Job).state
@@ -124,8 +124,8 @@ async def of_job(call: Call) -> Response:
     return await _respond(call, parameters, query, (job.name, "", job.state), ask, write_job_text)
 
 
-async def _check_may_read(call: Call, job: str) -> None:
-    """Only the owner of a job and admins may read its output. Raises ProblemResponse forbidden."""
+async def check_may_read(call: Call, job: str) -> None:
+    """Only the owner of a job and admins may read its output and artifacts. Raises ProblemResponse forbidden."""
     if call.caller.role == "admin":
         return
     owner = await owner_of(call, job)

@@ -57,6 +57,7 @@ def options_of(spec: JobSpec) -> dict[str, Any]:
     options["max_task_failures"] = spec.max_task_failures or None
     options["scheduling_timeout"] = _seconds(spec.scheduling_timeout_s)
     options["timeout"] = _seconds(spec.timeout_s)
+    options["output"] = spec.output
     if built := spec.environment:
         options |= {"setup": built.setup, "python": built.python, "image": built.image}
     options |= {"ports": list(spec.ports), "labels": dict(spec.labels), "env": dict(spec.env)}

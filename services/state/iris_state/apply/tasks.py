@@ -169,7 +169,7 @@ def _close(ledger: Ledger, job: Job, index: int, attempt: Attempt, ended: Ended 
         attempt.exit_code, attempt.signal = ended.exit_code, ended.signal
         attempt.error = attempt.error or ended.error
         attempt.stderr_tail, attempt.peak_rss_bytes = ended.stderr_tail, ended.peak_rss_bytes
-        attempt.dropped_bytes, attempt.usage = ended.dropped_bytes, ended.usage
+        attempt.dropped_bytes, attempt.usage, attempt.artifact = ended.dropped_bytes, ended.usage, ended.artifact
     if attempt.status is KernelStatus.TERMINATING and job.session is None:
         ledger.stop_timeout(SINGLE[attempt.status], (job.number, index))
     attempt.status = KernelStatus.ERROR if ended is None or ended.cause in _NO_EXIT else KernelStatus.TERMINATED

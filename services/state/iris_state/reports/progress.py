@@ -126,6 +126,9 @@ def _ended(ref: AttemptRef, ended: Ended, succeeded: TaskRule, worker: Worker) -
     if len(ended.error) > SENTENCE or len(ended.stderr_tail) > TAIL:
         tail = ended.stderr_tail[-TAIL:]
         ended = msgspec.structs.replace(ended, error=clipped(ended.error), stderr_tail=tail)
+    if (kept := ended.artifact) is not None and len(kept.note) + len(kept.upload) > SENTENCE:
+        kept = msgspec.structs.replace(kept, note=clipped(kept.note), upload=kept.upload[:SENTENCE])
+        ended = msgspec.structs.replace(ended, artifact=kept)
     if ended.cause is Cause.EXITED:
         good = ended.exit_code == 0 and ended.signal is None
         rule, cause = (succeeded, Cause.EXITED) if good else (table.FAIL, Cause.FAILED)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from iris_core import codec
+from iris_core import codec, subjects
 from iris_core.messages import AttemptRef, LiveUsage
 from iris_core.states import TaskState, display_name
-from iris_core.views import AttemptView, Page, TaskView, moment
+from iris_core.views import ArtifactView, AttemptView, Page, TaskView, moment
 from iris_state.ledger import Ledger
 from iris_state.records import Attempt, Job, Task
 from iris_state.views.jobs import note_of_task, reason_of_task
@@ -52,7 +52,7 @@ def _newest(ledger: Ledger, record: Job, index: int) -> list[AttemptView]:
     shown: list[AttemptView] = []
     left = ATTEMPT_BYTES
     for attempt in reversed(record.tasks[index].attempts):
-        view = attempt_view(attempt, _live(ledger, record, index, attempt))
+        view = attempt_view(record.number, attempt, _live(ledger, record, index, attempt))
         left -= len(codec.to_json(view))
         if shown and left < 0:
             break
@@ -66,7 +66,7 @@ def _live(ledger: Ledger, record: Job, index: int, attempt: Attempt) -> LiveUsag
     return presence.usage.get(AttemptRef(record.number, index, attempt.number)) if presence is not None else None
 
 
-def attempt_view(attempt: Attempt, live: LiveUsage | None) -> AttemptView:
+def attempt_view(job: int, attempt: Attempt, live: LiveUsage | None) -> AttemptView:
     usage = attempt.usage or (live.usage if live is not None else None)
     peak = attempt.peak_rss_bytes or (live.peak_bytes if live is not None else 0)
     return AttemptView(
@@ -95,6 +95,19 @@ def attempt_view(attempt: Attempt, live: LiveUsage | None) -> AttemptView:
         preemption_count=attempt.preemptions,
         open=attempt.is_open,
         output_dropped_bytes=attempt.dropped_bytes,
+        artifact=_artifact(job, attempt),
+    )
+
+
+def _artifact(job: int, attempt: Attempt) -> ArtifactView | None:
+    kept = attempt.artifact
+    if kept is None:
+        return None
+    return ArtifactView(
+        bytes=kept.bytes,
+        files=kept.files,
+        note=shortened(kept.note, MAX_TEXT) or None,
+        subject=subjects.artifact(attempt.worker, job, kept.upload) if kept.upload else None,
     )
 
 
@@ -117,4 +130,4 @@ def attempts(ledger: Ledger, arguments: dict[str, Any]) -> Page:
     after = behind(arguments)
     start = 0 if after is None else after + 1
     rows = enumerate(record.tasks[index].attempts[start:], start)
-    return page(rows, lambda made: attempt_view(made, _live(ledger, record, index, made)), arguments)
+    return page(rows, lambda made: attempt_view(record.number, made, _live(ledger, record, index, made)), arguments)

@@ -105,8 +105,8 @@ class StoredEnvironment(_Record, frozen=True):
 
 class Started(_Record, frozen=True, tag="started"):
     """An attempt's first process: the interval (monotonic time of this boot) in which it was started, its slot, its
-    ports by name, the indices of its devices, its control group. Without a ``pid``, and then without times, it is about
-    to be started. Without a ``sandbox`` it is not confined.
+    ports by name, the indices of its devices, its control group, its output directory. Without a ``pid``, and then
+    without times, it is about to be started. Without a ``sandbox`` it is not confined.
 
     A process that builds the attempt's ``environment`` has a record of its own, before that of the attempt. The client
     of a ``container`` may end before it.
@@ -126,6 +126,7 @@ class Started(_Record, frozen=True, tag="started"):
     sandbox: Sandbox | None = None
     cgroup: Cgroup | None = None
     container: StoredContainer | None = None
+    output: str = ""
 
 
 class Spawned(_Record, frozen=True, tag="spawned"):

@@ -94,6 +94,12 @@ _OPTIONS = (
     click.option(
         "--success", type=click.Choice(["all", "leader"]), help="Members whose exit 0 ends a gang.  [default: all]"
     ),
+    click.option(
+        "--output",
+        help="Keep this directory, below each task's own, when the task has ended, for `iris fetch`. Its path is in "
+        "IRIS_OUTPUT.",
+        metavar="DIR",
+    ),
     click.option("--max-retries-failure", type=int, help="Failures of a task that are retried.  [default: 0]"),
     click.option(
         "--max-retries-preemption", type=int, help="Preemptions and lost hosts that are retried.  [default: 100]"
@@ -217,7 +223,7 @@ def send_script(client: Client, script: Path) -> str:
 
 @click.command(cls=ScriptedCommand, context_settings=_CONTEXT)
 @job_options
-@form_option(forms=("table", "json"))
+@form_option(forms=("table", "json"), names=("-o",))
 @connected
 def plan(client: Client, form: str, **given: Any) -> int:
     """Say what would become of COMMAND as a job: now, after preempting what, not now, never. Creates nothing.

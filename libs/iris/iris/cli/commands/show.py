@@ -158,10 +158,18 @@ def show_task(task: Row, *, wide: bool) -> None:
     print_table(task["attempts"], [column for column in ATTEMPTS if wide or not column.wide])
     for attempt in task["attempts"][-1:]:
         click.echo()
-        print_facts(timeline(attempt))
+        print_facts([*timeline(attempt), ("artifact", show_artifact(attempt.get("artifact")))])
         if attempt["stderr_tail"]:
             click.echo("\nlast lines of stderr:")
             click.echo(attempt["stderr_tail"].rstrip("\n"))
+
+
+def show_artifact(artifact: Row | None) -> str:
+    """``3 files in 12KiB; left out: a.sock (...)``, or why it is not kept; nothing for an attempt that has none."""
+    if artifact is None:
+        return ""
+    kept = f"{artifact['files']} files in {show_bytes(artifact['bytes'])}" if artifact["subject"] else "not kept"
+    return "; ".join(filter(None, (kept, artifact["note"])))
 
 
 def timeline(attempt: Row) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,1 @@
+"""The output directories of attempts, kept as artifacts."""
