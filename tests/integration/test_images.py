@@ -115,6 +115,20 @@ async def test_a_task_that_takes_too_much_memory_is_told_its_limit(
     assert (ended.signal, ended.error) == (9, told[runtime.name])
 
 
+async def test_what_a_container_uses_is_measured(state: FakeState, worker: WorkerProcess, runtime: OwnRuntime):
+    ref = await run(state, "sh", "-c", "while :; do :; done")
+
+    def measured() -> bool:
+        return any(live.ref == ref and live.usage.cpu_ms and live.rss_bytes for live in state.beats[-1].usage)
+
+    await state.until(lambda: bool(state.beats) and measured())
+    await state.order(stop=[Stop(ref, 0)])
+    ended = await state.ended(ref)
+    assert ended.usage is not None
+    assert ended.usage.cpu_ms > 0
+    assert 0 < ended.peak_rss_bytes < 64 * MIB
+
+
 async def test_a_restarted_worker_adopts_the_task_and_reports_its_exit_code(
     state: FakeState, worker: WorkerProcess, runtime: OwnRuntime
 ):

@@ -203,7 +203,7 @@ class Executor:
         self.environments.begin(
             (ref, entry.started.environment.directory) for ref, entry in alive.items() if entry.started.environment
         )
-        self.containers.begin(entry.started.container for entry in alive.values() if entry.started.container)
+        self.containers.begin(entry.started for entry in alive.values())
         for ref, entry in alive.items():
             self._adopt(ref, entry)
         for ref, entry in ended.items():
@@ -682,8 +682,8 @@ class Executor:
 
     @property
     def usage(self) -> tuple[LiveUsage, ...]:
-        """What running attempts use, as the launcher has measured it last."""
-        return tuple(self._usage.values())
+        """What running attempts use, as it was measured last."""
+        return (*self._usage.values(), *self.containers.usage)
 
     def _on_trouble(self, trouble: StoreTrouble) -> None:
         self._trouble = trouble.text

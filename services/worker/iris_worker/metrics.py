@@ -46,7 +46,7 @@ class WorkerMetrics:
         self._spawn.observe(seconds)
 
     def built(self, step: str, seconds: float) -> None:
-        """``step`` is download, unpack, copy or environment."""
+        """``step`` is download, unpack, copy, environment or image."""
         self._build.labels(step).observe(seconds)
 
     def heartbeat(self, lag_s: float) -> None:

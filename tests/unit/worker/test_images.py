@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from iris_core.messages import TaskUsage
+from iris_core.messages import AttemptRef, LiveUsage, TaskUsage
 from iris_worker.images.containers import exit_of
 from iris_worker.images.runtimes import (
     Container,
@@ -19,9 +20,11 @@ from iris_worker.images.runtimes import (
     remove_command,
     run_command,
 )
+from iris_worker.images.usage import read_usage
 from iris_worker.process.records import Exit, StoredContainer
 
 MIB = 1 << 20
+REF = AttemptRef(1, 0, 0)
 CONTAINER = Container(
     name="iris-1-0-0-w",
     task="/t/0",
@@ -145,3 +148,44 @@ NOT_RUN = "docker could not run its container; the end of its output says why"
 )
 def test_an_attempt_ends_as_what_ran_in_its_container(client: Exit, state: str, ended: Exit):
     assert exit_of(HELD, client, read_state(state)) == ended
+
+
+@pytest.mark.parametrize(
+    ("texts", "used"),
+    [
+        (
+            {
+                "memory.usage_in_bytes": "900",
+                "memory.max_usage_in_bytes": "1000",
+                "memory.stat": "total_inactive_file 50\ntotal_active_file 30\n",
+                "cpuacct.usage": "7000000000",
+            },
+            LiveUsage(REF, TaskUsage(7000), 820, 920),
+        ),
+        (
+            {
+                "memory.current": "900",
+                "memory.peak": "1000",
+                "memory.stat": "inactive_file 50\nactive_file 30\n",
+                "cpu.stat": "usage_usec 7000000\nuser_usec 1\n",
+                "io.stat": "8:0 rbytes=5 wbytes=6 rios=1 wios=1\n",
+            },
+            LiveUsage(REF, TaskUsage(7000, 5, 6), 820, 920),
+        ),
+        ({}, None),
+    ],
+)
+def test_what_a_container_uses_is_read_from_both_versions_of_control_groups(
+    texts: dict[str, str], used: LiveUsage | None, tmp_path: Path
+):
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    groups = {"": str(tmp_path)} if "memory.current" in texts else dict.fromkeys(("memory", "cpuacct"), str(tmp_path))
+    assert read_usage(REF, groups) == used
+
+
+def test_an_end_tells_what_was_measured_last():
+    used = LiveUsage(REF, TaskUsage(7000, 5, 6), 820, 920)
+    assert exit_of(HELD, Exit(0), read_state("exited 0 false"), used) == Exit(0, None, 920, usage=used.usage)
+    full = TaskUsage(7000, 5, 6, memory_limit_bytes=64 * MIB)
+    assert exit_of(HELD, Exit(137), read_state("exited 137 true"), used) == Exit(None, 9, 64 * MIB, usage=full)

@@ -19,20 +19,22 @@ from typing import Any
 
 from msgspec import structs
 
-from iris_core.messages import TaskTemplate, TaskUsage
+from iris_core.messages import LiveUsage, TaskTemplate, TaskUsage
 from iris_worker.environment import EXEC_VARIABLE, PROBE_VARIABLE
 from iris_worker.images import runtimes
 from iris_worker.images.runtimes import RUNTIMES, Container, ContainerState, HostRuntime
+from iris_worker.images.usage import RunningContainer, measure
 from iris_worker.isolation import owner_of, read_binds
 from iris_worker.process.cgroup_files import Cgroup
 from iris_worker.process.limits import group_limits
-from iris_worker.process.records import Exit, StartProcess, StoredContainer
+from iris_worker.process.records import Exit, Started, StartProcess, StoredContainer
 from iris_worker.process.tree import marked
 from iris_worker.settings import WorkerSettings
 from iris_worker.workspaces import Workspace
 
 _ANSWER_S = 30.0
 _RETRY_S = 1.0
+_MEASURE_S = 2.0
 _OOM_S = 0.5
 """How long after the end of a container its runtime may hear that memory was the cause."""
 _SIGNALLED = 128
@@ -60,7 +62,9 @@ class Containers:
         self._directory = settings.root / "containers"
         found = settings.root.stat()
         self._label = f"{found.st_dev:x}-{found.st_ino:x}"  # another worker of this host has another
-        self._names: set[str] = set()
+        self._attempts = str(settings.root / "attempts")
+        self._running: dict[str, RunningContainer] = {}
+        self._measuring = False
         self._sweeping = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self.trouble = ""
@@ -70,14 +74,34 @@ class Containers:
             init = next((path for path in map(shutil.which, _INITS) if path), "")
             self.host = HostRuntime(runtime, init, self._label, os.geteuid() != 0)
 
-    def begin(self, live: Iterable[StoredContainer]) -> None:
+    def begin(self, live: Iterable[Started]) -> None:
         """A worker starts: remove the containers of earlier ones but these."""
-        self._names.update(container.name for container in live)
+        for record in live:
+            self._hold(record)
         if self.host is not None:
             for file in self._directory.iterdir():
-                if file.name not in self._names:
+                if file.name not in self._running:
                     file.unlink()
             self._spawn(self._clean(self.host.name))
+
+    def _hold(self, record: Started) -> None:
+        """A container is to run until it is collected."""
+        if record.container is not None:
+            self._running[record.container.name] = RunningContainer(record.ref, record.slot)
+            if not self._measuring:
+                self._measuring = True
+                self._spawn(self._measure())
+
+    async def _measure(self) -> None:
+        while self._running:
+            await asyncio.sleep(_MEASURE_S)
+            await asyncio.to_thread(measure, self._attempts, tuple(self._running.values()))
+        self._measuring = False
+
+    @property
+    def usage(self) -> tuple[LiveUsage, ...]:
+        """What containers use, as it was measured last."""
+        return tuple(one.usage for one in self._running.values() if one.usage is not None)
 
     # ── starting ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -113,9 +137,9 @@ class Containers:
             pids=limits.pids,
             shm_bytes=limits.memory_limit_bytes or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2,
         )
-        self._names.add(name)
         stored = StoredContainer(self.host.name, name, limits.memory_limit_bytes)
         record = structs.replace(request.record, sandbox=None, container=stored)
+        self._hold(record)
         return StartProcess(record, runtimes.run_command(self.host, container), client_environment(slot.workdir))
 
     def _limits(self, template: TaskTemplate) -> Cgroup:
@@ -160,11 +184,12 @@ class Containers:
 
     async def _collect(self, container: StoredContainer, exit_: Exit, done: Callable[[Exit], None]) -> None:
         """A runtime that does not answer may still run it, so its end is not reported before it does."""
-        ended, gone = None, False
+        ended, gone, held = None, False, self._running.get(container.name)
+        used = held.usage if held is not None else None
         while ended is None or not gone:
             try:
-                ended = ended or exit_of(container, exit_, await self._state(container, exit_))
-                self._names.discard(container.name)
+                ended = ended or exit_of(container, exit_, await self._state(container, exit_), used)
+                self._running.pop(container.name, None)
                 await self._sweep(container.runtime, container.name)
                 gone = True
             except Silent as error:
@@ -196,7 +221,7 @@ class Containers:
     async def _sweep(self, runtime: str, one: str = "") -> None:
         """Remove the containers of no attempt. Raises Silent when ``one`` of them is left, or the runtime silent."""
         async with self._sweeping:  # it refuses what it is removing already
-            left = [name for name in await self._listed(runtime) if name not in self._names]
+            left = [name for name in await self._listed(runtime) if name not in self._running]
             try:
                 if left:
                     await ask(runtimes.remove_command(runtime, left))
@@ -223,23 +248,25 @@ def client_environment(workdir: str) -> dict[str, str]:
     return own | marked(workdir)
 
 
-def exit_of(container: StoredContainer, exit_: Exit, state: ContainerState | None) -> Exit:
+def exit_of(
+    container: StoredContainer, exit_: Exit, state: ContainerState | None, used: LiveUsage | None = None
+) -> Exit:
     """The exit of what ran in a container, by the exit of its client and what its runtime says.
 
-    A runtime tells of a signal by 128 and its number. What the client has used is not what the container has.
+    A runtime tells of a signal by 128 and its number. What the client has used is not what the container has ``used``.
     """
+    usage, peak = (used.usage, used.peak_bytes) if used is not None else (None, 0)
     if state is not None and state.ended:
         number = state.exit_code - _SIGNALLED
-        ended = Exit(None, number) if number in signal.valid_signals() else Exit(state.exit_code)
-        if not (state.out_of_memory and container.memory_limit_bytes and state.exit_code):
-            return ended
-        used = TaskUsage(memory_limit_bytes=container.memory_limit_bytes)
-        return structs.replace(ended, peak_rss_bytes=container.memory_limit_bytes, usage=used)
+        if state.out_of_memory and state.exit_code and (limit := container.memory_limit_bytes):
+            usage, peak = structs.replace(usage or TaskUsage(), memory_limit_bytes=limit), limit
+        code, signalled = (None, number) if number in signal.valid_signals() else (state.exit_code, None)
+        return Exit(code, signalled, peak, usage=usage)
     if exit_.error:
         return Exit(error=exit_.error)
     if exit_.code == runtimes.NOT_RUN:
         return Exit(error=f"{container.runtime} could not run its container; the end of its output says why")
-    return structs.replace(exit_, peak_rss_bytes=0, usage=None)
+    return structs.replace(exit_, peak_rss_bytes=peak, usage=usage)
 
 
 async def ask(command: tuple[str, ...]) -> str:
