@@ -20,6 +20,7 @@ BIG = JOBS + 1
 TASKS = 10_000
 LARGE_PATHS = (
     *("/", "/jobs", "/jobs?state=failed", "/jobs?user=user7", "/jobs?label=team%3Dteam3", "/jobs?since=hour"),
+    *("/jobs?order=-duration", "/jobs?order=name&user=user7"),
     *(f"/jobs/j{BIG}", f"/jobs/j{BIG}?state=all", "/jobs/j3", f"/tasks/j{BIG}%2F0", "/queue"),
     *("/workers", "/workers?state=lost", "/workers/slice-000-w1", "/deployments", "/sessions", "/users"),
     *("/events", "/events?kind=task&state=failed", "/system", "/cancel?job=j3&job=j4"),

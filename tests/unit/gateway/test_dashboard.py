@@ -178,6 +178,20 @@ async def test_only_our_own_files_are_given_out(iris: House, name: str):
     assert (await iris.http.get(f"/static/{name}")).status_code == 404
 
 
+async def test_the_style_sheet_is_loaded_once_a_release(iris: House):
+    link = re.search(r'<link rel="stylesheet" href="(/static/iris.css\?\w+)">', await page(iris, "/"))
+    assert link is not None
+    kept, unnamed = await iris.http.get(link[1]), await iris.http.get("/static/iris.css")
+    assert kept.headers["cache-control"] == "max-age=31536000, immutable"
+    assert (unnamed.headers["cache-control"], unnamed.content) == ("no-cache", kept.content)
+    again = await iris.http.get("/static/iris.js", headers={"If-None-Match": kept.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    glyphs_of = set(re.findall(r"url\((/static/[a-z_-]+\.svg\?\w+)\)", kept.text))
+    assert {(await iris.http.get(path)).headers["cache-control"] for path in glyphs_of} == {
+        kept.headers["cache-control"]
+    }
+
+
 async def test_with_authentication_a_token_is_asked_for_once_and_only_reads():
     token = f"ada user {sha256(b's-ada').hexdigest()}"
     async with house(parse_tokens(token)) as iris:

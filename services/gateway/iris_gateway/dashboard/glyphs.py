@@ -98,18 +98,21 @@ def _svg(shape: str) -> bytes:
     ).encode()
 
 
-def css() -> str:
-    """Task States's table of classes and colours, the marks on dark paper, and which glyph each class has."""
+def css(version: str) -> str:
+    """Task States's table of classes and colours, the marks on dark paper, and which glyph each class has.
+
+    ``version``: of the files, for their addresses.
+    """
     rules = []
     for state, colour in DISPLAY_COLOURS.items():
         name, mark = css_class(state), MARKS[display_name(state)]
         rules.append(f".{name} {{ --state: {colour}; }}")
-        rules.append(f".{name} {{ --mark: light-dark({colour}, {mark}); --glyph: url(/static/{name}.svg); }}")
+        rules.append(f".{name} {{ --mark: light-dark({colour}, {mark}); --glyph: url(/static/{name}.svg?{version}); }}")
     colours = {display_name(state): colour for state, colour in DISPLAY_COLOURS.items()}
     for kind, like in _LIKE.items():
         colour, mark = colours[like], MARKS[like]
         rules.append(
             f".kind-{kind} {{ --state: {colour}; --mark: light-dark({colour}, {mark});"
-            f" --glyph: url(/static/kind-{kind}.svg); }}"
+            f" --glyph: url(/static/kind-{kind}.svg?{version}); }}"
         )
     return "\n".join(rules) + "\n"

@@ -17,7 +17,6 @@ from urllib.parse import quote
 
 import msgspec
 
-from iris_core.constraints import TPU_NAME
 from iris_core.messages import Caller
 from iris_core.spec import JobSpec
 from iris_core.views import JOB_COLUMNS, JOBS_ORDERED
@@ -36,7 +35,8 @@ from iris_gateway.problem import ProblemResponse
 
 LOG_LINES = 200
 EVENTS = 100
-TASKS = 50
+ROWS = 50
+"""Rows of a table on one page."""
 FAILURES = 200
 """Failed tasks that are looked at to group them."""
 GROUPS = 5
@@ -81,7 +81,7 @@ class PageData:
         """One view. Raises Problem."""
         return msgspec.json.decode(await self.gateway.queries.ask(what, self.caller, **arguments))
 
-    async def page_of(self, what: str, *filters: str, limit: int = 100, **arguments: object) -> Any:
+    async def page_of(self, what: str, *filters: str, limit: int = ROWS, **arguments: object) -> Any:
         """One page of a listing, filtered and continued by the query; a few empty pages are skipped."""
         wanted = {name: self.query.get(name, "") for name in (*filters, "cursor")}
         left = PAGES
@@ -92,12 +92,12 @@ class PageData:
             if page["items"] or not wanted["cursor"] or not left:
                 return page
 
-    async def all_of(self, what: str) -> list[Any]:
+    async def all_of(self, what: str, **arguments: object) -> list[Any]:
         """The items of a listing, from a bounded number of pages."""
         items: list[Any] = []
         cursor = ""
         for _ in range(PAGES):
-            page = await self.at(what, limit=500, cursor=cursor)
+            page = await self.at(what, limit=500, cursor=cursor, **arguments)
             items += page["items"]
             cursor = page.get("next_cursor") or ""
             if not cursor:
@@ -142,7 +142,7 @@ async def jobs(look: PageData) -> Facts:
     since_s = SINCE.get(query["since"])
     since_ms = round(1000 * (look.now.timestamp() - since_s)) if since_s else None
     counts = (await look.at("overview"))["jobs"]
-    found = await look.page_of("jobs", *filters, limit=TASKS, since_ms=since_ms)
+    found = await look.page_of("jobs", *filters, since_ms=since_ms)
     total = counts.get(query["state"], 0) if query["state"] else sum(counts.values())
     return {
         "jobs": found,
@@ -173,7 +173,7 @@ async def job(look: PageData) -> Facts:
     failed = (await look.at("tasks", job=shown["id"], state="failed", limit=FAILURES))["items"] if failures else []
     state = look.query.get("state") or ("failed" if failures else "all")
     spec = msgspec.convert(shown["spec"], JobSpec)
-    tasks = await look.page_of("tasks", limit=TASKS, job=shown["id"], state="" if state == "all" else state)
+    tasks = await look.page_of("tasks", job=shown["id"], state="" if state == "all" else state)
     return {
         "title": _title(shown),
         "job": shown,
@@ -277,7 +277,7 @@ async def workers(look: PageData) -> Facts:
     return {
         "workers": await look.page_of("workers", "state"),
         "slices": await look.all_of("slices"),
-        "others": [host for host in await look.all_of("workers") if TPU_NAME not in host["attributes"]],
+        "others": await look.all_of("workers", without_slice=True),
         "counts": (await look.at("overview"))["workers"],
         "query": {"state": look.query.get("state", "")},
     }

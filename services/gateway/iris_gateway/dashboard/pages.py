@@ -13,15 +13,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from importlib import resources
 
 from starlette.responses import RedirectResponse, Response
 
 from iris_core.messages import Caller
 from iris_core.serving import TOKEN_COOKIE
-from iris_core.states import DISPLAY_COLOURS, TaskState
 from iris_gateway.auth import opened_by_person, own_pages
-from iris_gateway.dashboard import actions, glyphs, page_data
+from iris_gateway.dashboard import actions, page_data
+from iris_gateway.dashboard.assets import ASSETS, VERSION
 from iris_gateway.dashboard.live import PAUSE_S, Rendered, changed, rendered
 from iris_gateway.dashboard.page_data import Facts, PageData
 from iris_gateway.dashboard.responses import HEADERS, HTML, THEME_COOKIE, THEMES, fields_of, first, html, text_of
@@ -34,8 +33,6 @@ from iris_gateway.problem_types import PROBLEM_TYPES, PROBLEMS
 from iris_gateway.sse import GREETING, frame, stream
 
 _THEME_S = 365 * 86_400
-_KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
-_STATIC = resources.files("iris_gateway.dashboard") / "static"
 
 
 def page(path: str, title: str, template: str, collect: Callable[[PageData], Awaitable[Facts]]) -> EndpointHandler:
@@ -167,12 +164,16 @@ async def logout(call: Call) -> Response:
 
 
 async def asset(call: Call) -> Response:
-    """A style sheet, script or image of the dashboard."""
+    """A style sheet, script or image of the dashboard; under an address with its version it is kept for good."""
     name = call.segment("file")
     if name not in ASSETS:
         raise ProblemResponse("not_found", "there is no such file")
     body, kind = ASSETS[name]
-    return Response(body, 200, {"cache-control": "no-cache"}, kind)
+    kept = "max-age=31536000, immutable" if call.request.url.query == VERSION else "no-cache"
+    headers = {"cache-control": kept, "etag": f'"{VERSION}"'}
+    if call.request.headers.get("if-none-match") == headers["etag"]:
+        return Response(status_code=304, headers=headers)
+    return Response(body, 200, headers, kind)
 
 
 async def problem_types(call: Call) -> Response:
@@ -183,19 +184,6 @@ async def problem_types(call: Call) -> Response:
     types = PROBLEM_TYPES if code is None else {code: PROBLEM_TYPES[code]}
     return html(call.request, "problem_types.html", title=code or "Problem types", types=types)
 
-
-def _assets() -> dict[str, tuple[bytes, str]]:
-    """Assets by file name: the files of ``static``, the glyphs, and an icon for each of three states."""
-    bodies = {file.name: file.read_bytes() for file in _STATIC.iterdir()}
-    bodies["iris.css"] += glyphs.css().encode()
-    icon = bodies["iris.svg"]
-    for state in ("running", "succeeded", "failed"):
-        colour = DISPLAY_COLOURS[TaskState[state.upper()]]
-        bodies[f"iris-{state}.svg"] = icon.replace(b"#8250df", colour.encode())
-    return {name: (body, _KINDS[name.rpartition(".")[2]]) for name, body in (bodies | glyphs.files()).items()}
-
-
-ASSETS = _assets()
 
 _PAGES = (
     ("/", "Overview", "overview.html", page_data.overview),

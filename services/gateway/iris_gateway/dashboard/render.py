@@ -25,6 +25,7 @@ from iris_core.units import show_bytes
 from iris_core.views import JOB_ORDERS, JOBS_ORDERED
 from iris_gateway.auth import may_act
 from iris_gateway.dashboard import drawing
+from iris_gateway.dashboard.assets import VERSION
 from iris_gateway.dashboard.glyphs import KIND_OF
 from iris_gateway.dashboard.slices import shape_of
 
@@ -161,6 +162,7 @@ def environment() -> Environment:
         "ended": ENDED,
         "kinds": STATES,
         "job_orders": JOB_ORDERS,
+        "version": VERSION,
         "jobs_ordered": JOBS_ORDERED,
         "may_act": may_act,
         "resources": RESOURCES,

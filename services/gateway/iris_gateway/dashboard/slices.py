@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from iris_core.topology import topology_of, vm_grid
 from iris_gateway.dashboard.drawing import counted, segment
@@ -52,7 +52,7 @@ def shape_of(slice_: Mapping[str, Any]) -> SliceShape:
         slice_["name"],
         slice_["topology"] or "",
         width,
-        [Markup().join(map(host, plane)) for plane in planes],
+        [Markup("".join(map(_host, plane))) for plane in planes],
         _words(places, slice_["free_workers"]),
         sorted({task.rpartition("/")[0] for one in hosts for task in one["tasks"]}),
     )
@@ -75,14 +75,17 @@ def _words(places: Sequence[Host | None], free: int) -> str:
     return ", ".join([f"{free} of {len(places)} hosts free" if free else "none free", *found])
 
 
-def host(one: Host | None) -> Markup:
-    """One host: its chips, filled as they are held, in a frame that tells its state."""
+def _host(one: Host | None) -> str:
+    """The markup of one host: its chips, filled as they are held, in a frame that tells its state."""
     if one is None:
-        return Markup('<i class="host missing" title="has not registered"></i>')
+        return '<i class="host missing" title="has not registered"></i>'
     total, held = one["total"]["chips"], one["committed"]["chips"]
     drawn = min(total, _DRAWN)
-    state = "" if one["state"] == "healthy" else f" off {one['state']}"
-    words = f"{one['id']}: {one['state']}, {counted(one['task_count'], 'task')}, {held} of {total} chips held"
-    return Markup('<a class="host of-{} on-{}{}" href="/workers/{}" title="{}"></a>').format(
-        drawn, -(-held * drawn // total) if total else 0, state, segment(one["id"]), words
+    filled = -(-held * drawn // total) if total else 0
+    state, name = one["state"], escape(one["id"])
+    off = "" if state == "healthy" else f" off {state}"
+    tasks = counted(one["task_count"], "task")
+    return (  # written out, for there are thousands of them; numbers and states need no escape
+        f'<a class="host of-{drawn} on-{filled}{off}" href="/workers/{segment(one["id"])}"'
+        f' title="{name}: {state}, {tasks}, {held} of {total} chips held"></a>'
     )

@@ -46,12 +46,12 @@ def worker_view(ledger: Ledger, worker: Worker) -> WorkerView:
 
 
 def workers(ledger: Ledger, arguments: dict[str, Any]) -> Page:
-    """Workers by id; the cursor is the last id read."""
-    last, state = behind_name(arguments), arguments.get("state")
+    """Workers by id, those of slices left out with ``without_slice``; the cursor is the last id read."""
+    last, state, alone = behind_name(arguments), arguments.get("state"), arguments.get("without_slice")
     rows = ((cursor_of(id_), ledger.workers[id_]) for id_ in sorted(ledger.workers) if id_ > last)
 
     def wanted(worker: Worker) -> bool:
-        return state in (None, "", worker.state.value)
+        return state in (None, "", worker.state.value) and not (alone and TPU_NAME in worker.attributes)
 
     return page(rows, lambda worker: worker_view(ledger, worker), arguments, wanted)
 
