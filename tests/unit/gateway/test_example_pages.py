@@ -60,6 +60,18 @@ async def test_the_most_memory_a_task_has_used_stands_beside_what_the_job_asks_f
     assert "peak memory" in await page(iris, f"/tasks/{quote(SWEEP + '/4', safe='')}")
 
 
+async def test_what_a_job_has_used_at_most_is_said_once(iris: House):
+    text = await page(iris, job(SWEEP))
+    assert [text.count(words) for words in ("<dt>peak memory</dt>", "<dt>most memory</dt>")] == [1, 0]
+
+
+async def test_users_have_bars_of_their_limits_and_without_one_of_the_cluster(iris: House):
+    text = await page(iris, "/users")
+    assert re.search(r'<svg class="bar use" role="img" aria-label="\d+ of 64"', text)
+    assert "of the cluster&#39;s 2032" in text
+    assert "unlimited" not in text
+
+
 async def test_a_gang_is_shown_as_one_and_a_plain_job_is_not(iris: House):
     assert ['class="gantt gang"' in await page(iris, job(name)) for name in (GANG, SWEEP)] == [True, False]
 

@@ -302,7 +302,7 @@ async def sessions(look: PageData) -> Facts:
 
 
 async def users(look: PageData) -> Facts:
-    return {"quotas": await look.page_of("users")}
+    return {"quotas": await look.page_of("users"), "overview": await look.at("overview")}
 
 
 async def events(look: PageData) -> Facts:

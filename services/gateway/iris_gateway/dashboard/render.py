@@ -112,19 +112,11 @@ def clock(at_ms: int) -> str:
     return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%H:%M:%S}"
 
 
-def used(tasks: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """The most memory and time of processors that a last attempt of these tasks has used, and of which task."""
-    last = [(task["index"], task["attempts"][-1]) for task in tasks if task["attempts"]]
-    found = []
-    for words, key, show in (("most memory", "peak_rss_bytes", show_bytes), ("most cpu time", "cpu_ms", _span_of_ms)):
-        amount, index = max(((attempt[key] or 0, -index) for index, attempt in last), default=(0, 0))
-        if amount:
-            found.append((words, f"{show(amount)}, by task {-index}"))
-    return found
-
-
-def _span_of_ms(milliseconds: int) -> str:
-    return drawing.duration(milliseconds / 1000)
+def most_cpu(tasks: Sequence[Mapping[str, Any]]) -> tuple[float, str] | None:
+    """The most seconds of processors that the last attempt of one of these tasks has used, and its name."""
+    last = [(task["attempts"][-1]["cpu_ms"] or 0, task["task"]) for task in tasks if task["attempts"]]
+    used_ms, name = max(last, key=lambda one: one[0], default=(0, ""))
+    return (used_ms / 1000, name) if used_ms else None
 
 
 @cache
@@ -152,7 +144,7 @@ def environment() -> Environment:
         "counted": drawing.counted,
         "bytes": show_bytes,
         "span_of": drawing.duration,
-        "used": used,
+        "most_cpu": most_cpu,
     }
     made.globals |= {
         "span": span,
