@@ -195,10 +195,8 @@ def wrap_podman(podman: OwnRuntime, place: Path, patch: pytest.MonkeyPatch, scri
 async def test_an_image_is_pulled_once_for_all_tasks_that_wait_for_it(
     state: FakeState, podman: OwnRuntime, nats_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    pull = (
-        f'if [ "$1" = pull ]; then echo "$2" >>pulls; until [ -e go ]; do sleep 0.02; done; set -- tag {IMAGE} "$2"; fi'
-    )
-    wrap_podman(podman, tmp_path, monkeypatch, pull)
+    pull = f'echo "$2" >>pulls; until [ -e go ]; do sleep 0.02; done; set -- tag {IMAGE} "${{2#docker://}}"'
+    wrap_podman(podman, tmp_path, monkeypatch, f'if [ "$1" = pull ]; then {pull}; fi')
     far = Environment(image="localhost/far:1")
     given = {"container_runtime": "podman", "heartbeat_interval_s": 0.2}
     async with WorkerProcess(nats_url, tmp_path / "w0", **given):  # type: ignore[arg-type]
@@ -210,7 +208,7 @@ async def test_an_image_is_pulled_once_for_all_tasks_that_wait_for_it(
         await state.until(lambda: any(stage.ref == second and stage.detail == waits for stage in state.stages))
         (tmp_path / "go").touch()
         assert [(await state.ended(ref)).exit_code for ref in (first, second)] == [3, 4]
-    assert (tmp_path / "pulls").read_text() == "localhost/far:1\n"
+    assert (tmp_path / "pulls").read_text() == "docker://localhost/far:1\n"
     podman("rmi", "localhost/far:1")
 
 

@@ -32,7 +32,10 @@ _PORT = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}\Z")
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}\Z")
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 _USER = re.compile(r"[^\s\x00-\x1f\x7f][^\x00-\x1f\x7f]{0,127}\Z")
-_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,511}\Z")
+_IMAGE = re.compile(
+    r"(?=[A-Za-z0-9].{0,511}\Z)([A-Za-z0-9.-]+(:[0-9]+)?/)?[a-z0-9._/-]+"
+    r"(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[0-9a-f]{64})?\Z"
+)
 _PYTHON = re.compile(r"3\.[0-9]{1,2}(\.[0-9]{1,2})?\Z")
 _VARIANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
 

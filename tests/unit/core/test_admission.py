@@ -78,6 +78,8 @@ def test_the_largest_and_the_smallest_job_may_be_admitted() -> None:
         ({"environment": Environment(setup="x" * 300_000)}, "/environment/setup", "too_long"),
         ({"environment": Environment(image="--privileged")}, "/environment/image", "bad_image"),
         ({"environment": Environment(image="a b")}, "/environment/image", "bad_image"),
+        ({"environment": Environment(image="dir:/etc")}, "/environment/image", "bad_image"),
+        ({"environment": Environment(image="x" * 513)}, "/environment/image", "bad_image"),
         ({"environment": Environment(image="lab/train:1", setup="make")}, "/environment/setup", "unexpected"),
         ({"environment": Environment(image="a"), "env": {"KEY": "two\nlines"}}, "/env/KEY", "not_a_line"),
         ({"environment": Environment(image="a"), "env": {"KEY": "x" * 60_001}}, "/env/KEY", "not_a_line"),

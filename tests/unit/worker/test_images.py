@@ -16,6 +16,7 @@ from iris_worker.images.runtimes import (
     HostRuntime,
     env_lines,
     exec_command,
+    pull_command,
     read_state,
     remove_command,
     run_command,
@@ -105,6 +106,11 @@ def test_a_container_is_removed_at_once():
         "docker rm --force --volumes a b",
         "podman rm --force --volumes --time 0 a b",
     ]
+
+
+def test_podman_pulls_from_registries_only():
+    assert pull_command("docker", "lab/train:1")[-3:] == ("docker", "", "lab/train:1")
+    assert pull_command("podman", "dir:etc")[-3:] == ("podman", "docker://", "dir:etc")
 
 
 def test_variables_are_lines():

@@ -25,6 +25,7 @@ class Runtime:
         probe: the arguments of a command that succeeds where it can run containers.
         brings_init: whether it has a program of its own that forwards signals in a container.
         keeps_user: its option by which an ordinary user remains itself in a container.
+        registry: what names an image of a registry, and no file of the host, for ``pull``.
         at_once: its option of ``rm`` by which there is no grace period.
         gpus: the options for the GPUs with these indices.
     """
@@ -32,6 +33,7 @@ class Runtime:
     probe: tuple[str, ...]
     brings_init: bool
     keeps_user: tuple[str, ...]
+    registry: str
     at_once: tuple[str, ...]
     gpus: Callable[[Sequence[int]], tuple[str, ...]]
 
@@ -51,6 +53,7 @@ RUNTIMES: Mapping[str, Runtime] = {
         probe=("version", "--format", "{{.Server.Version}}"),
         brings_init=True,
         keeps_user=(),
+        registry="",
         at_once=(),
         gpus=_docker_gpus,
     ),
@@ -58,6 +61,7 @@ RUNTIMES: Mapping[str, Runtime] = {
         probe=("info", "--format", "{{.Host.OCIRuntime.Name}}"),
         brings_init=False,
         keeps_user=("--userns=keep-id",),
+        registry="docker://",
         at_once=("--time", "0"),
         gpus=_podman_gpus,
     ),
@@ -174,7 +178,8 @@ def exec_command(
 
 def pull_command(runtime: str, image: str) -> tuple[str, ...]:
     """What it prints is standard error: standard output is the task's."""
-    return ("/bin/sh", "-c", 'echo "iris: pulls image $2" >&2; exec "$1" pull "$2" >&2', "pull", runtime, image)
+    script = 'echo "iris: pulls image $3" >&2; exec "$1" pull "$2$3" >&2'
+    return ("/bin/sh", "-c", script, "pull", runtime, RUNTIMES[runtime].registry, image)
 
 
 def has_command(runtime: str, image: str) -> tuple[str, ...]:
