@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from iris import Client
 from iris_bus.contract import Full, Unavailable
 from iris_bus.jetstream import connect
 from iris_bus.nats_process import NatsProcess
@@ -177,6 +178,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     tokens = data / "tokens"
     tokens.write_text(f"ann admin {sha256(TOKEN.encode()).hexdigest()}\n")
     made = start(data, "--workers", "2", *settings(data, f"[gateway]\ntoken_file = {json.dumps(str(tokens))}\n"))
+    with Client(made.url, token=TOKEN) as ann:  # `iris up` has no token to ask with
+        until(lambda: sum(worker.state == "healthy" for worker in ann.workers()) == 2, "both workers are healthy")
     yield made
     stop(made)
 

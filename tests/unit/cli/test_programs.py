@@ -8,8 +8,8 @@ import pytest
 from iris import Client
 from iris.client.problems import InvalidOption
 from iris.cluster.__main__ import draw
-from iris.cluster.launch import look_proxy
-from iris.cluster.options import StartOptions
+from iris.cluster.launch import look_proxy, remarks
+from iris.cluster.options import StartedCluster, StartOptions
 from iris.cluster.paths import ClusterPaths
 from iris.cluster.programs import ClusterPrograms
 from iris.cluster.settings import ClusterSettings, read_listen, read_replicas, read_slices
@@ -222,3 +222,16 @@ def test_tokens_that_are_named_and_turned_off_are_refused(tmp_path, key):
     options = StartOptions(str(tmp_path / "data"), str(tmp_path / "iris.toml"), {**LOOPBACK, "auth": False})
     with pytest.raises(InvalidOption, match="--no-auth"):
         draw(ClusterPaths(tmp_path / "data"), options)
+
+
+def test_a_user_without_a_home_is_told_where_the_data_is(monkeypatch: pytest.MonkeyPatch):
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("IRIS_DATA", raising=False)
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+    started = StartedCluster("http://127.0.0.1:9", "127.0.0.1:9", 0, 1.0, sandbox=True, auth=False)
+    assert remarks(started, Path("/data/a b")) == [
+        "its data: /data/a b; `export IRIS_DATA='/data/a b'` in other shells"
+    ]

@@ -74,23 +74,32 @@ def launch(data: Path, config: Path | None, given: Mapping[str, Any], *, detach:
 def remarks(started: StartedCluster, data: Path) -> list[str]:
     """How to reach a cluster that is ready, line by line."""
     lines = [f"its data: {data}"]
-    if data != data_dir():
+    if not is_default(data):
         lines[0] += f"; `export IRIS_DATA={shlex.quote(str(data))}` in other shells"
     if started.token_file:
         lines.append(f"your token: {started.token_file}; iris and the SDK find it there")
+    elif started.auth:
+        lines.append("it wants the tokens that [gateway] names; set IRIS_TOKEN to yours")
+    if started.auth:
         with connect(started) as client, contextlib.suppress(ClientError):
             lines.append(f"a link that signs a browser in, once, within five minutes: {client.login_link()}")
             lines.append("`iris open` makes another")
-    elif started.auth:
-        lines.append("it wants the tokens that [gateway] names; set IRIS_TOKEN to yours")
     if not started.sandbox:
         lines.append("tasks run as you without a sandbox; --sandbox confines them")
     return lines
 
 
+def is_default(data: Path) -> bool:
+    """Whether the command line looks for the cluster there by itself."""
+    try:
+        return data == data_dir()
+    except RuntimeError:  # a user without a home, as in a container
+        return False
+
+
 def connect(started: StartedCluster) -> Client:
-    """A client of what has been started, with the owner's token, if there is one."""
-    return Client(started.url, token=read_token(started.token_file), retry_for_s=0.0)
+    """A client of what has been started, with the owner's token, or without one as any other client."""
+    return Client(started.url, token=read_token(started.token_file) or None, retry_for_s=0.0)
 
 
 def start_supervisor(
