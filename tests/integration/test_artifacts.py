@@ -73,7 +73,7 @@ def test_what_a_task_leaves_comes_back_bit_for_bit(cluster: Cluster, tmp_path: P
         "sub/noise": f"644 {printed}",
     }
     shown = cluster.iris("show", f"{job.name}/0").out
-    assert "3 files in 3" in shown
+    assert "artifact  3 files in 3.0" in shown
     assert "left out: bad (a link out of the directory)" in shown
 
 

@@ -170,7 +170,7 @@ class Artifact(_Message, frozen=True):
 
     Attributes:
         upload: under which it is stored, see `subjects.artifact`; empty: it is not kept.
-        bytes: as it is stored. files: how many it holds.
+        bytes: as it is stored. files: how many files and links it holds.
         note: why it is not kept, or what of it was left out; for a person.
     """
 

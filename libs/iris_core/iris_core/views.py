@@ -87,7 +87,7 @@ class ArtifactView(View, kw_only=True):
     """What has become of the output directory of an attempt that has ended.
 
     Attributes:
-        bytes: as it is stored, tar.gz. files: how many it holds.
+        bytes: as it is stored, tar.gz. files: how many files and links it holds.
         note: why it is not kept, or what of it was left out.
         subject: under which its parts are stored; None: it is not kept.
     """

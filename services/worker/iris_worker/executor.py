@@ -28,7 +28,7 @@ from iris_core.states import Cause, KernelStatus
 from iris_core.units import show_bytes
 from iris_worker import environment, host
 from iris_worker.agent import Agent, LocalAttempt, end_stage
-from iris_worker.artifacts.directory import make_directory
+from iris_worker.artifacts.directory import NoDirectory, make_directory
 from iris_worker.artifacts.uploader import Uploader
 from iris_worker.builds.plan import BuildPlan
 from iris_worker.builds.store import EnvironmentStore
@@ -777,7 +777,7 @@ def check_coordinator_port(port: int, rest_s: float) -> None:
 
 
 def cannot_start(error: OSError) -> Ended:
-    """The end of an attempt that could not start because of this host, or because its user may not use it."""
-    if isinstance(error, NoAccount):
+    """The end of an attempt that could not start because of this host, or of what its user asks for."""
+    if isinstance(error, NoAccount | NoDirectory):
         return Ended(Cause.EXITED, NOT_EXECUTABLE, error=str(error))
     return Ended(Cause.INFRASTRUCTURE, error=f"{_CANNOT_START}: {error}")

@@ -26,6 +26,7 @@ from iris_core.limits import (
     WORKER_BYTES,
 )
 from iris_core.messages import (
+    Artifact,
     AttemptRef,
     Delta,
     Ended,
@@ -141,12 +142,16 @@ def test_no_message_is_larger_than_one_may_be(walk: list[tuple]):
 def say_ends(world: World, size: int) -> None:
     """Everything that runs fails, with as many words as a host may use."""
     words = min(size, 100_000)
-    ended = Ended(Cause.EXITED, 1, error="e" * words, stderr_tail="t" * words)
+    artifact = Artifact("u" * words, 1, 1, "n" * words)
+    ended = Ended(Cause.EXITED, 1, error="e" * words, stderr_tail="t" * words, artifact=artifact)
     for name, presence in world.ledger.presence.items():
         for key in list(presence.open)[:3]:
             world.say(name, stage(AttemptRef(*key), KernelStatus.TERMINATED, world.now_ms, ended))
             closed = world.ledger.attempt(key)
-            assert closed is None or (len(closed.error) <= SENTENCE and len(closed.stderr_tail) <= TAIL)
+            if closed is not None and closed.artifact is not None:
+                texts = closed.error, closed.artifact.note, closed.artifact.upload
+                assert max(map(len, texts)) <= SENTENCE
+                assert len(closed.stderr_tail) <= TAIL
 
 
 def everything(machine: Machine) -> list[FullSnapshot]:

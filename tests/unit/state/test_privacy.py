@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from iris_core.messages import Caller, Ended, Stage
+from iris_core.messages import Artifact, Caller, Ended, Stage
 from iris_core.resources import Amount
 from iris_core.spec import JobSpec
 from iris_core.states import Cause, KernelStatus
@@ -30,7 +30,8 @@ def world() -> World:
     world.plan(first_fit.plan(world.snapshot()))
     (order,) = world.hosts["w0"].orders
     (ref,) = order.run
-    ended = Ended(Cause.EXITED, exit_code=3, stderr_tail="printed")
+    artifact = Artifact("u1", 5, 1, "left out: leaves")
+    ended = Ended(Cause.EXITED, exit_code=3, stderr_tail="printed", artifact=artifact)
     world.say("w0", Stage(ref, KernelStatus.TERMINATED, world.now_ms, ended))
     return world
 
@@ -41,5 +42,12 @@ def test_environment_and_output_are_for_the_owner_and_admins(world, view, argume
     for caller in (ANN, BOB, ROOT, Caller("w", "worker"), Caller()):
         world.reader = caller
         text = json.dumps(world.query(view, **arguments))
-        seen[caller.user] = "plain" in text or "printed" in text
+        seen[caller.user] = "plain" in text or "printed" in text or "leaves" in text
     assert seen == {"ann": True, "bob": False, "root": True, "w": False, "": False}
+
+
+def test_the_record_of_an_attempt_names_its_artifact(world):
+    world.reader = ANN
+    [attempt] = world.query("task", task="j1/0")["attempts"]
+    subject = "iris.artifact.w0.1.u1"
+    assert attempt["artifact"] == {"bytes": 5, "files": 1, "note": "left out: leaves", "subject": subject}

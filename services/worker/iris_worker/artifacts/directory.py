@@ -31,6 +31,10 @@ _LEVEL = 1
 """Checkpoints hardly compress; the quickest level is a fifth of the time of the usual one."""
 
 
+class NoDirectory(OSError):
+    """A bundle or a build has put something else in the place of an output directory; the text says so."""
+
+
 class NotStored(Exception):
     """An output directory that is not kept; the text says why."""
 
@@ -73,9 +77,9 @@ class OutputEntry:
 
 
 def make_directory(workdir: str, path: str) -> str:
-    """Make the output directory below an attempt's directory, with the same owner; returns it. Raises OSError.
+    """Make the output directory below an attempt's directory, with the same owner; returns it.
 
-    A bundle or a build may have put anything there.
+    A bundle or a build may have put anything there. Raises NoDirectory, OSError.
     """
     here = os.open(workdir, _DIRECTORY)
     try:
@@ -83,7 +87,10 @@ def make_directory(workdir: str, path: str) -> str:
         for name in path.split("/"):
             with suppress(FileExistsError):
                 os.mkdir(name, 0o755, dir_fd=here)
-            inner = os.open(name, _DIRECTORY, dir_fd=here)
+            try:
+                inner = os.open(name, _DIRECTORY, dir_fd=here)
+            except (NotADirectoryError, PermissionError) as error:
+                raise NoDirectory(f"--output {path}: {name} is no directory in the bundle: {error.strerror}") from error
             os.close(here)
             here = inner
             if os.fstat(here).st_uid != owner.st_uid:
@@ -97,7 +104,7 @@ class OutputDirectory:
     """An output directory of an attempt that has ended. For a thread: all of it waits for the disk.
 
     Attributes:
-        files: how many files have been packed. left_out: what has not been.
+        files: how many files and links have been packed. left_out: what has not been.
 
     Raises NotStored when it is not there, or what is there may not be read.
     """
@@ -171,6 +178,7 @@ class OutputDirectory:
             if leads_out(tuple(entry.path.split("/")), made.linkname):
                 self.left_out.add(entry.path, "a link out of the directory")
                 return
+            self.files += 1
         else:
             yield from self._file(entry, made)
             return
