@@ -42,6 +42,12 @@ def test_a_host_that_has_not_registered_leaves_its_place_empty():
     assert made.words == "1 of 4 hosts free, 1 lost, 2 missing"
 
 
+def test_a_large_slice_of_which_few_hosts_have_registered_is_drawn_without_the_others():
+    few, many = (shape("v4-1024", *map(host, range(count))) for count in (3, 100))
+    assert [sum(map(len, classes(made))) for made in (few, many)] == [3, 128]
+    assert (many.width, len(many.planes), many.words) == (4, 8, "100 of 128 hosts free, 28 missing")
+
+
 def test_hosts_whose_numbers_are_no_places_stand_in_their_order():
     twice, beyond, none = (
         shape("v5litepod-16", *hosts)

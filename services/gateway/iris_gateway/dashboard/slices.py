@@ -20,6 +20,9 @@ _WIDTHS = (1, 2, 4, 8)
 _DRAWN = 8
 """Chips of a host that are drawn; of more, as large a part is filled as is held."""
 
+_PLACES = 64
+"""Places of a slice that are drawn though most hosts have not registered: a page has a bounded size."""
+
 
 class SliceShape(NamedTuple):
     """A slice as it is drawn.
@@ -41,7 +44,7 @@ def shape_of(slice_: Mapping[str, Any]) -> SliceShape:
     """The shape of a slice as the state service shows it. A host that never registered has an empty place."""
     hosts: Sequence[Host] = slice_["workers"]
     topology = topology_of(str(slice_["topology"]))
-    if topology is not None and len(hosts) <= topology.vm_count:
+    if topology is not None and len(hosts) <= topology.vm_count <= max(_PLACES, 2 * len(hosts)):
         width, high, _ = vm_grid(topology)
         places = _placed(hosts, topology.vm_count)
     else:
