@@ -78,7 +78,7 @@ def podman_runtime() -> Iterator[OwnRuntime]:
     try:
         yield _filled(runtime)
     finally:
-        runtime("rm", "--all", "--force")
+        runtime("rm", "--all", "--force", "--time", "0")
         shutil.rmtree(place)
 
 
