@@ -311,3 +311,15 @@ async def test_a_task_without_an_output_directory_has_neither_variable_nor_artif
     executor.flush()
     await until(lambda: end_of(executor) is not None)
     assert (end_of(executor).exit_code, end_of(executor).artifact) == (0, None)
+
+
+async def test_a_file_of_the_bundle_in_place_of_the_output_directory_is_a_failure_of_its_owner(opened: Open):
+    executor = await opened()
+    template = TaskTemplate(1, "/t", ("true",), {}, 1, ResourceRequest(), bundle="b", output="out")
+    executor._agent.on_order(Order("me", 1, templates=(template,), run=(A,)), 1)
+    (Path(executor.prepare(A)) / "out").touch()
+    executor._agent.on_prepared(A, 1)
+    executor.launch(executor._agent.next_launch())
+    ended = end_of(executor)
+    assert (ended.cause, ended.exit_code) == (Cause.EXITED, 126)
+    assert ended.error == "--output out: out is no directory in the bundle: Not a directory"
