@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import threading
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -14,7 +17,8 @@ from iris_bus.contract import Connection
 from iris_core.messages import Stop
 from iris_core.resources import ResourceRequest
 from iris_core.states import Cause
-from iris_worker.process.cgroup import NoGroups, open_groups
+from iris_worker.process.cgroup import NoGroups, groups_below, open_groups
+from iris_worker.process.cgroup_files import UNIFIED, Cgroup, own_directories
 from tests.support.state import FakeState
 from tests.support.worker import WorkerProcess, lives, number_from
 
@@ -164,6 +168,43 @@ async def test_a_worker_says_which_controllers_limit_its_tasks_and_leaves_no_gro
         while worker.launchers():
             await asyncio.sleep(0.01)
     assert not Path(f"/sys/fs/cgroup/pids{path}").parent.exists()
+
+
+def test_only_the_thread_that_starts_processes_moves_so_that_no_fork_of_the_host_waits(tmp_path: Path):
+    groups, stop = open_groups(tmp_path), threading.Event()
+    other = threading.Thread(target=stop.wait)
+    other.start()
+    try:
+        home = groups_of(f"self/task/{other.native_id}")
+        group = groups.take(Cgroup(pids=64))
+        assert groups_of("thread-self")["pids"].endswith(f"/{group.number}")
+        assert groups_of(f"self/task/{other.native_id}") == home
+        groups.give(group)
+    finally:
+        stop.set()
+        other.join()
+        groups.close()
+    assert groups_of("thread-self") == home
+
+
+def test_all_in_a_group_of_version_2_are_killed_at_once(tmp_path: Path):
+    own = own_directories(Path("/proc/self/mountinfo").read_text(), Path("/proc/self/cgroup").read_text())
+    if UNIFIED not in own:
+        pytest.skip("no control groups of version 2")
+    groups = groups_below({UNIFIED: own[UNIFIED]}, "iris-test")
+    group = groups.take(Cgroup())
+    try:
+        leader = subprocess.Popen(["sh", "-c", "setsid sleep 1000 & exec sleep 1000"])
+        groups.leave()
+        assert groups.kill(group)
+        assert leader.wait() == -signal.SIGKILL
+        deadline = time.monotonic() + 20
+        while groups.kill(group) and time.monotonic() < deadline:
+            pass
+        assert not groups.kill(group)
+        assert groups.end(group).cpu_us > 0
+    finally:
+        groups.close()
 
 
 async def test_a_worker_without_control_groups_says_so_and_runs_tasks(state: FakeState, nats_url: str, tmp_path: Path):

@@ -6,7 +6,6 @@ import pytest
 
 from iris_worker.process.cgroup_files import (
     UNIFIED,
-    Cgroup,
     early_files,
     flat_keyed,
     io_bytes,
@@ -14,11 +13,11 @@ from iris_worker.process.cgroup_files import (
     own_directories,
 )
 
-LIMITS = Cgroup(memory_limit_bytes=512 << 20, cpu_share_millis=500, cpu_limit_millis=1500, pids=4096)
+EARLY, LATE = (500, 4096), (512 << 20, 1500)
 
 
 def test_version_1_weighs_by_shares_and_limits_by_quota_bytes_and_pids():
-    assert early_files(LIMITS, 1) | late_files(LIMITS, 1) == {
+    assert early_files(*EARLY, 1) | late_files(*LATE, 1) == {
         ("cpu", "cpu.shares"): "512",
         ("pids", "pids.max"): "4096",
         ("cpu", "cpu.cfs_quota_us"): "150000",
@@ -27,7 +26,7 @@ def test_version_1_weighs_by_shares_and_limits_by_quota_bytes_and_pids():
 
 
 def test_version_2_weighs_by_weight_and_limits_by_quota_bytes_and_pids():
-    assert early_files(LIMITS, 2) | late_files(LIMITS, 2) == {
+    assert early_files(*EARLY, 2) | late_files(*LATE, 2) == {
         ("cpu", "cpu.weight"): "20",
         ("pids", "pids.max"): "4096",
         ("cpu", "cpu.max"): "150000 100000",
@@ -36,11 +35,11 @@ def test_version_2_weighs_by_weight_and_limits_by_quota_bytes_and_pids():
 
 
 def test_what_was_not_requested_is_not_limited():
-    assert (early_files(Cgroup(), 1), late_files(Cgroup(), 1)) == (
+    assert (early_files(0, 0, 1), late_files(0, 0, 1)) == (
         {("cpu", "cpu.shares"): "2", ("pids", "pids.max"): "max"},
         {("cpu", "cpu.cfs_quota_us"): "-1", ("memory", "memory.limit_in_bytes"): "-1"},
     )
-    assert (early_files(Cgroup(), 2), late_files(Cgroup(), 2)) == (
+    assert (early_files(0, 0, 2), late_files(0, 0, 2)) == (
         {("cpu", "cpu.weight"): "1", ("pids", "pids.max"): "max"},
         {("cpu", "cpu.max"): "max 100000", ("memory", "memory.max"): "max"},
     )
@@ -48,13 +47,12 @@ def test_what_was_not_requested_is_not_limited():
 
 @pytest.mark.parametrize(("millis", "shares", "weight"), [(1, 2, 1), (1000, 1024, 39), (10_000_000, 262_144, 10_000)])
 def test_the_weight_of_any_request_is_one_that_the_kernel_takes(millis: int, shares: int, weight: int):
-    limits = Cgroup(cpu_share_millis=millis)
-    assert early_files(limits, 1)["cpu", "cpu.shares"] == str(shares)
-    assert early_files(limits, 2)["cpu", "cpu.weight"] == str(weight)
+    assert early_files(millis, 0, 1)["cpu", "cpu.shares"] == str(shares)
+    assert early_files(millis, 0, 2)["cpu", "cpu.weight"] == str(weight)
 
 
 def test_a_quota_is_never_less_than_the_kernel_takes():
-    assert late_files(Cgroup(cpu_limit_millis=1), 1)["cpu", "cpu.cfs_quota_us"] == "1000"
+    assert late_files(0, 1, 1)["cpu", "cpu.cfs_quota_us"] == "1000"
 
 
 def test_kills_for_memory_are_read_in_both_versions():

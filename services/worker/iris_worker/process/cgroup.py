@@ -1,12 +1,12 @@
 """Control groups of attempts: one holds all processes of an attempt, limits them together, and ends them together.
 
 A process is born in the group of its parent, so the launcher waits in an empty group, and the process that it starts is
-a member from its first instruction. To move a process takes a grace period of RCU on an idle host (8 ms), so the
-launcher moves on before the next start, or a moment after this one (`leave`), and limits that could hit the launcher
-are set then. A task that has ended before leaves its group to the next one.
+a member from its first instruction. The launcher moves on before the next start, or a moment after this one (`leave`),
+and limits that could hit the launcher are set then. A task that has ended before leaves its group to the next one.
 
-Version 1 has a hierarchy for each controller. Where version 2 is mounted beside them without controllers, its groups
-tell the members, and kill them at once.
+To move a process holds up every fork and exit of the host, for a grace period of RCU (8 ms) when nothing was moved
+lately. Version 1 has a hierarchy for each controller, but moves single threads, which holds up nobody. Only the
+directories above the groups stay open: each process that is started gets a copy of all descriptors, and closes them.
 Out of scope: whose group it is, and when it ends (runner).
 Source: docs/adr/0038-a-control-group-for-each-attempt.md.
 """
@@ -18,19 +18,20 @@ import errno
 import os
 import signal
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from msgspec import structs
 
 from iris_worker.process import cgroup_files as files
-from iris_worker.process.cgroup_files import UNIFIED, Cgroup, CgroupValues, GroupUsage
+from iris_worker.process.cgroup_files import UNIFIED, Cgroup, CgroupValues, GroupFile, GroupUsage
 from iris_worker.process.records import CgroupSupport
 
 _REUSE_BYTES = 32 << 20
 """A group with a higher peak, which cannot be reset, would hide the peak of the next task."""
 _SPARES = 64
 _READ_BYTES = 1 << 16
+_DIGITS = 32
 _NOTHING = Cgroup()
 
 
@@ -44,13 +45,16 @@ class Group:
 
     Attributes:
         limits: of the attempt that has it; None while none has.
-        values: of the files that were written.
+        early, late: what was written; None: anything.
+        cpu_us: what was used in it so far, while nobody is in it; else None.
         over: it held more memory than its limit before that was set. spoilt: it is not used again.
     """
 
     number: int
     limits: Cgroup | None = None
-    values: CgroupValues = field(default_factory=dict)
+    early: CgroupValues | None = None
+    late: CgroupValues | None = None
+    cpu_us: int | None = None
     over: bool = False
     spoilt: bool = False
 
@@ -68,7 +72,12 @@ class Cgroups:
         self._homes = homes
         self._bases = bases
         self._directories = tuple(dict.fromkeys(bases.values()))
-        self._members = bases.get(UNIFIED) or self._directories[0]
+        fds = {base: os.open(base, os.O_PATH | os.O_CLOEXEC) for base in self._directories}
+        self._fds = {key: fds[base] for key, base in bases.items()}
+        self._entries = tuple(fds.values())
+        self._members = bases.get(UNIFIED) or bases.get("pids") or self._directories[0]
+        self._entry = files.ENTRY[version]
+        self._unlimited = files.late_files(0, 0, version)
         self._here: Group | None = None
         self._spares: list[Group] = []
         self._next = 1 + max((number for base in self._directories for number in _numbers(base)), default=-1)
@@ -86,9 +95,13 @@ class Cgroups:
         group = self._here
         if group is None or group.limits is not None or group.spoilt:
             group = self._move()
-        self._write(group, files.early_files(limits, self._version))
-        cpu_us, io = self._cpu_us(group.number), self._io(group.number) or (0, 0)
-        group.limits = structs.replace(limits, number=group.number, cpu_us=cpu_us, io=io)
+        early = files.early_files(limits.cpu_share_millis, limits.pids, self._version)
+        if group.early is not early:
+            self._write(group, early)
+            group.early = early
+        cpu_us = group.cpu_us if group.cpu_us is not None else self._cpu_us(group)
+        group.cpu_us = None
+        group.limits = structs.replace(limits, number=group.number, cpu_us=cpu_us, io=self._io(group.number) or (0, 0))
         return group
 
     def leave(self) -> None:
@@ -107,6 +120,8 @@ class Cgroups:
     def end(self, group: Group) -> GroupUsage:
         """Give a group back, and return what its processes have used."""
         usage = self.usage(group)
+        if group is not self._here and group.limits is not None:
+            group.cpu_us = group.limits.cpu_us + usage.cpu_us
         self.give(group)
         return usage
 
@@ -143,9 +158,11 @@ class Cgroups:
         """Enter an empty group."""
         group = self._spares.pop() if self._spares else self._make()
         try:
-            self._write(group, files.late_files(_NOTHING, self._version))
-            for base in self._directories:
-                _put(f"{base}/{group.number}/cgroup.procs", "0")
+            if group.late is not self._unlimited:
+                self._write(group, self._unlimited)
+                group.late = self._unlimited
+            for fd in self._entries:
+                _put(f"{group.number}/{self._entry}", "0", fd)
         except OSError:
             self._return()
             self._remove(group.number)
@@ -156,7 +173,7 @@ class Cgroups:
     def _return(self) -> None:
         for home in self._homes:
             with contextlib.suppress(OSError):
-                _put(f"{home}/cgroup.procs", "0")
+                _put(f"{home}/{self._entry}", "0")
         self._enter(None)
 
     def _enter(self, group: Group | None) -> None:
@@ -165,11 +182,16 @@ class Cgroups:
         if old is not None and old.limits is not None:
             self._limit(old, old.limits)
         elif old is not None:
+            old.cpu_us = None
             self._keep(old)
 
     def _limit(self, group: Group, limits: Cgroup) -> None:
         """Set the limits under which this process must not come."""
-        for key, value in files.late_files(limits, self._version).items():
+        late = files.late_files(limits.memory_limit_bytes, limits.cpu_limit_millis, self._version)
+        if group.late is late:
+            return
+        group.late = None
+        for key, value in late.items():
             try:
                 self._write(group, {key: value})
             except OSError as error:  # otherwise a group above has a lower limit, which version 1 does not let exceed
@@ -184,7 +206,7 @@ class Cgroups:
             self._spares.append(group)
 
     def _make(self) -> Group:
-        group = Group(self._next)
+        group = Group(self._next, late=self._unlimited, cpu_us=0)
         self._next += 1
         for base in self._directories:
             os.mkdir(f"{base}/{group.number}", 0o755)
@@ -198,19 +220,15 @@ class Cgroups:
             _remove(f"{base}/{number}")
 
     def _write(self, group: Group, values: CgroupValues) -> None:
-        """Write what differs from what was written before."""
-        for key, value in values.items():
-            base = self._bases.get(key[0])
-            if base is not None and group.values.get(key, files.DEFAULTS[self._version][key]) != value:
-                _put(f"{base}/{group.number}/{key[1]}", value)
-                group.values[key] = value
+        for (controller, name), value in values.items():
+            if (fd := self._fds.get(controller)) is not None:
+                _put(f"{group.number}/{name}", value, fd)
 
     # ── what is in it ───────────────────────────────────────────────────────────────────────────────────────────
 
     def kill(self, group: Group) -> bool:
         """Kill all its processes; False when there was none."""
-        pids = self._pids(group.number)
-        if not pids:
+        if self._is_empty(group) or not (pids := self._pids(group.number)):
             return False
         if group is self._here:
             self.leave()
@@ -218,11 +236,16 @@ class Cgroups:
             if self._kills:
                 _put(f"{self._members}/{group.number}/cgroup.kill", "1")
                 return True
+            group.early = None
             self._write(group, {("pids", "pids.max"): "0"})  # none is born while they are killed
         for pid in pids:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         return True
+
+    def _is_empty(self, group: Group) -> bool:
+        """Whether nobody is in it but this process; False also where that takes a search."""
+        return self._number(group, files.COUNT) == int(group is self._here)
 
     def _pids(self, number: int) -> list[int]:
         """Its members, and those of groups that they have made in it, without this process."""
@@ -233,7 +256,7 @@ class Cgroups:
     def usage(self, group: Group, *, now: bool = False) -> GroupUsage:
         """What its processes have used since `take`; ``now``: and what they hold now."""
         before = group.limits or _NOTHING
-        peak, io = self._amount(group, files.PEAK), self._io(group.number)
+        peak, io = self._number(group, ("memory", files.PEAK[self._version])) or 0, self._io(group.number)
         killed = group.over or bool(before.memory_limit_bytes and self._table(group, files.OOM).get("oom_kill"))
         cache = 0
         group.spoilt |= killed or peak > _REUSE_BYTES
@@ -241,30 +264,39 @@ class Cgroups:
             table = self._table(group, files.STAT)
             cache = sum(table.get(name, 0) for name in files.FILE_CACHE[self._version])
         return GroupUsage(
-            cpu_us=max(0, self._cpu_us(group.number) - before.cpu_us),
+            cpu_us=max(0, self._cpu_us(group) - before.cpu_us),
             peak_bytes=peak if killed else max(0, peak - cache),
             limit_bytes=before.memory_limit_bytes if killed else 0,
             io=(io[0] - before.io[0], io[1] - before.io[1]) if io is not None else None,
-            rss_bytes=max(0, self._amount(group, files.NOW) - cache) if now else 0,
+            rss_bytes=max(0, (self._number(group, ("memory", files.NOW[self._version])) or 0) - cache) if now else 0,
         )
 
-    def _cpu_us(self, number: int) -> int:
-        if (base := self._bases.get("cpuacct")) is not None:
-            return int(_get(f"{base}/{number}/cpuacct.usage") or 0) // 1000
-        return files.flat_keyed(_get(f"{self._members}/{number}/cpu.stat")).get("usage_usec", 0)
+    def _cpu_us(self, group: Group) -> int:
+        if self._version == 1:
+            return (self._number(group, files.CPU_NS) or 0) // 1000
+        return files.flat_keyed(_get(f"{self._members}/{group.number}/cpu.stat")).get("usage_usec", 0)
 
     def _io(self, number: int) -> tuple[int, int] | None:
         base = self._bases.get("io")
         return files.io_bytes(_get(f"{base}/{number}/io.stat")) if base is not None else None
 
-    def _amount(self, group: Group, names: dict[int, str]) -> int:
-        return int(_get(self._memory_file(group, names)) or 0)
+    def _number(self, group: Group, file: GroupFile) -> int | None:
+        """What a file with one number says; None when it is not there."""
+        if (base := self._fds.get(file[0])) is None:
+            return None
+        try:
+            fd = os.open(f"{group.number}/{file[1]}", os.O_RDONLY | os.O_CLOEXEC, dir_fd=base)
+        except OSError:
+            return None
+        try:
+            return int(os.read(fd, _DIGITS))
+        except (OSError, ValueError):  # its group was removed
+            return None
+        finally:
+            os.close(fd)
 
     def _table(self, group: Group, names: dict[int, str]) -> dict[str, int]:
-        return files.flat_keyed(_get(self._memory_file(group, names)))
-
-    def _memory_file(self, group: Group, names: dict[int, str]) -> str:
-        return f"{self._bases.get('memory', '')}/{group.number}/{names[self._version]}"
+        return files.flat_keyed(_get(f"{self._bases.get('memory', '')}/{group.number}/{names[self._version]}"))
 
 
 # ── finding them ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -274,14 +306,16 @@ def open_groups(root: Path) -> Cgroups:
     """The groups of the launcher of the worker with this data directory. Raises NoGroups."""
     seen = os.stat(root)
     name = f"iris-{seen.st_dev:x}-{seen.st_ino:x}"  # another launcher of this host has another
-    own = files.own_directories(_get("/proc/self/mountinfo"), _get("/proc/self/cgroup"))
-    homes = {key: own[key] for key in (*files.WANTED[1], UNIFIED) if key in own}
-    if UNIFIED in homes:
-        homes.pop("cpuacct", None)  # version 2 counts too, and each hierarchy is a move more for each start
+    return groups_below(files.own_directories(_get("/proc/self/mountinfo"), _get("/proc/self/cgroup")), name)
+
+
+def groups_below(own: dict[str, str], name: str) -> Cgroups:
+    """Groups in directories of this name below the present ones, by controller. Raises NoGroups."""
+    homes = {key: own[key] for key in files.WANTED[1] if key in own}
     try:
-        if set(homes) == {UNIFIED}:
-            return Cgroups(2, homes.values(), _bases_2(homes[UNIFIED], name))
-        return Cgroups(1, homes.values(), _bases_1(homes, name))
+        if not homes and UNIFIED in own:
+            return Cgroups(2, [own[UNIFIED]], _bases_2(own[UNIFIED], name))
+        return Cgroups(1, set(homes.values()), _bases_1(homes, name))
     except OSError as error:
         raise NoGroups(f"{error.filename}: {error.strerror}") from error
 
@@ -344,8 +378,8 @@ def _enable(parent: str) -> None:
 # ── files ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _put(path: str, text: str) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+def _put(path: str, text: str, directory: int | None = None) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC, dir_fd=directory)
     try:
         os.write(fd, text.encode())
     except OSError as error:

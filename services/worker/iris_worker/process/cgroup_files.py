@@ -5,6 +5,8 @@ Source: Documentation/admin-guide/cgroup-v2.rst and Documentation/admin-guide/cg
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import msgspec
 
 UNIFIED = ""
@@ -14,8 +16,10 @@ WANTED = {1: ("cpu", "cpuacct", "memory", "pids"), 2: ("cpu", "io", "memory", "p
 _PERIOD_US = 100_000
 _LEAST_QUOTA_US = 1000
 _SHARES = range(2, 262_145)
-CgroupValues = dict[tuple[str, str], str]
-"""What is written: values by controller and file."""
+GroupFile = tuple[str, str]
+"""A controller, and the name of a file."""
+CgroupValues = dict[GroupFile, str]
+"""What is written."""
 
 
 class Cgroup(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -57,36 +61,38 @@ class GroupUsage(msgspec.Struct, frozen=True, gc=False):
 # ── the files of both versions ──────────────────────────────────────────────────────────────────────────────────
 
 
-def early_files(limits: Cgroup, version: int) -> CgroupValues:
-    """The limits that are set before the start: the launcher can bear them."""
-    shares = min(max(limits.cpu_share_millis * 1024 // 1000, _SHARES.start), _SHARES.stop - 1)
-    pids = str(limits.pids or "max")
+@lru_cache
+def early_files(cpu_share_millis: int, pids: int, version: int) -> CgroupValues:
+    """The limits that are set before the start: the launcher can bear them. The same ones are the same object."""
+    shares = min(max(cpu_share_millis * 1024 // 1000, _SHARES.start), _SHARES.stop - 1)
     if version == 1:
-        return {("cpu", "cpu.shares"): str(shares), ("pids", "pids.max"): pids}
+        return {("cpu", "cpu.shares"): str(shares), ("pids", "pids.max"): str(pids or "max")}
     weight = 1 + (shares - 2) * 9999 // 262_142  # the mapping of Kubernetes
-    return {("cpu", "cpu.weight"): str(weight), ("pids", "pids.max"): pids}
+    return {("cpu", "cpu.weight"): str(weight), ("pids", "pids.max"): str(pids or "max")}
 
 
-def late_files(limits: Cgroup, version: int) -> CgroupValues:
-    """The limits that are set once the launcher has left the group."""
-    quota = max(limits.cpu_limit_millis * _PERIOD_US // 1000, _LEAST_QUOTA_US) if limits.cpu_limit_millis else 0
+@lru_cache
+def late_files(memory_limit_bytes: int, cpu_limit_millis: int, version: int) -> CgroupValues:
+    """The limits that are set once the launcher has left the group. The same ones are the same object."""
+    quota = max(cpu_limit_millis * _PERIOD_US // 1000, _LEAST_QUOTA_US) if cpu_limit_millis else 0
     if version == 1:
         return {
             ("cpu", "cpu.cfs_quota_us"): str(quota or -1),
-            ("memory", "memory.limit_in_bytes"): str(limits.memory_limit_bytes or -1),
+            ("memory", "memory.limit_in_bytes"): str(memory_limit_bytes or -1),
         }
     return {
         ("cpu", "cpu.max"): f"{quota or 'max'} {_PERIOD_US}",
-        ("memory", "memory.max"): str(limits.memory_limit_bytes or "max"),
+        ("memory", "memory.max"): str(memory_limit_bytes or "max"),
     }
 
 
-DEFAULTS: dict[int, CgroupValues] = {
-    1: {("cpu", "cpu.shares"): "1024", ("pids", "pids.max"): "max", **late_files(Cgroup(), 1)},
-    2: {("cpu", "cpu.weight"): "100", ("pids", "pids.max"): "max", **late_files(Cgroup(), 2)},
-}
 ONCE: dict[int, CgroupValues] = {1: {("memory", "memory.swappiness"): "0"}, 2: {("memory", "memory.swap.max"): "0"}}
 """Written when a group is made, where the host has the file: what is limited is not swapped out instead."""
+ENTRY = {1: "tasks", 2: "cgroup.procs"}
+"""To which 0 is written to enter: in version 1 by this thread alone."""
+COUNT: GroupFile = ("pids", "pids.current")
+"""Its processes, those included that have ended and that nobody has waited for."""
+CPU_NS: GroupFile = ("cpuacct", "cpuacct.usage")
 PEAK = {1: "memory.max_usage_in_bytes", 2: "memory.peak"}
 NOW = {1: "memory.usage_in_bytes", 2: "memory.current"}
 OOM = {1: "memory.oom_control", 2: "memory.events"}
