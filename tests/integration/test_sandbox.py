@@ -184,6 +184,8 @@ async def test_nothing_of_an_attempt_is_left_for_the_next(state: FakeState, work
         ("touch /var/tmp/a", "ls -A /var/tmp"),
         ("ipcmk --shmem 4096 >/dev/null", "tail -n +2 /proc/sysvipc/shm"),
         ("touch /dev/mqueue/a", "ls -A /dev/mqueue"),
+        ("ipcmk --semaphore 2 >/dev/null", "tail -n +2 /proc/sysvipc/sem"),
+        ("ipcmk --queue >/dev/null", "tail -n +2 /proc/sysvipc/msg"),
     ],
 )
 async def test_what_outlives_all_processes_of_an_attempt_is_not_there_for_the_next(
@@ -193,6 +195,28 @@ async def test_what_outlives_all_processes_of_an_attempt_is_not_there_for_the_ne
         ref = await state.run("sh", "-c", f"{look}; {leave}")
         assert (await state.ended(ref)).exit_code == 0
         assert await state.output(ref) == b""
+
+
+async def test_a_sandbox_that_somebody_has_ended_is_made_again(state: FakeState, worker: WorkerProcess):
+    assert (await state.ended(await state.run("true"))).exit_code == 0
+    for child in psutil.Process(worker.launcher_pid).children():
+        for init in child.children():
+            init.kill()
+            await asyncio.to_thread(init.wait, 20)
+    assert (await state.ended(await state.run("true"))).exit_code == 0
+
+
+async def test_a_launcher_keeps_few_descriptors_of_which_each_start_makes_copies(
+    state: FakeState, nats_url: str, place: Path
+):
+    async with worker_of(MODES[0], state, nats_url, place) as worker:
+        launcher = psutil.Process(worker.launcher_pid)
+        before = launcher.num_fds()
+        refs = [await state.run("sh", "-c", "read line; exit 3") for _ in range(8)]
+        for ref in refs:
+            await state.ended(ref)
+        slots = len(list((worker.data / "attempts").iterdir()))
+        assert launcher.num_fds() - before <= 2 * slots
 
 
 async def test_a_task_that_is_stopped_gets_term_and_its_grace(state: FakeState, worker: WorkerProcess, mark: str):

@@ -13,6 +13,9 @@ MOUNT, IPC, USER, PID = 0x0002_0000, 0x0800_0000, 0x1000_0000, 0x2000_0000
 """Flags of clone(2)."""
 _FS = 0x200
 _PR_SET_NO_NEW_PRIVS = 38
+_MSG_INFO, _SEM_INFO, _SHM_INFO = 12, 19, 14
+"""Commands of msgctl(2), semctl(2), shmctl(2): they count what is in use."""
+_SEMUSZ = 7
 _OWN = ("mnt", "ipc", "pid")
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -68,6 +71,14 @@ def leave(own: Iterable[int]) -> None:
     """Return to the namespaces that `own_namespaces` found."""
     for fd in own:
         _call("setns", fd, 0)
+
+
+def ipc_objects() -> tuple[int, int, int]:
+    """Message queues, semaphore sets and shared memory segments of the IPC namespace; 0 where the kernel has none."""
+    info = (ctypes.c_int * 32)()
+    queues = info[0] if _libc.msgctl(0, _MSG_INFO, info) >= 0 else 0
+    sets = info[_SEMUSZ] if _libc.semctl(0, 0, _SEM_INFO, info) >= 0 else 0
+    return queues, sets, info[0] if _libc.shmctl(0, _SHM_INFO, info) >= 0 else 0
 
 
 def in_thread(work: Callable[[], int]) -> int:

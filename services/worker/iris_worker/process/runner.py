@@ -25,7 +25,7 @@ from iris_worker.process.event_loop import DelayedCall, EventLoop
 from iris_worker.process.limits import Limits
 from iris_worker.process.pidfd import exit_status
 from iris_worker.process.records import Exit, Sandbox, Started, StartProcess
-from iris_worker.process.sandbox import Sandboxes
+from iris_worker.process.sandbox import Leftovers, Sandboxes
 
 _LINGER_S = 0.02
 _LEAVE_S = 0.01
@@ -113,33 +113,39 @@ class Runner:
         """Start an attempt's process and return its id, and its control group. Raises NotRunnable, OSError."""
         slot, sandbox = request.record.slot, request.record.sandbox
         workdir = f"{self._attempts}/{slot}"
-        held = self.sandboxes.prepare(slot, sandbox, workdir)
-        with self._output_of(slot) as stdio, self._taken(request.cgroup) as group:
-            pid = self.sandboxes.spawn(held, sandbox, request.command, request.env, workdir, stdio)
+
+        def spawn() -> int:
+            return self.sandboxes.spawn(held, sandbox, request.command, request.env, workdir, stdio)
+
+        with self._output_of(slot) as stdio:
+            held = self.sandboxes.prepare(slot, sandbox, workdir)
+            try:
+                pid, group = self._in_group(request.cgroup, spawn)
+            except Leftovers:
+                held = self.sandboxes.prepare(slot, sandbox, workdir)
+                pid, group = self._in_group(request.cgroup, spawn)
         self._add(Process(request.record.ref, slot, pid, group=group))
         self.sandboxes.hold(pid, sandbox, request.limits)
         return pid, group.limits if group is not None else None
 
-    @contextlib.contextmanager
-    def _taken(self, limits: Cgroup | None) -> Iterator[Group | None]:
-        """A control group in which this process is while it starts another one; given back when that fails."""
+    def _in_group(self, limits: Cgroup | None, spawn: Callable[[], int]) -> tuple[int, Group | None]:
+        """Start a process in a control group, which is given back when that fails."""
         groups = self._groups
         if groups is None:
-            yield None
-            return
+            return spawn(), None
         if limits is None:
             groups.go_home()
-            yield None
-            return
+            return spawn(), None
         group = groups.take(limits)
         try:
-            yield group
+            pid = spawn()
         except BaseException:
             groups.give(group)
             raise
         if not self._leaving:
             self._leaving = True
             self._loop.call_later(_LEAVE_S, self._leave)
+        return pid, group
 
     def _leave(self) -> None:
         assert self._groups is not None
@@ -205,8 +211,10 @@ class Runner:
         if tty and sandbox is not None and sandbox.uid is not None:
             os.fchown(stdio[0], sandbox.uid, -1)
         held = self.sandboxes.prepare(process.slot, sandbox, workdir, beside=True)
-        with self._taken(process.group.limits if process.group is not None else None) as group:
-            pid = self.sandboxes.spawn(held, sandbox, command, env, workdir, stdio, tty)
+        pid, group = self._in_group(
+            process.group.limits if process.group is not None else None,
+            lambda: self.sandboxes.spawn(held, sandbox, command, env, workdir, stdio, tty),
+        )
         process.commands[pid] = group
         self._commands[pid] = (number, process)
         self.sandboxes.hold(pid, sandbox, limits)

@@ -13,9 +13,11 @@ import contextlib
 import os
 import select
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import PurePath
+from typing import TypeVar
 
 from iris_worker.process import namespaces, tree
 from iris_worker.process.limits import Limits, hold
@@ -25,9 +27,9 @@ from iris_worker.process.spawn import NotRunnable, spawn
 _BUILD_S = 10.0
 _HOLDER = ("/bin/sh", "-c", "echo; exec sleep infinity")
 _READY = b"\n"
-_LINES = 4096
-_TEMPORARY = ("tmp", "var/tmp", "dev/shm")
-_IPC = ("msg", "sem", "shm")
+_TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")
+_QUEUES = "/dev/mqueue"
+_T = TypeVar("_T")
 _TRIED = ("/bin/sh", "-c", ":")
 
 
@@ -40,9 +42,7 @@ class _Namespaces:
         init: the first process inside; all end with it.
         children: of ``init``. held: which it has while no task runs.
         workdir: device and inode of the directory that it shows.
-        temporary: open directories that must be empty, and how many files each had at first.
-        ipc: open lists of what System V IPC holds, which must be empty.
-        queues: the open directory of message queues, and its size without any; empty where the kernel has none.
+        fresh: what `_contents` found before the first attempt. checked: it found that before the present one.
         busy: an attempt runs in it.
     """
 
@@ -53,37 +53,37 @@ class _Namespaces:
     children: tree.Children
     held: set[int]
     workdir: tuple[int, int]
-    temporary: dict[int, int] = field(default_factory=dict)
-    ipc: list[int] = field(default_factory=list)
-    queues: dict[int, int] = field(default_factory=dict)
+    fresh: tuple[int, ...] | None = None
+    checked: bool = False
     busy: bool = False
 
     def serves(self, plan: Confine, shown: tuple[str, ...], workdir: str) -> bool:
-        """Whether it is as wanted, with the directory that is there now, and nothing is left in it."""
-        return (
-            self.plan is plan
-            and self.shown == shown
-            and self._lives()
-            and self.workdir == _identity(workdir)
-            and all(_files(fd) == count for fd, count in self.temporary.items())
-            and all(os.pread(fd, _LINES, 0).count(b"\n") <= 1 for fd in self.ipc)  # a line of titles
-            and all(os.fstat(fd).st_size == size for fd, size in self.queues.items())
-        )
+        """Whether it is as wanted, with the directory that is there now."""
+        return self.checked and self.plan is plan and self.shown == shown and self.workdir == _identity(workdir)
 
-    def _lives(self) -> bool:
+    def enter(self) -> None:
+        """Enter it. Raises OSError, and Leftovers when an earlier attempt has left something there, or ended it."""
+        if self.checked:
+            namespaces.enter(self.pidfd)
+            return
         with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self.pidfd, 0)
-            return True
-        return False
+            namespaces.enter(self.pidfd)
+            found = _contents()
+            self.fresh = self.fresh or found
+            self.checked = found == self.fresh
+        if not self.checked:
+            raise Leftovers("the sandbox has ended")
 
     def end(self) -> None:
         """Kill all that runs in it."""
         self.children.close()
-        for fd in (*self.temporary, *self.ipc, *self.queues):
-            os.close(fd)
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
         os.close(self.pidfd)
+
+
+class Leftovers(OSError):
+    """The namespaces that `prepare` returned cannot be used: it makes others when it is called again."""
 
 
 class Sandboxes:
@@ -102,7 +102,7 @@ class Sandboxes:
         self._leave_group = leave_group
         self._attempts = attempts
         self._root = os.geteuid() == 0
-        self._ids = (os.getuid(), os.getgid(), os.getgroups())
+        self._ids = (os.getuid(), os.getgid(), tuple(os.getgroups()))
         self._own = namespaces.own_namespaces()
         self._plan = Confine()
         self._in_user_namespace = False
@@ -143,13 +143,13 @@ class Sandboxes:
         """The namespaces for the next process of a slot; ``beside``: a task runs in them. Raises OSError."""
         if sandbox is None or not self._plan.bubblewrap:
             return None
-        held, more = self._by_slot.get(slot), shown(sandbox)
+        held, more = self._by_slot.get(slot), shown(sandbox.devices, sandbox.reads, sandbox.writes)
         if held is not None and not beside and not (self._root and held.serves(self._plan, more, workdir)):
             self._end(slot)
             held = None
         if held is None:
             held = self._by_slot[slot] = self._make(workdir, more)
-        held.busy = True
+        held.busy, held.checked = True, held.checked and beside
         return held
 
     def spawn(
@@ -164,20 +164,22 @@ class Sandboxes:
     ) -> int:
         """Start ``command`` as `spawn.spawn` does, confined in what `prepare` returned.
 
-        Raises NotRunnable, OSError.
+        Raises NotRunnable, OSError, Leftovers.
         """
         if sandbox is None:
             return spawn(command, env, workdir, stdio, tty)
 
         def start() -> int:
-            with self._as(sandbox):
-                return spawn(command, env, workdir, stdio, tty)
+            return self._as(sandbox, lambda: spawn(command, env, workdir, stdio, tty))
 
         if held is None:
             return start()
         if self._root:
-            with self._inside(held):
+            try:
+                held.enter()
                 return start()
+            finally:
+                _must(lambda: namespaces.leave(self._own))
 
         def enter() -> int:  # who is not root cannot return
             namespaces.enter(held.pidfd)
@@ -188,36 +190,28 @@ class Sandboxes:
     def hold(self, pid: int, sandbox: Sandbox | None, limits: Limits) -> None:
         """Set limits on what `spawn` started, as its user: in a container not even root may limit others."""
         if limits:
-            with self._as(sandbox or Sandbox()):
-                hold(pid, limits)
+            self._as(sandbox or Sandbox(), lambda: hold(pid, limits))
 
-    @contextlib.contextmanager
-    def _inside(self, held: _Namespaces) -> Iterator[None]:
-        try:
-            namespaces.enter(held.pidfd)
-            yield
-        finally:
-            _must(lambda: namespaces.leave(self._own))
-
-    @contextlib.contextmanager
-    def _as(self, sandbox: Sandbox) -> Iterator[None]:
-        """Be another user, whose programs have no way back: exec drops the saved user."""
+    def _as(self, sandbox: Sandbox, work: Callable[[], _T]) -> _T:
+        """Do ``work`` as another user, whose programs have no way back: exec drops the saved user."""
         if sandbox.uid is None or sandbox.gid is None:
-            yield
-            return
+            return work()
+        uid, gid, groups = self._ids
         try:
-            os.setgroups(sandbox.groups)
-            os.setresgid(sandbox.gid, sandbox.gid, self._ids[1])
-            os.setresuid(sandbox.uid, sandbox.uid, self._ids[0])
-            yield
+            if sandbox.groups != groups:
+                os.setgroups(sandbox.groups)
+            os.setresgid(sandbox.gid, sandbox.gid, gid)
+            os.setresuid(sandbox.uid, sandbox.uid, uid)
+            return work()
         finally:
-            _must(self._be_self)
+            _must(lambda: self._be_self(sandbox.groups))
 
-    def _be_self(self) -> None:
+    def _be_self(self, present: tuple[int, ...]) -> None:
         uid, gid, groups = self._ids
         os.setresuid(uid, uid, uid)
         os.setresgid(gid, gid, gid)
-        os.setgroups(groups)
+        if present != groups:
+            os.setgroups(groups)
 
     # ── namespaces ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -247,26 +241,7 @@ class Sandboxes:
         if not init:
             raise OSError("the kernel does not list the children of a process")
         children = tree.Children(init)
-        held = _Namespaces(self._plan, shown, init, os.pidfd_open(init), children, children.pids(), _identity(workdir))
-        if self._root:
-            try:
-                self._watch(held)
-            except OSError:
-                held.end()
-                raise
-        return held
-
-    def _watch(self, held: _Namespaces) -> None:
-        """Open what tells whether an attempt has left something. Raises OSError."""
-        for name in _TEMPORARY:
-            fd = os.open(f"/proc/{held.init}/root/{name}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            held.temporary[fd] = _files(fd)
-        with contextlib.suppress(FileNotFoundError):
-            fd = os.open(f"/proc/{held.init}/root/dev/mqueue", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            held.queues[fd] = os.fstat(fd).st_size
-        with self._inside(held), contextlib.suppress(FileNotFoundError):  # a kernel without System V IPC
-            for name in _IPC:
-                held.ipc.append(os.open(f"/proc/sysvipc/{name}", os.O_RDONLY | os.O_CLOEXEC))
+        return _Namespaces(self._plan, shown, init, os.pidfd_open(init), children, children.pids(), _identity(workdir))
 
     # ── ends ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -308,9 +283,10 @@ def directories(path: str) -> list[str]:
     return [word for one in above for word in ("--perms", "0755", "--dir", one)]
 
 
-def shown(sandbox: Sandbox) -> tuple[str, ...]:
+@lru_cache
+def shown(devices: tuple[str, ...], reads: tuple[str, ...], writes: tuple[str, ...]) -> tuple[str, ...]:
     """The arguments of bubblewrap for an attempt's device files and further directories."""
-    options = {"--dev-bind": sandbox.devices, "--ro-bind": sandbox.reads, "--bind": sandbox.writes}
+    options = {"--dev-bind": devices, "--ro-bind": reads, "--bind": writes}
     return tuple(
         word for option, paths in options.items() for path in paths for word in (*directories(path), option, path, path)
     )
@@ -340,7 +316,17 @@ def _identity(path: str) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-def _files(fd: int) -> int:
-    """How many files and directories a temporary file system has."""
-    found = os.fstatvfs(fd)
+def _contents() -> tuple[int, ...]:
+    """What these namespaces hold beside processes: files in each temporary file system, message queues by the size of
+    their directory, objects of System V IPC.
+    """
+    try:
+        queues = os.stat(_QUEUES).st_size
+    except FileNotFoundError:  # the kernel has none
+        queues = 0
+    return (*map(_files, _TEMPORARY), queues, *namespaces.ipc_objects())
+
+
+def _files(path: str) -> int:
+    found = os.statvfs(path)
     return found.f_files - found.f_ffree
