@@ -39,6 +39,7 @@ async def test_what_happens_comes_to_stand_on_the_page_by_itself(iris: House, pa
     async with listening(iris) as http:
         await page.open(f"{http.base_url}/jobs")
         assert await page.shows(">live</p>")
+        assert page.asked.count(f"{http.base_url}/jobs") == 1
         await iris.state.tell_job("/a", "failed")
         assert await page.shows('<span class="badge status-failed">failed</span>')
         assert await page.shows("<title>Jobs")

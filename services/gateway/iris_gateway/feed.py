@@ -79,6 +79,11 @@ class Feed:
         return self._ring[-1].sequence if self._ring else self._after
 
     @property
+    def oldest(self) -> int:
+        """The sequence after which all events are kept here."""
+        return self._after
+
+    @property
     def reading(self) -> bool:
         """Whether the stream is being read."""
         return self._task is not None and not self._task.done()

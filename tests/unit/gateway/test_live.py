@@ -111,3 +111,37 @@ async def test_a_page_is_told_of_changes_at_most_once_a_second(iris: House):
                 await iris.state.tell_task("/a/0", "running")
             assert [await anext(lines), await anext(lines)] == ["event: change", "data: 1"]
         assert clock() - began > 0.99 * PAUSE_S
+
+
+async def told(http, at: str, within: str = "/a") -> list[str]:
+    """The first lines of a page's stream, up to the one that says that something has changed."""
+    async with http.stream("GET", "/changes", params={"within": within, "after": at}) as stream:
+        lines = (line async for line in stream.aiter_lines() if line)
+        return [await anext(lines) for _ in range(3)]
+
+
+async def test_a_page_is_told_at_once_of_what_happened_since_it_was_made(iris: House):
+    made = re.search(r'data-at="(\d+)"', (await iris.http.get("/jobs/%2Fa")).text)
+    assert made is not None
+    await iris.state.tell_task("/a/0", "running")
+    async with listening(iris) as http:
+        for at in (made[1], "999999", "9" * 40, "x"):
+            assert await told(http, at) == ["retry: 1000", "event: change", "data: 1"]
+
+
+async def test_a_page_is_not_told_of_what_it_shows(iris: House):
+    await iris.state.tell_task("/a/0", "running")
+    while not iris.gateway.feed.newest:
+        await asyncio.sleep(0)
+    async with listening(iris) as http:
+        made = re.search(r'data-at="(\d+)"', (await http.get("/jobs/%2Fa")).text)
+        assert made is not None
+        async with http.stream("GET", "/changes", params={"within": "/a", "after": made[1]}) as stream:
+            lines = (line async for line in stream.aiter_lines())
+            assert [await anext(lines), await anext(lines)] == ["retry: 1000", ""]
+            next_line = asyncio.create_task(anext(lines))
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert not next_line.done()
+            await iris.state.tell_task("/a/0", "failed")
+            assert await next_line == "event: change"

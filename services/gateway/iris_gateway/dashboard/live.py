@@ -40,12 +40,12 @@ class Rendered(NamedTuple):
     parts: Digests
 
 
-def rendered(html: str) -> Rendered:
-    """A page as templates make it; the version is written into its ``main``."""
+def rendered(html: str, at: int = 0) -> Rendered:
+    """A page as templates make it; its version, and the event ``at`` which it was made, are written into ``main``."""
     plain = _AGES.sub(r"\1", html[html.index("<main ") :])
     parts = frozenset(_digest(match) for kind in (_SECTION, _ROW) for match in kind.finditer(plain))
     version = blake2b(plain.encode(), digest_size=12).hexdigest()
-    return Rendered(html.replace("<main ", f'<main data-version="{version}" ', 1), version, parts)
+    return Rendered(html.replace("<main ", f'<main data-version="{version}" data-at="{at}" ', 1), version, parts)
 
 
 def _digest(part: re.Match[str]) -> bytes:

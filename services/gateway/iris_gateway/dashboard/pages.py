@@ -42,9 +42,9 @@ def page(path: str, title: str, template: str, collect: Callable[[PageData], Awa
     """
 
     async def render(call: Call, caller: Caller, again: bool) -> Rendered:
-        look = _look(call, caller, again)
+        look, at = _look(call, caller, again), call.gateway.feed.newest
         shared = {"title": title, "here": path, "caller": caller, "now": look.now}
-        return rendered(text_of(call.request, template, **{**shared, **await collect(look)}))
+        return rendered(text_of(call.request, template, **{**shared, **await collect(look)}), at)
 
     async def show(call: Call) -> Response:
         caller, live = identify(call.gateway, call.request), call.gateway.live
@@ -69,19 +69,22 @@ def _look(call: Call, caller: Caller, again: bool = False) -> PageData:
 
 
 async def changes(call: Call) -> Response:
-    """Server-sent events: one, at most once a second, when events of the page have happened."""
+    """Server-sent events: one, at most once a second, when events of the page have happened since it was made."""
     call = replace(call, caller=identify(call.gateway, call.request))
     query, feed = call.request.query_params, call.gateway.feed
     await feed.wake()
     wanted = Filter(within=query.get("within", ""), deployment=query.get("deployment", ""))
-    return stream(call, _changes(call, feed.watch(wanted, feed.newest)))
+    made_at = query.get("after", "")
+    known = made_at.isdecimal() and len(made_at) <= 18 and feed.oldest <= int(made_at) <= feed.newest
+    events = feed.watch(wanted, int(made_at) if known else feed.newest)
+    return stream(call, _changes(call, events, missed=bool(made_at) and not known))
 
 
-async def _changes(call: Call, events: AsyncIterator[NewEvents]) -> AsyncIterator[bytes]:
-    """What lags behind the feed ends: the page connects again, and fetches itself then."""
+async def _changes(call: Call, events: AsyncIterator[NewEvents], *, missed: bool) -> AsyncIterator[bytes]:
+    """What lags behind the feed ends: the page connects again. ``missed``: events since the page are not known."""
     clock, keep_alive_s = call.gateway.clock, call.gateway.settings.keep_alive_s
     spoken_s = clock()
-    yield GREETING
+    yield GREETING + (frame("change", 1) if missed else b"")
     with contextlib.suppress(Lagging, ProblemResponse):
         async for _, found in events:
             if not found and clock() - spoken_s < keep_alive_s:

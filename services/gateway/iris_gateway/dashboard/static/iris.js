@@ -146,14 +146,14 @@ function coarse(seconds) {
   return `${Math.floor(seconds)} s`;
 }
 
-// One stream for each tab that can be seen: a browser opens six connections to a host at most. What happened while there
-// was none is fetched when it opens.
+// One stream for each tab that can be seen: a browser opens six connections to a host at most. It tells when something has
+// happened since the page was made.
 function listen() {
-  const query = new URLSearchParams();
+  const query = new URLSearchParams({ after: main.dataset.at });
   if (within) query.set("within", within);
   if (deployment) query.set("deployment", deployment);
   source = new EventSource(`/changes?${query}`);
-  source.onopen = refresh;
+  source.onopen = () => say("live");
   source.onerror = () => say(`not fresh since ${clock()}: reconnecting`);
   source.addEventListener("change", refresh);
 }
