@@ -221,3 +221,23 @@ def test_it_belongs_to_the_owner_of_the_attempt_and_holds_no_descriptor_afterwar
         pieces.close()
     directory.close()
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_what_is_said_of_a_name_that_is_no_text_can_be_sent(tmp_path: Path, out: Path):
+    odd = os.fsdecode(b"\xff")
+    os.mkfifo(out / odd)
+    assert kept(tmp_path)[1].encode() == "left out: \ufffd (neither a file, a directory nor a link)".encode()
+    os.unlink(out / odd)
+    (out / odd).write_bytes(bytes(100))
+    directory = opened(tmp_path)
+    entries = directory._entry
+
+    def shorter(parent: int, below: str, name: str):
+        found = entries(parent, below, name)
+        os.truncate(out / odd, 1)
+        return found
+
+    directory._entry = shorter
+    with pytest.raises(NotStored) as refused:
+        packed(directory)
+    assert str(refused.value).encode() == "\ufffd changed while it was read".encode()

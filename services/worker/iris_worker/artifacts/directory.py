@@ -57,7 +57,7 @@ class LeftOut:
     def add(self, name: str, why: str) -> None:
         self.count += 1
         if len(self.shown) < _SHOWN:
-            self.shown.append(f"{name.encode(errors='surrogateescape').decode(errors='replace')[-80:]} ({why})")
+            self.shown.append(f"{as_text(name)[-80:]} ({why})")
 
     def __str__(self) -> str:
         if not self.count:
@@ -200,7 +200,7 @@ class OutputDirectory:
             while left:
                 data = os.read(file, min(left, _READ_BYTES))
                 if not data:
-                    raise NotStored(f"{entry.path} changed while it was read")
+                    raise NotStored(f"{as_text(entry.path)} changed while it was read")
                 left -= len(data)
                 yield data
             yield bytes(-made.size % tarfile.BLOCKSIZE)
@@ -268,6 +268,11 @@ class OutputDirectory:
         else:
             return OutputEntry(path, name, parent, info)
         return None
+
+
+def as_text(name: str) -> str:
+    """A name in words for people: what of it is no UTF-8 cannot be sent."""
+    return name.encode(errors="surrogateescape").decode(errors="replace")
 
 
 def _header(made: tarfile.TarInfo) -> bytes:
