@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Literal
 
 import psutil
 
+from tests.support.worker import environ
+
 if TYPE_CHECKING:
     from tests.chaos.proxies import Proxy
 
@@ -81,13 +83,6 @@ class Place(ABC):
 
     def switch_on(self) -> None:
         (self.directory / "off").unlink(missing_ok=True)
-
-
-def environ(pid: int) -> dict[str, str]:
-    """The initial environment of a process; empty when it has ended."""
-    with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-        return psutil.Process(pid).environ()
-    return {}
 
 
 def owned(place: Place) -> Iterator[int]:

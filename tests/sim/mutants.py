@@ -719,7 +719,7 @@ def what_a_worker_is_told_with_an_answer_ends_at_once(put: Put) -> None:
     put(Agent, "_let_go", sudden)
 
 
-@plant()
+@plant(is_shy=True)
 def a_route_that_failed_to_start_is_not_paced(put: Put) -> None:
     """A service that always crashes is tried without end, and says nothing of it."""
     put(routes, "_failed_start", lambda *given: iter(()))

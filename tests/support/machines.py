@@ -23,7 +23,7 @@ import psutil
 from iris import Client
 from tests.support.cluster import IRIS, START_S, STOP_S, Ended, environment, until
 from tests.support.nats_config import ConfiguredServer, free_ports
-from tests.support.worker import UNCONFINED
+from tests.support.worker import UNCONFINED, environ
 
 _NETWORKS = ip_network("198.18.0.0/15")
 _PROGRAMS = ("ip", "mount", "nsenter", "setpriv", "unshare")
@@ -93,6 +93,10 @@ class Machine:
         """Everything that runs here, the worker included."""
         home = os.readlink(f"/proc/{self.worker.pid}/ns/pid")
         return {pid for pid in psutil.pids() if _namespace(pid) == home}
+
+    def tasks(self) -> set[int]:
+        """Processes of tasks: what the worker itself starts now and then is none."""
+        return {pid for pid in self.processes() if "IRIS_TASK" in environ(pid)}
 
     def cut(self) -> None:
         """Pull the cable: nothing passes, and no connection is told."""

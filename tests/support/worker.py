@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -141,3 +142,10 @@ async def number_from(path: Path) -> int:
         while not (path.exists() and path.read_text().strip().isdigit()):
             await asyncio.sleep(0.01)
     return int(path.read_text())
+
+
+def environ(pid: int) -> dict[str, str]:
+    """The initial environment of a process; empty when it has ended."""
+    with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+        return psutil.Process(pid).environ()
+    return {}
