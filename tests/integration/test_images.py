@@ -93,7 +93,7 @@ async def test_a_task_that_is_stopped_gets_term_and_then_kill(
     stubborn = await run(state, "sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.02; done")
     for ref in (obeys, stubborn):
         await state.printed(ref, b"up\n")
-    await until(lambda: len(runtime("ps", "--quiet").split()) == 3)
+    await until(lambda: len(runtime.running()) == 3)
     graces = {obeys: FINE_MS, plain: FINE_MS, stubborn: 100}
     await state.order(stop=[Stop(ref, ms) for ref, ms in graces.items()])
     ends = [await state.ended(ref) for ref in graces]

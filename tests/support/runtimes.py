@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from iris_worker.images.runtimes import WORKER_LABEL
 from tests.support.docker import Docker
 from tests.support.images import Image
 
@@ -48,8 +49,15 @@ class OwnRuntime:
         return done.stdout.decode()
 
     def containers(self) -> list[str]:
-        """The names of all its containers, also of those that have ended."""
-        return self("ps", "--all", "--format", "{{.Names}}").split()
+        """The names of workers' containers, also of those that have ended; other tests may have containers here too."""
+        return self._names("--all")
+
+    def running(self) -> list[str]:
+        """The names of those that run."""
+        return self._names()
+
+    def _names(self, *options: str) -> list[str]:
+        return self("ps", *options, "--filter", f"label={WORKER_LABEL}", "--format", "{{.Names}}").split()
 
 
 def tools_image() -> bytes:
