@@ -21,6 +21,8 @@ JOB_COLUMNS = ("submitted", "name", "user", "band", "state", "tasks", "duration"
 """What listings of jobs are ordered by."""
 JOB_ORDERS = tuple(f"{sign}{column}" for column in JOB_COLUMNS for sign in ("", "-"))
 """Ascending, and behind ``-`` descending."""
+NEWEST_FIRST = "-submitted"
+"""The order of a listing of jobs that names none."""
 JOBS_ORDERED = 10_000
 """Jobs that are put in order at once: of more, the newest."""
 

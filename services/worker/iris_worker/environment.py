@@ -19,10 +19,10 @@ PROBE_VARIABLE = "IRIS_PROBE"
 """Set for the command of a probe, which otherwise has the environment of its task. A worker that starts kills processes
 that have it: they are probes of the previous worker process.
 """
-OUTPUT_VARIABLE = "IRIS_OUTPUT"
 EXEC_VARIABLE = "IRIS_EXEC"
 """The same for what people execute beside a task."""
 BESIDE = (PROBE_VARIABLE, EXEC_VARIABLE)
+OUTPUT_VARIABLE = "IRIS_OUTPUT"
 COORDINATOR_PORTS = range(20_000, 30_000)
 """Above the ports Ray takes for its workers (10002 to 19999), below the ephemeral ports of Linux. A job's tasks must
 agree on one without asking each other."""

@@ -15,7 +15,7 @@ from iris_core.messages import Answer, CancelJob, RerunJob, SubmitJob
 from iris_core.spec import MAX_REPLICAS, JobSpec
 from iris_core.states import JobState, SessionStatus, TaskState, display_name
 from iris_core.subjects import CMD_CANCEL, CMD_RERUN, CMD_SUBMIT
-from iris_core.views import JOB_ORDERS, JOBS_ORDERED, HistoryRow, JobView, SessionView, TreeView
+from iris_core.views import JOB_ORDERS, JOBS_ORDERED, NEWEST_FIRST, HistoryRow, JobView, SessionView, TreeView
 from iris_gateway.admission import spec_from
 from iris_gateway.api.handling import idempotency_key, json_body, listing, page, request_key, view
 from iris_gateway.api.pages import page_of
@@ -194,8 +194,8 @@ _LABEL = Parameter("label", "Only jobs with this label, `key=value`.", {"type": 
 _PARENT = Parameter("parent", "Only the jobs right below this one.", {"type": "string"})
 _ORDER = Parameter(
     "order",
-    f"Ascending, or behind `-` descending. Any but `-submitted` lists the newest {JOBS_ORDERED:,} jobs only.",
-    {"type": "string", "enum": list(JOB_ORDERS), "default": "-submitted"},
+    f"Ascending, or behind `-` descending. Any but `{NEWEST_FIRST}` lists the newest {JOBS_ORDERED:,} jobs only.",
+    {"type": "string", "enum": list(JOB_ORDERS), "default": NEWEST_FIRST},
 )
 _TASK = Parameter(
     "task",

@@ -19,7 +19,7 @@ import msgspec
 
 from iris_core.messages import Caller
 from iris_core.spec import JobSpec
-from iris_core.views import JOB_COLUMNS, JOBS_ORDERED
+from iris_core.views import JOB_COLUMNS, JOBS_ORDERED, NEWEST_FIRST
 from iris_gateway.auth import may_read
 from iris_gateway.dashboard import snippets
 from iris_gateway.dashboard.drawing import Axis
@@ -44,7 +44,6 @@ SLICES = 12
 """Slices drawn on the overview; the page of workers draws all."""
 SINCE = {"hour": 3600, "day": 86_400, "week": 7 * 86_400}
 """Seconds of the times that jobs are filtered by."""
-NEWEST_FIRST = "-submitted"
 LARGEST_FIRST = ("submitted", "tasks", "duration")
 """Columns that are first sorted descending."""
 UNWELL = ("lost", "degraded", "draining")

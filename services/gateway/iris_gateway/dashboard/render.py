@@ -22,7 +22,7 @@ from iris_core.quota import QUOTA_LIMITS
 from iris_core.resources import RESOURCES
 from iris_core.states import JOB_TERMINAL, DeploymentLifecycle, RouteStatus, SessionStatus, TaskState, display_name
 from iris_core.units import show_bytes
-from iris_core.views import JOB_ORDERS, JOBS_ORDERED
+from iris_core.views import JOB_ORDERS, JOBS_ORDERED, NEWEST_FIRST
 from iris_gateway.auth import may_act
 from iris_gateway.dashboard import drawing
 from iris_gateway.dashboard.assets import VERSION
@@ -156,6 +156,7 @@ def environment() -> Environment:
         "job_orders": JOB_ORDERS,
         "version": VERSION,
         "jobs_ordered": JOBS_ORDERED,
+        "newest_first": NEWEST_FIRST,
         "may_act": may_act,
         "resources": RESOURCES,
         "quota_limits": QUOTA_LIMITS,

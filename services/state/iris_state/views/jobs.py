@@ -12,7 +12,7 @@ from sortedcontainers import SortedList
 
 from iris_core.reasons import NOT_YET_LOOKED_AT, Reason, run_before_ending, still_ending
 from iris_core.states import JobState, PriorityBand, TaskState, display_name
-from iris_core.views import JOBS_ORDERED, JobView, OutOfMemoryView, Page, TreeView, moment
+from iris_core.views import JOBS_ORDERED, NEWEST_FIRST, JobView, OutOfMemoryView, Page, TreeView, moment
 from iris_state.history import entries, newest, parts, row_of
 from iris_state.index import Field, has
 from iris_state.ledger import Ledger
@@ -27,7 +27,6 @@ TREE_JOBS = 500
 """Descendants of a job shown in a tree."""
 WHY_ROWS = 20
 """The newest rows of history that `why` shows."""
-NEWEST_FIRST = "-submitted"
 _LAST = "\U0010ffff"
 """Sorts after every character of a name."""
 

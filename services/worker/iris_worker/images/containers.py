@@ -20,7 +20,7 @@ from typing import Any
 from msgspec import structs
 
 from iris_core.messages import LiveUsage, TaskTemplate, TaskUsage
-from iris_worker.environment import EXEC_VARIABLE, PROBE_VARIABLE
+from iris_worker.environment import BESIDE
 from iris_worker.images import runtimes
 from iris_worker.images.runtimes import RUNTIMES, Container, ContainerState, HostRuntime
 from iris_worker.images.usage import RunningContainer, measure
@@ -40,7 +40,7 @@ _OOM_S = 0.5
 _SIGNALLED = 128
 _KILLED = _SIGNALLED + signal.SIGKILL
 _INITS = ("/usr/libexec/podman/catatonit", "catatonit", "tini", "docker-init")
-_BESIDE = (PROBE_VARIABLE, EXEC_VARIABLE, "TERM")
+_BESIDE = (*BESIDE, "TERM")
 
 
 class Silent(Exception):

@@ -72,7 +72,7 @@ class _Namespaces:
             self.fresh = self.fresh or found
             self.checked = found == self.fresh
         if not self.checked:
-            raise Leftovers("the sandbox has ended")
+            raise Leftovers("the sandbox has ended, or something was left in it")
 
     def end(self) -> None:
         """Kill all that runs in it."""
