@@ -27,9 +27,10 @@ pytestmark = pytest.mark.integration
 TOOLS = Environment(image=IMAGE)
 MIB = 1 << 20
 FINE_MS = 20_000
+RUNTIMES = ["podman", pytest.param("docker_runtime", marks=pytest.mark.docker)]
 
 
-@pytest.fixture(params=["podman", pytest.param("docker_runtime", marks=pytest.mark.docker)])
+@pytest.fixture(params=RUNTIMES)
 def runtime(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> OwnRuntime:
     found: OwnRuntime = request.getfixturevalue(request.param)
     for name, value in found.environ.items():
@@ -252,14 +253,15 @@ async def test_an_image_that_is_not_to_be_had_is_the_owners_failure_with_the_wor
     assert await state.output(ref) == b""
 
 
-@pytest.fixture(scope="module")
-def cluster(podman: OwnRuntime, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+@pytest.fixture(scope="module", params=RUNTIMES)
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    runtime: OwnRuntime = request.getfixturevalue(request.param)
     data = tmp_path_factory.mktemp("image") / "data"
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in podman.environ.items():
+        for name, value in runtime.environ.items():
             patch.setenv(name, value)
-        text = '[worker]\ncontainer_runtime = "podman"\n'
-        with cluster_on(data, "--workers", "1", *settings(data, text)) as running:
+        text = f'[worker]\ncontainer_runtime = "{runtime.name}"\n'
+        with cluster_on(data, "--workers", "1", "--sandbox", *settings(data, text)) as running:
             yield running
 
 
@@ -277,6 +279,20 @@ def test_a_person_runs_an_image_and_looks_into_its_container(cluster: Cluster, t
     assert (tmp_path / "made").read_text() == "made\n"
     job.cancel()
     job.wait(timeout=30)
+
+
+def test_what_a_container_leaves_in_its_output_directory_is_fetched_also_when_it_fails(
+    cluster: Cluster, tmp_path: Path
+):
+    script = 'cd "$IRIS_OUTPUT"; id -u >user; echo "$OLDPWD" >"$FROM_IMAGE"; exit $((IRIS_TASK_INDEX + 4))'
+    job = cluster.submit("sh", "-c", script, image=IMAGE, output="made/here", replicas=2, max_task_failures=2)
+    job.wait(timeout=30)
+    assert [task.state for task in job.tasks()] == ["failed", "failed"]
+    fetched = cluster.iris("fetch", job.name, tmp_path)
+    assert (fetched.code, fetched.out) == (0, f"{tmp_path}/0  2 files\n{tmp_path}/1  2 files\n")
+    for index in "01":
+        assert int((tmp_path / index / "user").read_text()) >= 61_184
+        assert "/attempts/" in (tmp_path / index / "yes").read_text()
 
 
 async def until(true: Callable[[], object]) -> None:
