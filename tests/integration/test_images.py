@@ -236,6 +236,24 @@ async def test_while_a_runtime_is_silent_ends_wait_and_the_host_is_to_blame(
         await state.until(lambda: state.beats[-1].healthy)
 
 
+async def test_a_runtime_may_come_and_go_while_its_worker_runs(
+    state: FakeState, podman: OwnRuntime, nats_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (silent := tmp_path / "silent").touch()
+    wrap_podman(podman, tmp_path, monkeypatch, "[ ! -e silent ] || exit 1")
+    given = {"container_runtime": "podman", "container_runtime_interval_s": 0.1, "attributes": "zone=a"}
+    async with WorkerProcess(nats_url, tmp_path / "w0", **given):  # type: ignore[arg-type]
+        without = (await state.registration()).attributes
+        assert "container-runtime" not in without
+        silent.unlink()
+        found = await state.registration(2)
+        assert found.attributes == {**without, "container-runtime": "podman"}
+        assert (await state.ended(await run(state, "sh", "-c", "exit 3"))).exit_code == 3
+        silent.touch()
+        gone = await state.registration(3)
+        assert (gone.attributes, gone.incarnation) == (without, found.incarnation)
+
+
 async def test_an_image_that_is_not_to_be_had_is_the_owners_failure_with_the_words_of_the_runtime(
     state: FakeState, worker: WorkerProcess, runtime: OwnRuntime
 ):

@@ -218,7 +218,7 @@ class Stage(_Message, frozen=True):
 
 class Register(_Message, frozen=True):
     """Sent when a worker starts: its identity, its resources, and every attempt whose process still runs or whose end
-    it knows. Open attempts that are not listed are missing.
+    it knows. Open attempts that are not listed are missing. Sent again when its attributes have changed.
 
     ``boot`` identifies the boot of the host and ``monotonic_ms`` is its clock since then: they order two registrations
     of one boot. ``max_attempts``: how many may be open here at a time.

@@ -143,7 +143,7 @@ class Judged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=8):
 
 
 class WorkerRegistered(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=9):
-    """A host has started, or started again under a new incarnation."""
+    """A host has started, started again under a new incarnation, or has other attributes."""
 
     worker: str
     incarnation: str

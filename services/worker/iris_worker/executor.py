@@ -112,7 +112,7 @@ class Executor:
         on_change: called at the end of each round in which there may be something to report.
         on_gone: called when the launcher is gone; nothing can be started or stopped any more.
         isolation: how tasks are to be confined.
-        runtime: of this host's containers; empty: none.
+        runtime: of this host's containers as the worker starts; empty: none.
 
     Attributes:
         isolated: how they are.
@@ -159,7 +159,7 @@ class Executor:
         self._confined: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._place = environment.Place(worker, settings.gateway_url, host.variables(self._isolation.confines))
         self._in_image = environment.Place(worker, settings.gateway_url, {})
-        self.containers = Containers(settings, runtime)
+        self.containers, self._runtime = Containers(settings), runtime
         self._contained: dict[AttemptRef, StoredContainer] = {}
         self._shared: dict[int, dict[str, str]] = {}
         self._ports = PortUse()
@@ -203,7 +203,7 @@ class Executor:
         self.environments.begin(
             (ref, entry.started.environment.directory) for ref, entry in alive.items() if entry.started.environment
         )
-        self.containers.begin(entry.started for entry in alive.values())
+        self.containers.begin((entry.started for entry in alive.values()), self._runtime)
         for ref, entry in alive.items():
             self._adopt(ref, entry)
         for ref, entry in ended.items():

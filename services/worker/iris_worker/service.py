@@ -47,7 +47,7 @@ from iris_worker.probes.prober import Prober
 from iris_worker.process import limits, spawn
 from iris_worker.process.adopt import boot_id
 from iris_worker.reporter import HANDS, Reporter
-from iris_worker.settings import WorkerSettings
+from iris_worker.settings import WorkerSettings, read_attributes
 from iris_worker.spans import AttemptSpans
 
 log = logging.getLogger(__name__)
@@ -182,6 +182,7 @@ class WorkerService:
                 self._spawn(work)
             for work in (self._watch_stalls(), self._shipper.run(), self._prober.run(), self._watch_notices()):
                 self._spawn(work)
+            self._spawn(self._watch_runtime())
             self._changed()
             await self._until(self._stop, self._noticed)
             if self._noticed.is_set():
@@ -343,6 +344,22 @@ class WorkerService:
                     executor.has_trash = False
                     await asyncio.to_thread(executor.slots.empty_trash)
             await asyncio.sleep(_STALL_CHECK_S)
+
+    async def _watch_runtime(self) -> None:
+        """Register again when the container runtime of this host has come or gone; attributes of the settings stay."""
+        settings, executor, key = self.settings, self._executor, NEEDS_RUNTIME.key
+        if not settings.detect or key in read_attributes(settings.attributes) or not isinstance(executor, Executor):
+            return
+        while True:
+            await asyncio.sleep(settings.container_runtime_interval_s)
+            found = await find_runtime(settings.container_runtime, executor.containers.runtime)
+            if found == executor.containers.runtime or not self.reporter.settled:
+                continue
+            log.warning("container runtime: %s", found or "none answers")
+            executor.containers.use(found)
+            others = {name: value for name, value in self._about[0].items() if name != key}
+            self._about = (others | ({key: found} if found else {}), self._about[1])
+            self.reporter.introduce()
 
     # ── shutdown ────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -62,7 +62,7 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
         build_timeout_s: for building one environment or pulling one image; shorter than preparing_timeout_s of [state].
         environments_kept, environments_bytes: built environments on disk, beside those of live attempts.
         container_runtime: what runs tasks with an image: "docker" or "podman" where it answers, "auto" for the first of
-            these that does, or "none".
+            these that does, or "none". container_runtime_interval_s: how often to look for it.
         artifact_bytes, artifact_entries: limits of an output directory (`--output`); a larger one is not kept.
         artifact_timeout_s: how long an attempt's end waits until that is stored. artifacts_at_once: stored at a time.
         exec_at_once: commands that people execute beside tasks at a time. exec_idle_s: how long one may neither read
@@ -106,6 +106,7 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
     environments_kept: Annotated[int, msgspec.Meta(ge=1)] = EnvironmentLimits().count
     environments_bytes: Count = EnvironmentLimits().bytes
     container_runtime: Literal["auto", "docker", "podman", "none"] = "auto"
+    container_runtime_interval_s: Positive = 30.0
     artifact_bytes: Count = ArtifactLimits().bytes
     artifact_entries: Count = ArtifactLimits().entries
     artifact_timeout_s: Positive = 600.0

@@ -96,6 +96,29 @@ def test_the_same_start_told_twice_declares_nothing_missing(script):
     """)
 
 
+def test_the_same_start_may_tell_other_attributes_and_nothing_else_changes(script):
+    script.play("""
+        worker w0 rack=r1
+        submit /a
+        schedule
+        submit /b where=rack:r2
+        admin drain w0
+        wait 1
+    """)
+    world, host = script.world, script.world.hosts["w0"]
+    before = world.query("worker", id="w0")
+    world._report(host, register=Register("w0", "1", {"rack": "r2"}, host.total, world.now_ms))
+    world._report(host, register=Register("w0", "1", {"rack": "r3"}, host.total, 1))  # it was under way for long
+    assert world.query("worker", id="w0") == {**before, "attributes": {"rack": "r2"}}
+    script.play("""
+        /a/0            -> ASSIGNED attempts=1
+        admin undrain w0
+        /a/0 exit 0
+        schedule
+        /b/0            -> ASSIGNED
+    """)
+
+
 def test_what_the_same_start_tells_the_second_time_counts(script):
     """Its first answer was lost, and its second acknowledges everything it says, ends too."""
     world, host, stages = whole_attempt(script, KernelStatus.RUNNING)

@@ -17,8 +17,14 @@ from iris_state.records import Presence, Worker
 
 
 def worker_registered(ledger: Ledger, change: c.WorkerRegistered, at_ms: int) -> None:
-    """A host registers, for the first time or again; a drained one stays drained."""
+    """A host registers, for the first time or again; a drained one stays drained.
+
+    One that has not restarted has other attributes, and all else is as it was.
+    """
     known = ledger.workers.get(change.worker)
+    if known is not None and known.incarnation == change.incarnation and known.state is not WorkerState.LOST:
+        known.attributes, known.monotonic_ms = change.attributes, change.monotonic_ms
+        return
     drained = known is not None and known.drained
     ledger.workers[change.worker] = Worker(
         change.worker,

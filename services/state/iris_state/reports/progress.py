@@ -57,17 +57,30 @@ def on_register(ledger: Ledger, register: Register) -> Iterator[Step]:
     """A host starts: its attributes are stored, the attempts it still runs are adopted, those it does not list are
     missing.
 
-    A repeated registration is handled as a report: attempts ordered since do not count as missing. A registration older
-    than the present one is ignored.
+    A repeated registration is handled as a report, though it may have other attributes: attempts ordered since do not
+    count as missing. A registration older than the present one is ignored.
     """
     known = ledger.workers.get(register.worker)
     if known is not None and known.state is not WorkerState.LOST:
-        if known.incarnation == register.incarnation:
+        repeated = known.incarnation == register.incarnation
+        older = register.boot == known.boot and register.monotonic_ms < known.monotonic_ms
+        if repeated:
+            if register.attributes != known.attributes and not older:
+                yield _registered(register)
             yield from on_stages(ledger, register.worker, register.attempts)
+        if repeated or older:
             return
-        if register.boot == known.boot and register.monotonic_ms < known.monotonic_ms:
-            return
-    yield WorkerRegistered(
+    yield _registered(register)
+    yield from on_stages(ledger, register.worker, register.attempts)
+    found = {(s.ref.job, s.ref.index, s.ref.attempt) for s in register.attempts}
+    presence = ledger.presence.get(register.worker)
+    died = known is not None and known.state not in (WorkerState.LOST, WorkerState.DRAINING)
+    for key in [k for k in presence.open if k not in found] if presence is not None else ():
+        yield missing(key, register.worker, sudden=died)
+
+
+def _registered(register: Register) -> WorkerRegistered:
+    return WorkerRegistered(
         register.worker,
         register.incarnation,
         register.attributes,
@@ -78,12 +91,6 @@ def on_register(ledger: Ledger, register: Register) -> Iterator[Step]:
         min(register.max_attempts, ATTEMPTS),
         register.boot,
     )
-    yield from on_stages(ledger, register.worker, register.attempts)
-    found = {(s.ref.job, s.ref.index, s.ref.attempt) for s in register.attempts}
-    presence = ledger.presence.get(register.worker)
-    died = known is not None and known.state not in (WorkerState.LOST, WorkerState.DRAINING)
-    for key in [k for k in presence.open if k not in found] if presence is not None else ():
-        yield missing(key, register.worker, sudden=died)
 
 
 def missing(key: tuple[int, int, int], worker: str, error: str = "", *, sudden: bool = False) -> Claim:

@@ -27,7 +27,7 @@ from iris_worker.agent import Agent
 from iris_worker.builds.plan import BuildPlan, CannotBuild, Tools, plan_build
 from iris_worker.clock import HostClock
 from iris_worker.executor import Executor
-from iris_worker.images.containers import Containers
+from iris_worker.images.containers import works
 from iris_worker.images.runtimes import pull_command
 from iris_worker.metrics import WorkerMetrics
 from iris_worker.process.records import Exit
@@ -94,7 +94,7 @@ class Builder:
     async def _provide_image(self, ref: AttemptRef, template: TaskTemplate, image: str) -> Ended | None:
         """Have an image on this host; what is there is not compared with what its registry has now."""
         containers = self._executor.containers
-        if containers.host is None:
+        if not (runtime := containers.runtime):
             return Ended(Cause.INFRASTRUCTURE, error="this host has no container runtime now")
         if await containers.has(image):
             return None
@@ -105,22 +105,22 @@ class Builder:
                 return Ended(Cause.CANCELLED, error="stopped before it started")
             began_s = self._clock.steady_s()
             self._tell(ref, f"pulls image {image}")
-            command = pull_command(containers.host.name, image)
+            command = pull_command(runtime, image)
             exit_, late = await self._run(ref, partial(self._executor.pull, ref, command))
             if late or exit_.code != 0:
-                return self._executor.with_tail(ref, await self._not_pulled(containers, exit_, late, image))
+                return self._executor.with_tail(ref, await self._not_pulled(runtime, exit_, late, image))
             self._metrics.built("image", self._clock.steady_s() - began_s)
         return None
 
-    async def _not_pulled(self, containers: Containers, exit_: Exit, late: bool, image: str) -> Ended:
+    async def _not_pulled(self, runtime: str, exit_: Exit, late: bool, image: str) -> Ended:
         """An image that is not there, or not for us, is its owner's failure; that of the host is a silent runtime."""
         if late:
             error = f"image {image} was not pulled within {self._timeout_s:g} s"
             return Ended(Cause.EXITED, exit_.code, exit_.signal, error)
         if exit_.error and exit_.code is None:
             return Ended(Cause.INFRASTRUCTURE, error=f"image {image} could not be pulled on this host: {exit_.error}")
-        if trouble := await containers.silence():
-            return Ended(Cause.INFRASTRUCTURE, error=f"image {image} could not be pulled: {trouble}")
+        if not await works(runtime):
+            return Ended(Cause.INFRASTRUCTURE, error=f"image {image} could not be pulled: {runtime} does not answer")
         return Ended(Cause.EXITED, exit_.code, exit_.signal, f"image {image} could not be pulled: {_how(exit_)}")
 
     async def _build(self, ref: AttemptRef, template: TaskTemplate, plan: BuildPlan, workdir: Path) -> Ended | None:

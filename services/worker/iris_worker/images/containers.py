@@ -50,14 +50,12 @@ class Silent(Exception):
 class Containers:
     """The containers of one worker.
 
-    Args:
-        runtime: of this host; empty: none.
-
     Attributes:
-        host: that runtime. trouble: why the end of a container is not known; empty otherwise.
+        host: the runtime of new ones; None: there is none now.
+        trouble: why the end of a container is not known; empty otherwise.
     """
 
-    def __init__(self, settings: WorkerSettings, runtime: str) -> None:
+    def __init__(self, settings: WorkerSettings) -> None:
         self._settings = settings
         self._directory = settings.root / "containers"
         found = settings.root.stat()
@@ -69,20 +67,28 @@ class Containers:
         self._tasks: set[asyncio.Task[None]] = set()
         self.trouble = ""
         self.host: HostRuntime | None = None
-        if runtime in RUNTIMES:
-            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            init = next((path for path in map(shutil.which, _INITS) if path), "")
-            self.host = HostRuntime(runtime, init, self._label, os.geteuid() != 0)
 
-    def begin(self, live: Iterable[Started]) -> None:
-        """A worker starts: remove the containers of earlier ones but these."""
+    def begin(self, live: Iterable[Started], runtime: str) -> None:
+        """A worker starts with these attempts of earlier ones, and with this runtime."""
         for record in live:
             self._hold(record)
-        if self.host is not None:
-            for file in self._directory.iterdir():
+        self.use(runtime)
+
+    def use(self, runtime: str) -> None:
+        """New containers are of this runtime, empty: there are none. Remove its containers of no attempt."""
+        self.host = None
+        if runtime in RUNTIMES:
+            init = next((path for path in map(shutil.which, _INITS) if path), "")
+            self.host = HostRuntime(runtime, init, self._label, os.geteuid() != 0)
+            for file in self._directory.glob("*"):
                 if file.name not in self._running:
                     file.unlink()
-            self._spawn(self._clean(self.host.name))
+            self._spawn(self._clean(runtime))
+
+    @property
+    def runtime(self) -> str:
+        """The name of the runtime of new containers; empty: there is none now."""
+        return self.host.name if self.host is not None else ""
 
     def _hold(self, record: Started) -> None:
         """A container is to run until it is collected."""
@@ -149,6 +155,7 @@ class Containers:
 
     def _write(self, name: str, env: Mapping[str, str]) -> str:
         """Write the variables of a container where only this user reads them. Raises OSError."""
+        self._directory.mkdir(mode=0o700, exist_ok=True)
         path = self._directory / name
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with os.fdopen(file, "w", encoding="utf-8") as opened:
@@ -170,11 +177,6 @@ class Containers:
         with contextlib.suppress(Silent):
             return self.host is not None and bool(await ask(runtimes.has_command(self.host.name, image)))
         return False
-
-    async def silence(self) -> str:
-        """Why the runtime does not answer; empty when it does."""
-        assert self.host is not None
-        return "" if await works(self.host.name) else f"{self.host.name} does not answer"
 
     # ── ends ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -297,9 +299,9 @@ async def works(runtime: str) -> bool:
     return False
 
 
-async def find_runtime(wanted: str) -> str:
-    """The runtime of this host that the settings ask for; empty when there is none."""
-    for runtime in RUNTIMES:
+async def find_runtime(wanted: str, present: str = "") -> str:
+    """The runtime of this host that the settings ask for; empty when there is none. ``present`` stays if it answers."""
+    for runtime in sorted(RUNTIMES, key=lambda name: name != present):
         if wanted in ("auto", runtime) and await works(runtime):
             return runtime
     return ""
