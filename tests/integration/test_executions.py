@@ -76,7 +76,9 @@ def memory(cluster: Cluster) -> int:
 def test_a_command_has_the_tasks_directory_and_environment_and_its_own_output_and_exit_code(
     cluster: Cluster, task: str
 ):
-    script = "echo $COLOUR $IRIS_TASK $TERM; pwd; echo no >&2; cat; exit 7"
+    script = (
+        'echo $COLOUR $IRIS_TASK $TERM; pwd; echo no >&2; cat; test "$(cat $IRIS_TOKEN_FILE)" = "$IRIS_TOKEN" && exit 7'
+    )
     ended = cluster.iris("exec", "-n", task, "--", "sh", "-c", script)
     directory = str(cluster.data / "workers" / "worker-0" / "attempts")
     assert (ended.code, ended.err) == (7, "no\n")

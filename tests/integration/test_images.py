@@ -19,7 +19,7 @@ from iris_core.states import Cause, KernelStatus
 from tests.support.cluster import Cluster, cluster_on, settings
 from tests.support.cluster import until as cluster_until
 from tests.support.runtimes import IMAGE, OwnRuntime
-from tests.support.state import FakeState
+from tests.support.state import GRANT, FakeState
 from tests.support.worker import WorkerProcess
 
 pytestmark = pytest.mark.integration
@@ -71,8 +71,9 @@ def client_of(worker: WorkerProcess) -> psutil.Process:
 async def test_a_task_runs_in_its_image_and_ends_with_its_exit_code_and_output(
     state: FakeState, worker: WorkerProcess, runtime: OwnRuntime
 ):
-    script = 'echo "$FROM_IMAGE $KEY $IRIS_TASK_INDEX"; id -u; pwd; echo "$HOME"; ls /etc; echo err >&2; exit 3'
-    ref = await run(state, "sh", "-c", script, env={"KEY": "a b='c'"}, memory_bytes=64 * MIB)
+    script = """echo "$FROM_IMAGE $KEY $IRIS_TASK_INDEX"; id -u; pwd; echo "$HOME"; ls /etc; echo err >&2
+read -r token <"$IRIS_TOKEN_FILE"; [ "$token" = "$IRIS_TOKEN" ] && exit 3"""
+    ref = await run(state, "sh", "-c", script, env={"KEY": "a b='c'"}, memory_bytes=64 * MIB, grant=GRANT)
     ended = await state.ended(ref)
     assert (ended.cause, ended.exit_code) == (Cause.EXITED, 3)
     words, uid, workdir, home, *etc = (await state.output(ref)).decode().splitlines()

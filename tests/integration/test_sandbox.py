@@ -23,8 +23,8 @@ from iris_core.spec import Probe
 from iris_core.states import Cause, KernelStatus
 from tests.support import escapes
 from tests.support.escapes import ESCAPES, MODES
-from tests.support.state import FakeState
-from tests.support.worker import WorkerProcess
+from tests.support.state import GRANT, FakeState
+from tests.support.worker import WorkerProcess, environ
 
 pytestmark = [
     pytest.mark.integration,
@@ -118,7 +118,8 @@ async def test_what_a_task_is_refused_is_what_the_security_page_says(
     if mode.startswith("ordinary"):
         os.chown(key, USER, USER)
     async with worker_of(mode, state, nats_url, place, cgroups=cgroups, pids_limit=60) as worker:
-        other = await state.run("sh", "-c", f"echo private > secret; echo ready; exec sleep {mark}")
+        script = f"cat $IRIS_TOKEN_FILE >/dev/null && echo private > secret; echo ready; exec sleep {mark}"
+        other = await state.run("sh", "-c", script, grant=GRANT)
         await state.printed(other, b"ready\n")
         facts = {
             "worker": worker.pid,
@@ -128,6 +129,7 @@ async def test_what_a_task_is_refused_is_what_the_security_page_says(
             "places": {str(path): os.stat(path).st_dev for path in (worker.data, worker.data / "attempts/0", "/etc")},
             "file": str(worker.data / "attempts/0/secret"),
             "output": str(worker.data / "output/0.out"),
+            "token": environ(task_pid(worker, mark))["IRIS_TOKEN_FILE"],
             "key": str(key),
             "setuid": str(shown / "id"),
             "secret": "WORKERS_SECRET",
@@ -165,6 +167,19 @@ async def test_ends_output_and_errors_of_confined_tasks_are_their_own(state: Fak
     assert await state.output(refs[0]) == b"out\n"
     missing = await state.ended(await state.run("no-such-program"))
     assert (missing.exit_code, missing.error) == (127, "no-such-program: command not found")
+
+
+async def test_a_confined_task_reads_its_own_token_and_sees_no_other_slots(
+    state: FakeState, worker: WorkerProcess, mark: str
+):
+    other = await state.run("sh", "-c", f"echo ready; exec sleep {mark}", grant=GRANT)
+    await state.printed(other, b"ready\n")
+    script = 'test "$(cat "$IRIS_TOKEN_FILE")" = "$IRIS_TOKEN" && cd "${IRIS_TOKEN_FILE%/token}" && ls .. && ! touch a'
+    ref = await state.run("sh", "-c", script, grant=GRANT)
+    assert (await state.ended(ref)).exit_code == 0
+    assert await state.output(ref) == b"1\n"
+    await state.order(stop=[Stop(other, 0)])
+    await state.ended(other)
 
 
 async def test_nothing_of_an_attempt_is_left_for_the_next(state: FakeState, worker: WorkerProcess, mark: str):

@@ -26,6 +26,7 @@ from iris_bus.connection import Credentials
 from iris_bus.nats_process import OBSERVER, keys_of
 from iris_core.roles import login
 from iris_core.views import TaskView
+from tests.support.worker import forget_tokens
 
 IRIS = (sys.executable, "-m", "iris.cli")
 START_S = 60
@@ -159,6 +160,8 @@ def stop(cluster: Cluster) -> None:
     cluster.up.wait(STOP_S)
     assert done.code == 0, done.err
     assert cluster.processes() == []
+    for data in (cluster.data / "workers").glob("*"):
+        forget_tokens(data)
 
 
 @contextmanager

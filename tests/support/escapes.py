@@ -133,6 +133,7 @@ ESCAPES = (
     Escape("signal another task", _OTHER_USER, signals_task),
     Escape("read another task's files", _OTHER_USER, read("file")),
     Escape("read another task's output", _OTHER_USER, read("output")),
+    Escape("read another task's token", _OTHER_USER, read("token")),
     Escape("write outside its directory and the temporary ones", _OTHER_USER, writes_outside),
     Escape("see what else runs on the host", _SANDBOXED, sees_processes),
     Escape("leave something in the host's `/tmp`", _SANDBOXED, leaves_in_tmp),

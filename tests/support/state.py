@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from iris_bus.contract import Connection, Message
-from iris_core import codec, subjects
+from iris_core import codec, subjects, task_tokens
 from iris_core.messages import (
     AttemptRef,
     Ended,
@@ -23,6 +23,7 @@ from iris_core.messages import (
     ReportTaken,
     Stage,
     Stop,
+    TaskGrant,
     TaskOutput,
     TaskTemplate,
     WorkerReport,
@@ -30,7 +31,10 @@ from iris_core.messages import (
 from iris_core.resources import ResourceRequest
 from iris_core.spec import Environment, Probe
 from iris_core.states import KernelStatus
+from iris_core.task_tokens import SigningKey
 
+GRANT = task_tokens.grant(SigningKey("k1", b"1" * 32, 0), 1, "ann", "w0", 1)
+"""With it an attempt has a token, which no gateway is asked to accept."""
 RETRY_FOR_S = 20.0
 """How long a worker may say nothing of its attempts; a heartbeat says nothing of them."""
 
@@ -52,11 +56,12 @@ def template(
     environment: Environment | None = None,
     output: str = "",
     user: str = "ann",
+    grant: TaskGrant | None = None,
 ) -> TaskTemplate:
     """What a job runs, with little to say."""
     ask = resources or ResourceRequest(memory_bytes=memory_bytes)
     work = TaskTemplate(job, name, command, env or {}, replicas, ask, user, bundle, ports, timeout_ms, probe, serves)
-    return msgspec.structs.replace(work, settle_ms=settle_ms, environment=environment, output=output)
+    return msgspec.structs.replace(work, settle_ms=settle_ms, environment=environment, output=output, grant=grant)
 
 
 class FakeState:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import sys
 from pathlib import Path
 from typing import Self
 
 import psutil
+
+from iris_worker.workspaces import data_id
 
 UNCONFINED = {"sandbox": "off", "run_as": "worker"}
 """Settings of a worker of root for tests whose tasks use the test's own directory."""
@@ -119,6 +122,7 @@ class WorkerProcess:
 
     async def __aexit__(self, *_: object) -> None:
         await self._end(signal.SIGTERM)
+        forget_tokens(self.data)
 
     async def ended(self) -> int:
         """Its exit code, once it has ended by itself."""
@@ -126,6 +130,12 @@ class WorkerProcess:
         assert process is not None
         async with asyncio.timeout(20):
             return await process.wait()
+
+
+def forget_tokens(data: Path) -> None:
+    """Remove the tokens that a worker on this data directory left when it was killed, as its next start would."""
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(f"/dev/shm/iris-{data_id(data)}")
 
 
 def lives(pid: int) -> bool:

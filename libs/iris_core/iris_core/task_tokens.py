@@ -23,8 +23,6 @@ from iris_core.messages import AttemptRef, Caller, TaskGrant
 from iris_core.serving import TASK_TOKEN
 
 ROLE = "task"
-TOKEN_FILE = ".iris-token"
-"""In the directory of an attempt: the file that holds its present token. It never leaves the host."""
 LEEWAY_MS = 60_000
 """How far the clocks of the signer and the verifier may differ."""
 ROTATE_MS = 86_400_000

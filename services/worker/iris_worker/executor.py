@@ -213,7 +213,7 @@ class Executor:
 
     async def _confine(self) -> None:
         """Have the launcher confine what it starts, as far as this host allows. Raises LauncherGone, BadSetting."""
-        wanted = self._isolation.wanted
+        wanted = structs.replace(self._isolation.wanted, tokens=self.slots.tokens)
         trouble = await self._try(wanted) or self._isolation.trouble
         if trouble and self._isolation.required:
             raise BadSetting(f"[worker] sandbox: it is required, and cannot be made: {trouble}")

@@ -3,7 +3,8 @@
 ``attempts/<n>`` is the directory of the attempt in slot n, ``output/<n>.out`` and ``.err`` hold its output until that
 is sent. Output goes to files and not through pipes: a worker that restarts
 finds them, and a task is never blocked or killed because nothing reads its output. A slot is given to the next attempt
-when no process of the last one is left, its output is sent, and its directory is empty again.
+when no process of the last one is left, its output is sent, and its directory is empty again. The token of the attempt
+is in a directory of the worker's own, where no task can put anything in its place.
 Out of scope: processes; what is read from the files (tail).
 """
 
@@ -12,17 +13,16 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import shutil
 import stat
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from iris_core.messages import AttemptRef
-from iris_core.task_tokens import TOKEN_FILE
 
 ERROR_FILE = ".iris-error"
 HOST_FILE = ".iris-hosts"
-_DRAFT = ".new"
 NOBODY = AttemptRef(0, 0, 0)
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 _SPARES = 64
@@ -41,6 +41,7 @@ class Workspace:
     Attributes:
         ref: the attempt that uses it now.
         workdir: its directory. out, err: open files that its process writes to.
+        tokens: the directory of its token, which stays the slot's.
         made: whether the directory exists and was empty when the slot was last released.
         empty_ns: the directory's change time then; 0 when it was too recent to show later changes.
         broken: its directory could not be cleaned; it is not used again.
@@ -54,6 +55,7 @@ class Workspace:
     workdir: str
     out: int
     err: int
+    tokens: str
     made: bool = False
     empty_ns: int = 0
     broken: bool = False
@@ -70,14 +72,18 @@ class Workspace:
 
     @property
     def token_file(self) -> str:
-        """The file of the attempt's token, where a sandbox shows it."""
-        return f"{self.workdir}/{TOKEN_FILE}"
+        """The file of the attempt's token, which is only there while it runs."""
+        return f"{self.tokens}/token"
 
 
 class Workspaces:
-    """The directories under a worker's data directory. Raises OSError when the disk fails."""
+    """The directories under a worker's data directory, and that of tokens. Raises OSError when the disk fails.
 
-    def __init__(self, root: Path) -> None:
+    Attributes:
+        tokens: has a directory for each slot.
+    """
+
+    def __init__(self, root: Path, memory: str = "/dev/shm") -> None:
         self.attempts = str(root / "attempts")
         self._output = str(root / "output")
         self._trash = str(root / "trash")
@@ -85,6 +91,7 @@ class Workspaces:
         self._next = 0
         for path in (self.attempts, self._output, self._trash):
             os.makedirs(path, mode=0o700, exist_ok=True)
+        self.tokens = _token_directory(root, memory)
 
     def begin(self, alive: Collection[int], unreported: Collection[int]) -> None:
         """A worker starts: everything goes to the trash except slots of live attempts and output that is not sent."""
@@ -95,6 +102,9 @@ class Workspaces:
             number = name.partition(".")[0]
             if not (number.isdigit() and (int(number) in alive or int(number) in unreported)):
                 os.unlink(f"{self._output}/{name}")
+        for name in os.listdir(self.tokens):
+            if not (name.isdigit() and int(name) in alive):
+                shutil.rmtree(f"{self.tokens}/{name}")
         self._next = max((*alive, *unreported), default=-1) + 1
 
     def take(self, ref: AttemptRef) -> Workspace:
@@ -116,17 +126,18 @@ class Workspaces:
 
     def open(self, number: int) -> Workspace:
         """Slot ``number`` with its files, without an attempt."""
+        tokens = _passable(f"{self.tokens}/{number}")
         out = os.open(f"{self._output}/{number}.out", _FLAGS, 0o600)
         try:
             err = os.open(f"{self._output}/{number}.err", _FLAGS, 0o600)
         except OSError:
             os.close(out)
             raise
-        return Workspace(NOBODY, number, f"{self.attempts}/{number}", out, err)
+        return Workspace(NOBODY, number, f"{self.attempts}/{number}", out, err, tokens)
 
     def clean(self, slot: Workspace, now_ns: int) -> bool:
         """No process is left in the slot: empty its directory. Whether `empty_trash` has something to delete."""
-        with contextlib.suppress(OSError):  # its owner may put anything in its place, which is thrown away below
+        with contextlib.suppress(FileNotFoundError):  # it had no token
             os.unlink(slot.token_file)
         try:
             seen = os.stat(slot.workdir)
@@ -181,9 +192,12 @@ class Workspaces:
             os.rmdir(path)
 
     def close(self) -> None:
-        """Close the files of unused slots."""
+        """Close the files of unused slots, and remove the directories of tokens that hold none."""
         while self._spares:
             self._close(self._spares.pop())
+        for path, _, _ in os.walk(self.tokens, topdown=False):
+            with contextlib.suppress(OSError):  # that of an attempt that runs on without the worker
+                os.rmdir(path)
 
     def _close(self, slot: Workspace) -> None:
         os.close(slot.out)
@@ -191,6 +205,7 @@ class Workspaces:
         with contextlib.suppress(OSError):  # what cannot be deleted now is deleted by the next worker process
             os.unlink(f"{self._output}/{slot.number}.out")
             os.unlink(f"{self._output}/{slot.number}.err")
+            os.rmdir(slot.tokens)
             if slot.made:
                 os.rmdir(slot.workdir)
 
@@ -205,24 +220,55 @@ class Workspaces:
         return target
 
 
+def data_id(root: Path) -> str:
+    """What tells the worker with this data directory from all others of its host. Raises OSError."""
+    found = root.stat()
+    return f"{found.st_dev:x}-{found.st_ino:x}"
+
+
+def _token_directory(root: Path, memory: str) -> str:
+    """Make the directory of a worker's tokens, if it is missing: in memory, or else on its disk. Raises OSError.
+
+    Only root's is in memory: systemd-logind deletes there what is another user's when that user logs out. Whoever comes
+    first may have put something else in its place.
+    """
+    if os.geteuid() == 0:
+        path = f"{memory}/iris-{data_id(root)}"
+        with contextlib.suppress(OSError):
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(path, 0o700)
+            found = os.lstat(path)
+            if stat.S_ISDIR(found.st_mode) and found.st_uid == 0 and not found.st_mode & 0o022:
+                return _passable(path)
+    return _passable(str(root / "tokens"))
+
+
+def _passable(path: str) -> str:
+    """Make a directory that others may pass and nobody else may list or change, if it is missing."""
+    os.makedirs(path, 0o700, exist_ok=True)
+    os.chmod(path, 0o711)
+    return path
+
+
 def write_token(slot: Workspace, token: str) -> None:
     """Replace the file of an attempt's token, for the owner of its directory only; who reads it finds the old or the
-    new one.
-
-    The owner may put anything in its place meanwhile; it is not followed. Raises OSError.
+    new one. Raises OSError.
     """
     try:
         _write_new(slot, slot.token_file, token)
     except FileExistsError:
-        draft = f"{slot.token_file}{_DRAFT}"
+        draft = f"{slot.token_file}.new"
         with contextlib.suppress(FileNotFoundError):
             os.unlink(draft)
         _write_new(slot, draft, token)
         os.rename(draft, slot.token_file)
+    except FileNotFoundError:  # somebody has deleted the directory
+        _passable(slot.tokens)
+        _write_new(slot, slot.token_file, token)
 
 
 def _write_new(slot: Workspace, path: str, token: str) -> None:
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o400)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
     try:
         os.write(file, token.encode())
         owner = os.stat(slot.workdir)

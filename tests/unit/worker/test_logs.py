@@ -22,7 +22,7 @@ REF = AttemptRef(1, 2, 3)
 
 @pytest.fixture
 def slot(tmp_path: Path) -> Iterator[Workspace]:
-    slots = Workspaces(tmp_path)
+    slots = Workspaces(tmp_path, memory=str(tmp_path))
     made = slots.take(REF)
     yield made
     slots.give(made, printed=True)
@@ -258,7 +258,8 @@ pieces = st.tuples(st.sampled_from(["out", "err"]), st.binary(max_size=300))
 def test_whatever_is_sent_twice_readers_get_exactly_what_was_printed(
     tmp_path_factory: pytest.TempPathFactory, writes: list[tuple[str, bytes]], data: st.DataObject
 ):
-    slots = Workspaces(tmp_path_factory.mktemp("logs"))
+    root = tmp_path_factory.mktemp("logs")
+    slots = Workspaces(root, memory=str(root))
     slot = slots.take(REF)
     logs = following(slot)
     got: dict[str, dict[int, bytes]] = {"stdout": {}, "stderr": {}}

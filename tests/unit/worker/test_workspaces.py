@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from iris_core.messages import AttemptRef
-from iris_worker.workspaces import ERROR_FILE, Workspaces, read_error_file, write_token
+from iris_worker.workspaces import ERROR_FILE, Workspaces, data_id, read_error_file, write_token
 
 A, B = AttemptRef(1, 0, 0), AttemptRef(2, 0, 0)
 LATER_NS = 1 << 62
 
 
+def of(root: Path) -> Workspaces:
+    """Those of a worker, with tokens in a place of the test's own."""
+    return Workspaces(root, memory=str(root))
+
+
 @pytest.fixture
 def slots(tmp_path: Path) -> Workspaces:
-    made = Workspaces(tmp_path)
+    made = of(tmp_path)
     made.begin(set(), set())
     return made
 
@@ -97,7 +103,7 @@ def test_a_directory_that_was_deleted_is_made_again(slots: Workspaces):
 
 def test_a_new_worker_keeps_what_lives_and_what_is_untold_and_throws_the_rest(slots: Workspaces, tmp_path: Path):
     taken = [slots.take(AttemptRef(1, n, 0)) for n in range(3)]
-    again = Workspaces(tmp_path)
+    again = of(tmp_path)
     again.begin({taken[0].number}, {taken[1].number})
     assert os.listdir(tmp_path / "attempts") == ["0"]
     assert sorted(os.listdir(tmp_path / "output")) == ["0.err", "0.out", "1.err", "1.out"]
@@ -123,7 +129,7 @@ def test_the_slot_of_an_adopted_attempt_serves_the_next_one(slots: Workspaces, t
     adopted = slots.take(A)
     if leaves == "a file":
         Path(adopted.workdir, "left").touch()
-    after = Workspaces(tmp_path)
+    after = of(tmp_path)
     after.begin({adopted.number}, set())
     slot = after.open(adopted.number)
     slot.ref = A
@@ -149,29 +155,83 @@ def test_a_token_is_for_its_user_alone(slots: Workspaces):
         assert os.stat(slot.token_file).st_mode & 0o777 == 0o400
 
 
+def test_a_token_is_not_in_the_directory_of_its_attempt_which_stays_as_it_was(slots: Workspaces):
+    slot = slots.take(A)
+    before = os.stat(slot.workdir).st_ctime_ns
+    for token in ("first", "second"):
+        write_token(slot, token)
+    assert (os.listdir(slot.workdir), os.stat(slot.workdir).st_ctime_ns) == ([], before)
+
+
 def test_a_token_goes_with_its_attempt_and_stays_with_one_that_is_adopted(slots: Workspaces, tmp_path: Path):
-    ended, adopted = slots.take(A), slots.take(B)
-    for slot in (ended, adopted):
+    ended, lost, adopted = slots.take(A), slots.take(B), slots.take(AttemptRef(3, 0, 0))
+    for slot in (ended, lost, adopted):
         write_token(slot, "t")
     slots.clean(ended, LATER_NS)
-    assert os.listdir(ended.workdir) == []
-    Workspaces(tmp_path).begin({adopted.number}, set())
-    assert Path(adopted.token_file).read_text() == "t"
+    assert not Path(ended.token_file).exists()
+    after = of(tmp_path)
+    after.begin({adopted.number}, set())
+    assert os.listdir(after.tokens) == [str(adopted.number)]
+    again = after.open(adopted.number)
+    assert Path(again.token_file).read_text() == "t"
+    write_token(again, "renewed")
+    assert Path(adopted.token_file).read_text() == "renewed"
 
 
-def test_a_task_that_puts_something_in_the_way_of_its_token_gains_nothing(slots: Workspaces, tmp_path: Path):
-    slot, other = slots.take(A), tmp_path / "other"
-    other.write_text("kept")
-    for path in (slot.token_file, f"{slot.token_file}.new"):
-        os.symlink(other, path)
-    write_token(slot, "t")
-    assert (other.read_text(), Path(slot.token_file).read_text()) == ("kept", "t")
-    assert not Path(slot.token_file).is_symlink()
+def test_a_worker_that_stops_leaves_the_tokens_of_what_runs_on_and_nothing_else(slots: Workspaces):
+    idle, ended, runs = slots.take(A), slots.take(B), slots.take(AttemptRef(3, 0, 0))
+    for slot in (idle, ended, runs):
+        write_token(slot, "t")
+    for slot in (idle, ended):
+        slots.clean(slot, LATER_NS)
+    slots.give(idle, printed=False)
+    slots.close()
+    assert os.listdir(slots.tokens) == [str(runs.number)]
+    slots.clean(runs, LATER_NS)
+    slots.close()
+    assert not os.path.exists(slots.tokens)
 
 
-def test_a_task_that_makes_a_directory_of_its_token_leaves_nothing_and_does_no_harm(slots: Workspaces):
+@pytest.mark.parametrize("umask", [0, 0o077])
+def test_users_pass_the_directories_of_tokens_and_change_nothing_there(tmp_path: Path, umask: int):
+    before = os.umask(umask)
+    try:
+        slots = of(tmp_path)
+        slot = slots.take(A)
+    finally:
+        os.umask(before)
+    assert [os.stat(path).st_mode & 0o777 for path in (slots.tokens, slot.tokens)] == [0o711, 0o711]
+
+
+def test_a_slot_whose_directory_of_tokens_was_deleted_serves_on(slots: Workspaces):
     slot = slots.take(A)
-    os.mkdir(slot.token_file)
-    assert slots.clean(slot, LATER_NS)
-    slots.give(slot, printed=False)
-    assert os.listdir(slots.take(B).workdir) == []
+    shutil.rmtree(slots.tokens)
+    write_token(slot, "t")
+    assert Path(slot.token_file).read_text() == "t"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only the tokens of root are in memory")
+@pytest.mark.parametrize(
+    "take",
+    [
+        lambda path: os.symlink("/tmp", path),
+        lambda path: Path(path).touch(),
+        lambda path: (os.mkdir(path), os.chown(path, 4321, 4321)),
+        lambda path: (os.mkdir(path), os.chmod(path, 0o777)),
+    ],
+)
+def test_tokens_are_on_the_disk_where_somebody_else_has_taken_their_place_in_memory(tmp_path: Path, take):
+    place = of(tmp_path).tokens
+    assert place == f"{tmp_path}/iris-{data_id(tmp_path)}"
+    os.rmdir(place)
+    take(place)
+    assert of(tmp_path).tokens == f"{tmp_path}/tokens"
+
+
+def test_tokens_are_on_the_disk_where_there_is_no_memory_and_for_an_ordinary_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    assert Workspaces(tmp_path, memory=f"{tmp_path}/none").tokens == f"{tmp_path}/tokens"
+    monkeypatch.setattr(os, "geteuid", lambda: 4321)
+    assert of(tmp_path).tokens == f"{tmp_path}/tokens"
+    assert not list(tmp_path.glob("iris-*"))

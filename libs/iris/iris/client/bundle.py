@@ -23,7 +23,6 @@ from pathspec import GitIgnoreSpec
 
 from iris.client.problems import InvalidOption
 from iris_core.spec import PACKAGE_FILES, PackageList
-from iris_core.task_tokens import TOKEN_FILE
 from iris_core.units import BYTES
 
 SKIPPED = frozenset(
@@ -37,7 +36,6 @@ SKIPPED = frozenset(
         ".ruff_cache",
         ".pytest_cache",
         ".DS_Store",
-        TOKEN_FILE,
     }
 )
 IGNORE_FILES = (".gitignore", ".irisignore")

@@ -30,7 +30,7 @@ from iris_worker.process.limits import group_limits
 from iris_worker.process.records import Exit, Started, StartProcess, StoredContainer
 from iris_worker.process.tree import marked
 from iris_worker.settings import WorkerSettings
-from iris_worker.workspaces import Workspace
+from iris_worker.workspaces import Workspace, data_id
 
 _ANSWER_S = 30.0
 _RETRY_S = 1.0
@@ -58,8 +58,7 @@ class Containers:
     def __init__(self, settings: WorkerSettings) -> None:
         self._settings = settings
         self._directory = settings.root / "containers"
-        found = settings.root.stat()
-        self._label = f"{found.st_dev:x}-{found.st_ino:x}"  # another worker of this host has another
+        self._label = data_id(settings.root)
         self._attempts = str(settings.root / "attempts")
         self._running: dict[str, RunningContainer] = {}
         self._measuring = False
@@ -125,6 +124,7 @@ class Containers:
         name = f"iris-{ref.job}-{ref.index}-{ref.attempt}-{self._label}"
         is_gpu = ask.device is not None and ask.device.kind == "gpu"
         limits = self._limits(template)
+        binds = ((path, how == "--bind") for path, how in read_binds(self._settings.binds))
         container = Container(
             name=name,
             task=f"{template.name}/{ref.index}",
@@ -134,7 +134,7 @@ class Containers:
             env_file=self._write(name, request.env),
             user=owner_of(sandbox) or (os.geteuid(), os.getegid()),
             groups=sandbox.groups if sandbox is not None else (),
-            mounts=((slot.workdir, True), *((path, how == "--bind") for path, how in read_binds(self._settings.binds))),
+            mounts=((slot.workdir, True), (slot.tokens, False), *binds),
             devices=() if is_gpu else files,
             gpus=request.record.devices if is_gpu else (),
             memory_limit_bytes=limits.memory_limit_bytes,

@@ -26,6 +26,7 @@ from msgspec import structs
 from iris_worker.process import cgroup_files as files
 from iris_worker.process.cgroup_files import UNIFIED, Cgroup, CgroupValues, GroupFile, GroupUsage
 from iris_worker.process.records import CgroupSupport
+from iris_worker.workspaces import data_id
 
 _REUSE_BYTES = 32 << 20
 """A group with a higher peak, which cannot be reset, would hide the peak of the next task."""
@@ -304,9 +305,8 @@ class Cgroups:
 
 def open_groups(root: Path) -> Cgroups:
     """The groups of the launcher of the worker with this data directory. Raises NoGroups."""
-    seen = os.stat(root)
-    name = f"iris-{seen.st_dev:x}-{seen.st_ino:x}"  # another launcher of this host has another
-    return groups_below(files.own_directories(_get("/proc/self/mountinfo"), _get("/proc/self/cgroup")), name)
+    own = files.own_directories(_get("/proc/self/mountinfo"), _get("/proc/self/cgroup"))
+    return groups_below(own, f"iris-{data_id(root)}")
 
 
 def groups_below(own: dict[str, str], name: str) -> Cgroups:

@@ -194,11 +194,13 @@ class StartProcess(_Record, frozen=True, tag="start"):
 class Confine(_Record, frozen=True, tag="confine"):
     """How attempts are confined from now on; answered by `Confined`.
 
-    ``bubblewrap``: the program and its arguments for the namespaces of a slot; empty: there are none.
+    ``bubblewrap``: the program and its arguments for the namespaces of a slot; empty: there are none. ``tokens``: has a
+    directory for each slot, which is visible in these.
     """
 
     bubblewrap: tuple[str, ...] = ()
     no_new_privileges: bool = False
+    tokens: str = ""
 
 
 class StopProcess(_Record, frozen=True, tag="stop"):

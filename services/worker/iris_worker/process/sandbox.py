@@ -218,7 +218,9 @@ class Sandboxes:
     def _make(self, workdir: str, shown: tuple[str, ...]) -> _Namespaces:
         """Have bubblewrap make the namespaces of a slot. Raises OSError with its words."""
         self._leave_group()
-        command = (*self._plan.bubblewrap, *shown, *directories(workdir), "--bind", workdir, workdir, "--", *_HOLDER)
+        tokens = f"{self._plan.tokens}/{os.path.basename(workdir)}"
+        own = (*directories(tokens), "--ro-bind-try", tokens, tokens, *directories(workdir), "--bind", workdir, workdir)
+        command = (*self._plan.bubblewrap, *shown, *own, "--", *_HOLDER)
         read_end, write_end = os.pipe()
         try:
             null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
