@@ -15,6 +15,8 @@ import shutil
 import signal
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from msgspec import structs
@@ -79,9 +81,9 @@ class Containers:
         if runtime in RUNTIMES:
             init = next((path for path in map(shutil.which, _INITS) if path), "")
             self.host = HostRuntime(runtime, init, self._label, os.geteuid() != 0)
-            for file in self._directory.glob("*"):
-                if file.name not in self._running:
-                    file.unlink()
+            for directory in self._directory.glob("*"):
+                if directory.name not in self._running:
+                    shutil.rmtree(directory, ignore_errors=True)
             self._spawn(self._clean(runtime))
 
     @property
@@ -122,6 +124,7 @@ class Containers:
             raise OSError("it has no container runtime now")
         sandbox, ask, ref = request.record.sandbox, template.resources, request.record.ref
         name = f"iris-{ref.job}-{ref.index}-{ref.attempt}-{self._label}"
+        directory = self._directory / name
         is_gpu = ask.device is not None and ask.device.kind == "gpu"
         limits = self._limits(template)
         binds = ((path, how == "--bind") for path, how in read_binds(self._settings.binds))
@@ -131,7 +134,7 @@ class Containers:
             image=template.environment.image,
             command=request.command,
             workdir=slot.workdir,
-            env_file=self._write(name, request.env),
+            env_file=_write(directory, request.env),
             user=owner_of(sandbox) or (os.geteuid(), os.getegid()),
             groups=sandbox.groups if sandbox is not None else (),
             mounts=((slot.workdir, True), (slot.tokens, False), *binds),
@@ -146,21 +149,13 @@ class Containers:
         stored = StoredContainer(self.host.name, name, limits.memory_limit_bytes)
         record = structs.replace(request.record, sandbox=None, container=stored)
         self._hold(record)
-        return StartProcess(record, runtimes.run_command(self.host, container), client_environment(slot.workdir))
+        command = runtimes.inside(str(directory), runtimes.run_command(self.host, container))
+        return StartProcess(record, command, client_environment(slot.workdir))
 
     def _limits(self, template: TaskTemplate) -> Cgroup:
         settings = self._settings
         memory = settings.limit_memory != "off"
         return group_limits(template.resources, settings.pids_limit, memory=memory) if settings.cgroups else Cgroup()
-
-    def _write(self, name: str, env: Mapping[str, str]) -> str:
-        """Write the variables of a container where only this user reads them. Raises OSError."""
-        self._directory.mkdir(mode=0o700, exist_ok=True)
-        path = self._directory / name
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(file, "w", encoding="utf-8") as opened:
-            opened.write(runtimes.env_lines(env))
-        return str(path)
 
     def beside(
         self, held: StoredContainer, command: tuple[str, ...], env: Mapping[str, str], slot: Workspace, *, tty: bool
@@ -198,7 +193,7 @@ class Containers:
                 self.trouble = f"{container.runtime}: {error}"
                 await asyncio.sleep(_RETRY_S)
         self.trouble = ""
-        (self._directory / container.name).unlink(missing_ok=True)
+        shutil.rmtree(self._directory / container.name, ignore_errors=True)
         done(ended)
 
     async def _state(self, container: StoredContainer, exit_: Exit) -> ContainerState | None:
@@ -213,7 +208,10 @@ class Containers:
         return state
 
     async def _inspect(self, container: StoredContainer) -> ContainerState | None:
-        return runtimes.read_state(await ask(runtimes.inspect_command(container.runtime, container.name)))
+        state = runtimes.read_state(await ask(runtimes.inspect_command(container.runtime, container.name)))
+        if state is not None and (self._directory / container.name / runtimes.OUT_OF_MEMORY).exists():
+            return replace(state, out_of_memory=True)
+        return state
 
     async def _clean(self, runtime: str) -> None:
         """Remove what earlier workers left."""
@@ -242,6 +240,14 @@ class Containers:
     def close(self) -> None:
         for task in self._tasks:
             task.cancel()
+
+
+def _write(directory: Path, env: Mapping[str, str]) -> str:
+    """Write the variables of a container where only this user reads them; returns the file. Raises OSError."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = directory / "env"
+    path.write_text(runtimes.env_lines(env), encoding="utf-8")
+    return str(path)
 
 
 def client_environment(workdir: str) -> dict[str, str]:

@@ -15,6 +15,10 @@ _STATE = "{{.State.Status}} {{.State.ExitCode}} {{.State.OOMKilled}}"
 _LEAST_CPUS = 0.01
 NOT_RUN = 125
 """The exit code of a client that could not have its container run."""
+OUT_OF_MEMORY = "oom"
+"""The file by which podman's monitor tells that a memory limit was reached, in the directory of the client; podman
+before version 5 does not look there. Source: conmon issue 504.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +131,11 @@ def run_command(host: HostRuntime, container: Container) -> tuple[str, ...]:
         *(word for path, writes in container.mounts for word in ("--mount", _mount(path, writes))),
         *("--entrypoint", "", container.image, *container.command),
     )
+
+
+def inside(directory: str, command: tuple[str, ...]) -> tuple[str, ...]:
+    """The command in another directory than that of its attempt, where a task could have put links."""
+    return ("/bin/sh", "-c", 'cd "$0" && exec "$@"', directory, *command)
 
 
 def _init(host: HostRuntime) -> tuple[str, ...]:
