@@ -181,6 +181,25 @@ async def test_nothing_starts_that_cannot_be_recorded_and_everything_once_it_can
     assert (await state.ended(await state.run("touch", str(tmp_path / "ran")))).exit_code == 0
 
 
+async def test_a_launcher_without_a_free_descriptor_keeps_its_tasks_and_takes_the_next_worker_when_it_can(
+    state: FakeState, nats_url: str, tmp_path: Path
+):
+    go, log = tmp_path / "go", tmp_path / "log"
+    async with WorkerProcess(nats_url, tmp_path / "w0", log=log) as worker:
+        await state.registration()
+        ref, launcher = await state.run("sh", "-c", f"{waiting(go)}; exit 7"), worker.launcher_pid
+        await state.running(ref)
+        _, most = resource.prlimit(launcher, resource.RLIMIT_NOFILE)
+        resource.prlimit(launcher, resource.RLIMIT_NOFILE, (0, most))
+        await worker.kill()
+        await worker.start()
+        await until(lambda: "a worker cannot be accepted now: Too many open files" in log.read_text())
+        resource.prlimit(launcher, resource.RLIMIT_NOFILE, (most, most))
+        await state.registration(2)
+        go.touch()
+        assert ((await state.ended(ref)).exit_code, worker.launchers()) == (7, [launcher])
+
+
 async def test_a_launcher_ends_with_a_worker_that_is_told_to_end(state: FakeState, worker: WorkerProcess):
     ref = await state.run("sleep", "1000")
     await state.running(ref)

@@ -58,6 +58,7 @@ from iris_worker.process.store import ProcessStore
 _READ_BYTES = 1 << 18
 _FDS = 64
 _MEASURE_S = 2.0
+_ACCEPT_S = 1.0
 _ROUNDS, _ROUND_S = 200, 0.025
 _RECORDS = (Over, Read, Gone)
 
@@ -93,7 +94,7 @@ class Launcher:
     def run(self) -> None:
         """Serve until no worker is connected and nothing runs."""
         self._recover()
-        self._loop.watch(self._listener.fileno(), self._accept)
+        self._listen()
         self._measure()
         while True:
             self._loop.turn()
@@ -128,9 +129,18 @@ class Launcher:
 
     # ── the worker ──────────────────────────────────────────────────────────────────────────────────────────────
 
+    def _listen(self) -> None:
+        self._loop.watch(self._listener.fileno(), self._accept)
+
     def _accept(self) -> None:
-        """A worker has started: what the one before it sent comes first."""
-        connection, _ = self._listener.accept()
+        """A worker has started: what the one before it sent comes first. Without a free descriptor it waits."""
+        try:
+            connection, _ = self._listener.accept()
+        except OSError as error:
+            _log(f"a worker cannot be accepted now: {error.strerror}")
+            self._loop.forget(self._listener.fileno())
+            self._loop.call_later(_ACCEPT_S, self._listen)
+            return
         while self.connection is not None and self._read():
             pass
         self._disconnect()
