@@ -325,12 +325,12 @@ def test_limits_of_another_user_need_no_more_than_to_become_that_user():
 import os, resource
 from iris_worker.process.records import Sandbox
 from iris_worker.process.sandbox import Sandboxes
-user, sandboxes = Sandbox({USER}, {USER}), Sandboxes("/tmp")
+from iris_worker.process.spawn import spawn
 null = os.open("/dev/null", os.O_RDWR)
-pid = sandboxes.spawn(None, user, ("sleep", "1000"), {{"PATH": "/usr/bin:/bin"}}, "/", (null, null, null))
+limits = ((resource.RLIMIT_DATA, 1 << 30), (resource.RLIMIT_DATA, 1 << 31))
+sleep = lambda: spawn(("/bin/sleep", "1000"), {{}}, "/", (null, null, null), limits)
+pid = Sandboxes("/tmp").start(None, Sandbox({USER}, {USER}), sleep)
 try:
-    sandboxes.hold(pid, user, ((resource.RLIMIT_DATA, 1 << 30),))
-    sandboxes.hold(pid, user, ((resource.RLIMIT_DATA, 1 << 31),))
     print(*[line.split()[3:5] for line in open(f"/proc/{{pid}}/limits") if line.startswith("Max data size")])
 finally:
     os.kill(pid, 9)

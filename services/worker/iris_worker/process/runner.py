@@ -26,6 +26,7 @@ from iris_worker.process.limits import Limits
 from iris_worker.process.pidfd import exit_status
 from iris_worker.process.records import Exit, Sandbox, Started, StartProcess
 from iris_worker.process.sandbox import Leftovers, Sandboxes
+from iris_worker.process.spawn import spawn
 
 _LINGER_S = 0.02
 _LEAVE_S = 0.01
@@ -92,7 +93,7 @@ class Runner:
         self._on_exit = on_exit
         self._on_command_exit = on_command_exit
         self._null = os.open(os.devnull, os.O_RDWR)
-        self._children = tree.Children()
+        self._children = tree.Children(os.getpid())
         self._by_slot: dict[int, Process] = {}
         self._by_pid: dict[int, Process] = {}
         self._own_peak = 0
@@ -114,31 +115,33 @@ class Runner:
         slot, sandbox = request.record.slot, request.record.sandbox
         workdir = f"{self._attempts}/{slot}"
 
-        def spawn() -> int:
-            return self.sandboxes.spawn(held, sandbox, request.command, request.env, workdir, stdio)
+        def start() -> int:
+            return self.sandboxes.start(held, sandbox, in_sandbox)
+
+        def in_sandbox() -> int:
+            return spawn(request.command, request.env, workdir, stdio, limits=request.limits)
 
         with self._output_of(slot) as stdio:
             held = self.sandboxes.prepare(slot, sandbox, workdir)
             try:
-                pid, group = self._in_group(request.cgroup, spawn)
+                pid, group = self._in_group(request.cgroup, start)
             except Leftovers:
                 held = self.sandboxes.prepare(slot, sandbox, workdir)
-                pid, group = self._in_group(request.cgroup, spawn)
+                pid, group = self._in_group(request.cgroup, start)
         self._add(Process(request.record.ref, slot, pid, group=group))
-        self.sandboxes.hold(pid, sandbox, request.limits)
         return pid, group.limits if group is not None else None
 
-    def _in_group(self, limits: Cgroup | None, spawn: Callable[[], int]) -> tuple[int, Group | None]:
+    def _in_group(self, limits: Cgroup | None, start: Callable[[], int]) -> tuple[int, Group | None]:
         """Start a process in a control group, which is given back when that fails."""
         groups = self._groups
         if groups is None:
-            return spawn(), None
+            return start(), None
         if limits is None:
             groups.go_home()
-            return spawn(), None
+            return start(), None
         group = groups.take(limits)
         try:
-            pid = spawn()
+            pid = start()
         except BaseException:
             groups.give(group)
             raise
@@ -213,11 +216,10 @@ class Runner:
         held = self.sandboxes.prepare(process.slot, sandbox, workdir, beside=True)
         pid, group = self._in_group(
             process.group.limits if process.group is not None else None,
-            lambda: self.sandboxes.spawn(held, sandbox, command, env, workdir, stdio, tty),
+            lambda: self.sandboxes.start(held, sandbox, lambda: spawn(command, env, workdir, stdio, limits, tty=tty)),
         )
         process.commands[pid] = group
         self._commands[pid] = (number, process)
-        self.sandboxes.hold(pid, sandbox, limits)
 
     def close(self) -> None:
         """Nothing runs: remove what was made for attempts."""
@@ -354,11 +356,15 @@ class Runner:
     def _settled(self, ended: list[Process]) -> list[Process]:
         """Report the attempts that have ended, and return the others.
 
-        Descendants outside the group are searched after the group is empty, because then it cannot create new ones.
+        Descendants outside the group are searched after the group is empty, because then it cannot create new ones. A
+        sandbox is empty with the control group, unless a command that has ended left something in its own.
         """
         empty = [process for process in ended if self._clear(process)]
         for process in ended:
-            if (process.group is None or process in empty) and (init := self.sandboxes.left(process.slot)):
+            if process.group is not None and process not in empty:
+                continue
+            known = process.group is not None and not self._dying and process.rounds <= _GIVE_UP_ROUNDS
+            if init := self.sandboxes.left(process.slot, empty=known):
                 process.strays[init] = tree.started_ticks(init)
         if ungrouped := [process for process in ended if process.group is None]:
             self._look_for_strays(ungrouped)

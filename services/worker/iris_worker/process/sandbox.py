@@ -1,6 +1,6 @@
 """Confines the processes of tasks: users of their own, and namespaces that bubblewrap makes.
 
-bubblewrap makes the namespaces of a slot once, and a process of its own that sleeps holds them. The launcher enters
+bubblewrap makes the namespaces of a slot once, and their first process, which sleeps, holds them. The launcher enters
 them, starts the task, and returns, so a task is its child with or without a sandbox: the same signals, exit codes and
 sessions. A sandbox in which an attempt left anything is ended, with all that runs in it.
 Out of scope: what is visible in a sandbox, and who is whom (isolation).
@@ -13,23 +13,21 @@ import contextlib
 import os
 import select
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import PurePath
-from typing import TypeVar
 
 from iris_worker.process import namespaces, tree
-from iris_worker.process.limits import Limits, hold
 from iris_worker.process.records import Confine, Sandbox
 from iris_worker.process.spawn import NotRunnable, spawn
 
 _BUILD_S = 10.0
-_HOLDER = ("/bin/sh", "-c", "echo; exec sleep infinity")
+_HOLDER = ("--as-pid-1", "--", "/bin/sh", "-c", "trap '' CHLD; echo; exec sleep infinity")
+"""Who ignores SIGCHLD has no zombies: the orphans of its namespace need nobody who waits for them."""
 _READY = b"\n"
 _TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")
 _QUEUES = "/dev/mqueue"
-_T = TypeVar("_T")
 _TRIED = ("/bin/sh", "-c", ":")
 
 
@@ -39,8 +37,7 @@ class _Namespaces:
 
     Attributes:
         plan: by which it was made. shown: the arguments for what it shows beyond that.
-        init: the first process inside; all end with it.
-        children: of ``init``. held: which it has while no task runs.
+        init: the first process inside; all end with it. It starts nothing itself.
         workdir: device and inode of the directory that it shows.
         fresh: what `_contents` found before the first attempt. checked: it found that before the present one.
         busy: an attempt runs in it.
@@ -50,8 +47,6 @@ class _Namespaces:
     shown: tuple[str, ...]
     init: int
     pidfd: int
-    children: tree.Children
-    held: set[int]
     workdir: tuple[int, int]
     fresh: tuple[int, ...] | None = None
     checked: bool = False
@@ -76,7 +71,6 @@ class _Namespaces:
 
     def end(self) -> None:
         """Kill all that runs in it."""
-        self.children.close()
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
         os.close(self.pidfd)
@@ -104,6 +98,7 @@ class Sandboxes:
         self._root = os.geteuid() == 0
         self._ids = (os.getuid(), os.getgid(), tuple(os.getgroups()))
         self._own = namespaces.own_namespaces()
+        self._entered = False
         self._plan = Confine()
         self._in_user_namespace = False
         self._by_slot: dict[int, _Namespaces] = {}
@@ -132,7 +127,7 @@ class Sandboxes:
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         try:
             held = self.prepare(-1, Sandbox(), self._attempts)
-            self.spawn(held, Sandbox(), _TRIED, {}, self._attempts, (null, null, null))
+            self.start(held, Sandbox(), lambda: spawn(_TRIED, {}, self._attempts, (null, null, null)))
             self._end(-1)
         finally:
             os.close(null)
@@ -152,49 +147,36 @@ class Sandboxes:
         held.busy, held.checked = True, held.checked and beside
         return held
 
-    def spawn(
-        self,
-        held: _Namespaces | None,
-        sandbox: Sandbox | None,
-        command: tuple[str, ...],
-        env: Mapping[str, str],
-        workdir: str,
-        stdio: Sequence[int],
-        tty: bool = False,
-    ) -> int:
-        """Start ``command`` as `spawn.spawn` does, confined in what `prepare` returned.
-
-        Raises NotRunnable, OSError, Leftovers.
+    def start(self, held: _Namespaces | None, sandbox: Sandbox | None, spawn: Callable[[], int]) -> int:
+        """Have ``spawn`` start a process that is confined in what `prepare` returned. Raises what it raises, OSError,
+        Leftovers.
         """
-        if sandbox is None:
-            return spawn(command, env, workdir, stdio, tty)
-
-        def start() -> int:
-            return self._as(sandbox, lambda: spawn(command, env, workdir, stdio, tty))
-
         if held is None:
-            return start()
+            self._leave()
+            return self._as(sandbox, spawn)
         if self._root:
+            self._entered = True
             try:
                 held.enter()
-                return start()
+                return self._as(sandbox, spawn)
             finally:
-                _must(lambda: namespaces.leave(self._own))
+                _must(lambda: namespaces.leave(self._own[:1]))
 
         def enter() -> int:  # who is not root cannot return
             namespaces.enter(held.pidfd)
-            return start()
+            return spawn()
 
         return namespaces.in_thread(enter)
 
-    def hold(self, pid: int, sandbox: Sandbox | None, limits: Limits) -> None:
-        """Set limits on what `spawn` started, as its user: in a container not even root may limit others."""
-        if limits:
-            self._as(sandbox or Sandbox(), lambda: hold(pid, limits))
+    def _leave(self) -> None:
+        """Return to the namespaces of processes and IPC, which matter only to what is started next."""
+        if self._entered:
+            _must(lambda: namespaces.leave(self._own[1:]))
+            self._entered = False
 
-    def _as(self, sandbox: Sandbox, work: Callable[[], _T]) -> _T:
+    def _as(self, sandbox: Sandbox | None, work: Callable[[], int]) -> int:
         """Do ``work`` as another user, whose programs have no way back: exec drops the saved user."""
-        if sandbox.uid is None or sandbox.gid is None:
+        if sandbox is None or sandbox.uid is None or sandbox.gid is None:
             return work()
         uid, gid, groups = self._ids
         try:
@@ -220,11 +202,12 @@ class Sandboxes:
         self._leave_group()
         tokens = f"{self._plan.tokens}/{os.path.basename(workdir)}"
         own = (*directories(tokens), "--ro-bind-try", tokens, tokens, *directories(workdir), "--bind", workdir, workdir)
-        command = (*self._plan.bubblewrap, *shown, *own, "--", *_HOLDER)
+        command = (*self._plan.bubblewrap, *shown, *own, *_HOLDER)
         read_end, write_end = os.pipe()
         try:
             null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
             try:
+                self._leave()
                 pid = spawn(command, tree.marked(workdir), "/", (null, write_end, write_end))
             finally:
                 os.close(write_end)
@@ -237,18 +220,18 @@ class Sandboxes:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
             raise OSError(f"bubblewrap: {said.decode(errors='replace').strip() or 'no answer'}")
-        below = tree.Children(pid)
-        init = next(iter(below.pids()), 0)
-        below.close()
+        init = next(iter(tree.children(pid)), 0)
         if not init:
             raise OSError("the kernel does not list the children of a process")
-        children = tree.Children(init)
-        return _Namespaces(self._plan, shown, init, os.pidfd_open(init), children, children.pids(), _identity(workdir))
+        return _Namespaces(self._plan, shown, init, os.pidfd_open(init), _identity(workdir))
 
     # ── ends ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def left(self, slot: int) -> int:
-        """The process with which all that an attempt left in its sandbox ends; 0 when nothing is left."""
+    def left(self, slot: int, *, empty: bool) -> int:
+        """The process with which all that an attempt left in its sandbox ends; 0 when nothing is left.
+
+        ``empty``: it is known already that no process is left.
+        """
         held = self._by_slot.get(slot)
         if init := self._adopted.pop(slot, 0):
             if held is not None:  # of its probes
@@ -256,7 +239,7 @@ class Sandboxes:
             return init
         if held is None:
             return 0
-        if self._root and held.children.pids() == held.held:
+        if self._root and (empty or not tree.children(held.init)):
             held.busy = False
             return 0
         init = held.init

@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+from iris_worker.process.limits import Limits, hold
+
 FileActions = list[tuple[Any, ...]]
 """As `os.posix_spawn` takes them."""
 
@@ -47,11 +49,18 @@ class NotRunnable(Exception):
 
 
 def spawn(
-    command: tuple[str, ...], env: Mapping[str, str], workdir: str, stdio: Sequence[int], tty: bool = False
+    command: tuple[str, ...],
+    env: Mapping[str, str],
+    workdir: str,
+    stdio: Sequence[int],
+    limits: Limits = (),
+    *,
+    tty: bool = False,
 ) -> int:
     """Start ``command`` as leader of a new session and return its process id.
 
     Args:
+        limits: set as its user, a moment later: in a container not even root may limit others.
         stdio: descriptors that become its standard input, output and error; with ``tty`` one, of a terminal, which
             becomes all three, and the one that controls the session.
 
@@ -61,13 +70,15 @@ def spawn(
     actions = _terminal(stdio[0]) if tty else [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(stdio)]
     program = find(command[0], env.get("PATH", _DEFAULT_PATH))
     try:
-        return _start(program, command, env, actions)
+        pid = _start(program, command, env, actions)
     except OSError as error:
-        if error.errno == errno.ENOEXEC:
-            return _as_script(program, command, env, actions)
-        raise _explain(error, command[0]) from error
+        if error.errno != errno.ENOEXEC:
+            raise _explain(error, command[0]) from error
+        pid = _as_script(program, command, env, actions)
     except ValueError as error:  # a NUL in an argument, '=' in a variable's name
         raise NotRunnable(NOT_EXECUTABLE, f"{command[0][:200]}: {error}") from error
+    hold(pid, limits)
+    return pid
 
 
 def _terminal(fd: int) -> FileActions:

@@ -21,10 +21,9 @@ _EXIT_CODE = 52 - 3
 
 
 class Children:
-    """The children of a process, of this one unless told otherwise."""
+    """The children of a process."""
 
-    def __init__(self, pid: int = 0) -> None:
-        of = pid or os.getpid()
+    def __init__(self, of: int) -> None:
         try:
             self._fd = os.open(f"/proc/{of}/task/{of}/children", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:  # the kernel does not provide it
@@ -47,6 +46,15 @@ class Children:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def children(pid: int) -> set[int]:
+    """The children of a process, as `Children.pids`."""
+    found = Children(pid)
+    try:
+        return found.pids()
+    finally:
+        found.close()
 
 
 def session_of(pid: int) -> int:
