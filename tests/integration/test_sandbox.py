@@ -21,6 +21,7 @@ from iris_bus.contract import Connection
 from iris_core.messages import Stop
 from iris_core.spec import Probe
 from iris_core.states import Cause, KernelStatus
+from iris_worker.process.cgroup import OPEN_FILES
 from tests.support import escapes
 from tests.support.escapes import ESCAPES, MODES
 from tests.support.state import GRANT, FakeState
@@ -227,11 +228,15 @@ async def test_a_launcher_keeps_few_descriptors_of_which_each_start_makes_copies
     async with worker_of(MODES[0], state, nats_url, place) as worker:
         launcher = psutil.Process(worker.launcher_pid)
         before = launcher.num_fds()
-        refs = [await state.run("sh", "-c", "read line; exit 3") for _ in range(8)]
+        refs = [await state.run("sleep", "1000") for _ in range(16)]
+        for ref in refs:
+            await state.running(ref)
+        await state.order(stop=[Stop(ref, 0) for ref in refs])
         for ref in refs:
             await state.ended(ref)
         slots = len(list((worker.data / "attempts").iterdir()))
-        assert launcher.num_fds() - before <= 2 * slots
+        assert slots == len(refs)
+        assert launcher.num_fds() - before <= slots + OPEN_FILES
 
 
 async def test_a_task_that_is_stopped_gets_term_and_its_grace(state: FakeState, worker: WorkerProcess, mark: str):

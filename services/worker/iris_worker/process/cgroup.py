@@ -5,8 +5,8 @@ a member from its first instruction. The launcher moves on before the next start
 and limits that could hit the launcher are set then. A task that has ended before leaves its group to the next one.
 
 To move a process holds up every fork and exit of the host, for a grace period of RCU (8 ms) when nothing was moved
-lately. Version 1 has a hierarchy for each controller, but moves single threads, which holds up nobody. Only the
-directories above the groups stay open: each process that is started gets a copy of all descriptors, and closes them.
+lately. Version 1 has a hierarchy for each controller, but moves single threads, which holds up nobody. Only files that
+were used lately stay open: each process that is started gets a copy of all descriptors, and closes them.
 Out of scope: whose group it is, and when it ends (runner).
 Source: docs/adr/0038-a-control-group-for-each-attempt.md.
 """
@@ -33,6 +33,8 @@ _REUSE_BYTES = 32 << 20
 _SPARES = 64
 _READ_BYTES = 1 << 16
 _DIGITS = 32
+OPEN_FILES = 84
+"""Files of groups that stay open: seven for each of the dozen that short tasks use in turns."""
 _NOTHING = Cgroup()
 
 
@@ -80,6 +82,7 @@ class Cgroups:
         self._entry = files.ENTRY[version]
         self._unlimited = files.late_files(0, 0, version)
         self._here: Group | None = None
+        self._open: dict[tuple[int, str], int] = {}
         self._spares: list[Group] = []
         self._next = 1 + max((number for base in self._directories for number in _numbers(base)), default=-1)
         self._kills = os.path.exists(f"{self._members}/{self._move().number}/cgroup.kill")
@@ -163,7 +166,7 @@ class Cgroups:
                 self._write(group, self._unlimited)
                 group.late = self._unlimited
             for fd in self._entries:
-                _put(f"{group.number}/{self._entry}", "0", fd)
+                os.write(self._file(f"{group.number}/{self._entry}", fd, os.O_WRONLY), b"0")
         except OSError:
             self._return()
             self._remove(group.number)
@@ -286,15 +289,20 @@ class Cgroups:
         if (base := self._fds.get(file[0])) is None:
             return None
         try:
-            fd = os.open(f"{group.number}/{file[1]}", os.O_RDONLY | os.O_CLOEXEC, dir_fd=base)
-        except OSError:
-            return None
-        try:
-            return int(os.read(fd, _DIGITS))
+            return int(os.pread(self._file(f"{group.number}/{file[1]}", base, os.O_RDONLY), _DIGITS, 0))
         except (OSError, ValueError):  # its group was removed
             return None
-        finally:
-            os.close(fd)
+
+    def _file(self, path: str, base: int, flags: int) -> int:
+        """A file of a group, which stays open until others have been used more lately. Raises OSError."""
+        key = (base, path)
+        fd = self._open.pop(key, -1)
+        if fd < 0:
+            fd = os.open(path, flags | os.O_CLOEXEC, dir_fd=base)
+            if len(self._open) >= OPEN_FILES:
+                os.close(self._open.pop(next(iter(self._open))))
+        self._open[key] = fd
+        return fd
 
     def _table(self, group: Group, names: dict[int, str]) -> dict[str, int]:
         return files.flat_keyed(_get(f"{self._bases.get('memory', '')}/{group.number}/{names[self._version]}"))
