@@ -89,6 +89,7 @@ class Workspaces:
         self._trash = str(root / "trash")
         self._spares: list[Workspace] = []
         self._next = 0
+        self._free: list[int] = []
         for path in (self.attempts, self._output, self._trash):
             os.makedirs(path, mode=0o700, exist_ok=True)
         self.tokens = _token_directory(root, memory)
@@ -105,15 +106,18 @@ class Workspaces:
         for name in os.listdir(self.tokens):
             if not (name.isdigit() and int(name) in alive):
                 shutil.rmtree(f"{self.tokens}/{name}")
-        self._next = max((*alive, *unreported), default=-1) + 1
+        used = {*alive, *unreported}
+        self._next = max(used, default=-1) + 1
+        self._free = [number for number in range(self._next) if number not in used]
 
     def take(self, ref: AttemptRef) -> Workspace:
         """A slot for ``ref`` with an empty directory and empty files."""
         if self._spares:
             slot = self._spares.pop()
         else:
-            slot = self.open(self._next)
-            self._next += 1
+            number = self._free.pop() if self._free else self._next
+            slot = self.open(number)
+            self._next = max(self._next, number + 1)
         if not slot.made:
             try:
                 os.mkdir(slot.workdir, 0o700)
@@ -206,8 +210,9 @@ class Workspaces:
             os.unlink(f"{self._output}/{slot.number}.out")
             os.unlink(f"{self._output}/{slot.number}.err")
             os.rmdir(slot.tokens)
-            if slot.made:
+            with contextlib.suppress(FileNotFoundError):  # it is in the trash
                 os.rmdir(slot.workdir)
+            self._free.append(slot.number)
 
     def throw(self, path: str) -> str:
         """Move a file or directory to the trash, and return its new path."""

@@ -39,6 +39,34 @@ def test_a_new_slot_is_made_while_others_are_taken(slots: Workspaces):
     assert slots.take(A).workdir != slots.take(B).workdir
 
 
+@pytest.mark.parametrize("leaves", ["nothing", "a file"])
+def test_slots_have_no_higher_numbers_than_attempts_ever_ran_at_once(slots: Workspaces, leaves: str):
+    for _ in range(3):
+        taken = [slots.take(A) for _ in range(100)]
+        assert sorted(slot.number for slot in taken) == list(range(100))
+        for slot in taken:
+            assert os.listdir(slot.workdir) == []
+            if leaves == "a file":
+                Path(slot.workdir, "left").touch()
+            slots.clean(slot, LATER_NS)
+            slots.give(slot, printed=False)
+
+
+def test_a_new_worker_uses_the_numbers_that_are_free(slots: Workspaces, tmp_path: Path):
+    *_, lives = [slots.take(A) for _ in range(4)]
+    again = of(tmp_path)
+    again.begin({lives.number}, {1})
+    assert {again.take(B).number for _ in range(3)} == {0, 2, 4}
+
+
+def test_the_number_of_a_slot_whose_directory_cannot_be_emptied_is_not_used_again(slots: Workspaces):
+    slot = slots.take(A)
+    Path(slot.workdir, "left").touch()
+    slot.broken = True
+    slots.give(slot, printed=False)
+    assert slots.take(B).number != slot.number
+
+
 @pytest.mark.parametrize("round_", [0, 1, 2])
 def test_nothing_an_attempt_leaves_is_there_for_the_next(slots: Workspaces, tmp_path: Path, round_: int):
     for _ in range(round_):
