@@ -698,7 +698,7 @@ class Executor:
         silent_s = now_s - self._pinged_s
         if silent_s > self._silent_after_s:
             return f"the launcher has not answered for {silent_s:.0f} s"
-        return self._trouble or self.containers.trouble
+        return self._trouble or self.containers.trouble or self.slots.trouble
 
     def _on_pinged(self, pinged: Pinged) -> None:
         self._pinged_s = None

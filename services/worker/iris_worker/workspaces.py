@@ -110,6 +110,15 @@ class Workspaces:
         self._next = max(used, default=-1) + 1
         self._free = [number for number in range(self._next) if number not in used]
 
+    @property
+    def trouble(self) -> str:
+        """Why attempts cannot be given a token; empty when they can. Tasks may fill the memory in which tokens are."""
+        with contextlib.suppress(OSError):  # somebody has deleted it; the next token brings it back
+            found = os.statvfs(self.tokens)
+            if found.f_blocks and not found.f_bavail:
+                return f"tokens: {os.path.dirname(self.tokens)} is full"
+        return ""
+
     def take(self, ref: AttemptRef) -> Workspace:
         """A slot for ``ref`` with an empty directory and empty files."""
         if self._spares:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -236,6 +237,25 @@ def test_a_slot_whose_directory_of_tokens_was_deleted_serves_on(slots: Workspace
     shutil.rmtree(slots.tokens)
     write_token(slot, "t")
     assert Path(slot.token_file).read_text() == "t"
+
+
+def test_it_is_told_when_the_memory_of_tokens_is_full(tmp_path: Path):
+    memory = tmp_path / "memory"
+    memory.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", memory]
+    if os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("nothing can be mounted here")
+    try:
+        slots = Workspaces(tmp_path, memory=str(memory))
+        write_token(slots.take(A), "t")
+        assert slots.trouble == ""
+        with pytest.raises(OSError, match="No space"):
+            (memory / "filler").write_bytes(bytes(64 << 10))
+        assert slots.trouble == f"tokens: {memory} is full"
+        with pytest.raises(OSError, match="No space"):
+            write_token(slots.take(B), "t")
+    finally:
+        subprocess.run(["umount", memory], check=True)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only the tokens of root are in memory")
