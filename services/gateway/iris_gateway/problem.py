@@ -25,7 +25,7 @@ class ProblemDocument(msgspec.Struct, kw_only=True):
     Attributes:
         type: the URI of the problem type, relative to the gateway's address: a page about it. code: its last segment.
         detail: one sentence about this problem. errors: all mistakes of an invalid request.
-        retryable: whether the same request may succeed later.
+        retryable: whether the same request may succeed later, and does not execute anything twice.
     """
 
     type: str
@@ -53,10 +53,17 @@ class ProblemResponse(Exception):
         detail: one sentence for a person.
         errors: all mistakes, for ``invalid``.
         headers: more response headers, e.g. ``Allow``.
+        retryable: False: whether the request was executed is unknown, and a repetition could execute it again.
     """
 
     def __init__(
-        self, code: str, detail: str, *, errors: Sequence[Mistake] = (), headers: Mapping[str, str] | None = None
+        self,
+        code: str,
+        detail: str,
+        *,
+        errors: Sequence[Mistake] = (),
+        headers: Mapping[str, str] | None = None,
+        retryable: bool = True,
     ) -> None:
         super().__init__(detail)
         self.code = code if code in PROBLEM_TYPES else "internal"
@@ -64,7 +71,8 @@ class ProblemResponse(Exception):
         self.detail = detail
         self.errors = list(errors)[:MAX_ERRORS]
         self.headers = dict(headers or {})
-        if self.kind.retry_after_s:
+        self.retryable = retryable and self.kind.retry_after_s > 0
+        if self.retryable:
             self.headers.setdefault("retry-after", str(self.kind.retry_after_s))
 
     def document(self, request_id: str) -> ProblemDocument:
@@ -76,7 +84,7 @@ class ProblemResponse(Exception):
             code=self.code,
             detail=self.detail,
             request_id=request_id,
-            retryable=bool(self.kind.retry_after_s),
+            retryable=self.retryable,
             errors=self.errors,
         )
 

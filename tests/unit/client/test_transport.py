@@ -3,6 +3,7 @@ import json
 import pytest
 
 from iris.client.client import Client
+from iris.client.executions import RemoteCommand
 from iris.client.problems import Conflict, Problem, Rejected, TryAgain, Unreachable, problem_from
 from iris.client.transport import in_path
 from iris_core.spec import JobSpec
@@ -66,6 +67,35 @@ def test_a_refusal_is_not_sent_again():
     with answering(in_turn(problem(409, "conflict", "/train is running"))) as server:
         with pytest.raises(Conflict, match="/train is running"):
             submit(server)
+
+        assert len(server.requests) == 1
+
+
+def started(server):
+    with Client(server.url) as client, RemoteCommand(client, "/a/0", ["true"]) as command:
+        list(command)
+    return command.exit_code
+
+
+def test_a_command_is_started_again_only_where_the_gateway_says_that_it_was_not():
+    not_begun = problem(503, "unavailable", "w0 is not connected", retryable=True)
+    output = b'{"execution":"id1.w0"}\n{"ended":true,"exit_code":4}\n'
+    with answering(in_turn(not_begun, Said(200, output))) as server:
+        assert (started(server), len(server.requests)) == (4, 2)
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        (problem(503, "unavailable", "w0 does not answer", retryable=False), TryAgain),
+        (Said(502, b"a proxy says so"), TryAgain),
+        (Said(hang_up=True), Unreachable),
+    ],
+)
+def test_a_command_that_may_have_begun_is_not_started_again(given, error):
+    with answering(in_turn(given)) as server:
+        with pytest.raises(error):
+            started(server)
 
         assert len(server.requests) == 1
 

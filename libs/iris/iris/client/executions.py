@@ -56,10 +56,7 @@ class RemoteCommand:
         path = f"/v1/tasks/{in_path(task)}/executions"
         headers = {"Content-Type": "application/json", "Accept": "application/x-ndjson"}
         request = HttpRequest("POST", path, body=to_json(body), headers=headers)
-        try:
-            self._channel = api.transport.open(request, _SILENCE_S)
-        except BROKEN as error:
-            raise api.transport.unreachable(error) from error
+        self._channel = api.transport.start(request, _SILENCE_S)
         self._lines = self._read()
         self._path = f"/v1/executions/{in_path(next(self._lines).execution)}"
 

@@ -1,8 +1,8 @@
 """Sends requests to one gateway over kept-alive connections of the standard library, with retries.
 
 A request is sent again without an answer or after 429, 502, 503 or 504, until its timeout. That is safe because every
-POST carries an ``Idempotency-Key``. Out of scope: the requests (`client`), streams of events (`client.event_stream`).
-Threads may share a `Transport`.
+POST carries an ``Idempotency-Key``; one that starts a command has none (`Transport.start`).
+Out of scope: the requests (`client`), streams of events (`client.event_stream`). Threads may share a `Transport`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import IO
+from typing import IO, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 from iris.client.address import Address
@@ -24,6 +24,7 @@ from iris.client.problems import Problem, TryAgain, Unreachable, problem_from
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 UrlQuery = Mapping[str, str | int | bool | None]
 BROKEN = (OSError, http.client.HTTPException)
 """The exceptions of a broken connection."""
@@ -136,18 +137,29 @@ class Transport:
 
     def send(self, request: HttpRequest) -> Response:
         """The response. Raises Problem for one of 400 or more, Unreachable when none arrives in time."""
+        return self._repeat(lambda: self._send_once(request))
+
+    def start(self, request: HttpRequest, timeout_s: float) -> Channel:
+        """As `open`, for a request that must not be executed twice: sent again only where the gateway says that it was
+        not executed. Raises Problem, Unreachable.
+        """
+        return self._repeat(lambda: self.open(request, timeout_s), idempotent=False)
+
+    def _repeat(self, ask: Callable[[], T], *, idempotent: bool = True) -> T:
         start, pause, said = time.monotonic(), _FIRST_PAUSE_S, ""
         while True:
             try:
-                return self._send_once(request)
+                return ask()
             except TryAgain as problem:
+                if not (idempotent or problem.document.retryable):
+                    raise
                 why, wait, until = str(problem), max(pause, problem.retry_after_s or 0.0), start + self.retry_for_s
                 if wait > _LONGEST_ASKED_S or time.monotonic() + wait > until:
                     raise
             except BROKEN as error:
                 unreachable, wait, until = self.unreachable(error), pause, start + self.current_timeout_s
                 why = str(unreachable)
-                if time.monotonic() + wait > until:
+                if not idempotent or time.monotonic() + wait > until:
                     raise unreachable from error
             now = time.monotonic()
             if why != said and now + wait > start + _UNSAID_S:

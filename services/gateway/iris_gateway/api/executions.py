@@ -103,7 +103,7 @@ async def start(call: Call) -> Response:
         *(body.tty, body.rows, body.columns, body.term),
     )
     response = stream(call, _lines(call, execution))
-    taken = await _ask(call, execution, request, ExecutionTaken)
+    taken = await _ask(call, execution, request, ExecutionTaken, repeatable=False)
     if taken.error:
         raise ProblemResponse("conflict", f"nothing is executed beside {task.task}: {taken.error}")
     log.info(
@@ -177,14 +177,18 @@ async def _next(call: Call, execution: str, after: int) -> ExecutionOutput:
             await asyncio.sleep(_AGAIN_S)
 
 
-async def _ask(call: Call, execution: str, request: Any, kind: type[M]) -> M:
-    """Send a request to the worker of an execution. Raises ProblemResponse unavailable."""
+async def _ask(call: Call, execution: str, request: Any, kind: type[M], *, repeatable: bool = True) -> M:
+    """Send a request to the worker of an execution. Raises ProblemResponse unavailable.
+
+    Args:
+        repeatable: what was received and not answered may be sent again.
+    """
     try:
         answer = await call.gateway.bus.request(_subject(execution), pack(request), timeout=_ANSWER_S)
     except NoResponders:
         raise ProblemResponse("unavailable", f"{_worker(execution)} is not connected") from None
     except Unavailable:
-        raise ProblemResponse("unavailable", f"{_worker(execution)} does not answer") from None
+        raise ProblemResponse("unavailable", f"{_worker(execution)} does not answer", retryable=repeatable) from None
     return unpack(answer.data, kind)
 
 
