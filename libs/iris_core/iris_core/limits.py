@@ -31,6 +31,8 @@ MISTAKES = 100
 """Mistakes listed in one refusal."""
 SHOWN = 100
 """Names listed in one reason."""
+LOGIN_LINK_MINUTES = 5
+"""How long a link that signs a browser in may be used."""
 
 
 def clipped(text: str, length: int = SENTENCE) -> str:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 
-LIFE_S = 300.0
+from iris_core.limits import LOGIN_LINK_MINUTES
+
 MOST = 1000
 
 
@@ -19,11 +20,11 @@ class LoginLinks:
     _links: dict[bytes, tuple[str, float]] = field(default_factory=dict)
 
     def add(self, code: str, token: str, now_s: float) -> None:
-        """Let ``code`` stand for ``token`` until it is used, for `LIFE_S` at most."""
+        """Let ``code`` stand for ``token`` until it is used, for `LOGIN_LINK_MINUTES` at most."""
         self._forget(now_s)
         while len(self._links) >= MOST:
             del self._links[next(iter(self._links))]
-        self._links[_digest(code)] = token, now_s + LIFE_S
+        self._links[_digest(code)] = token, now_s + 60 * LOGIN_LINK_MINUTES
 
     def look(self, code: str, now_s: float) -> str:
         """The token that a code stands for; empty when it was used, has expired, or never was one."""

@@ -129,7 +129,7 @@ class GatewayApi:
         return self.post(f"/v1/jobs/{in_path(job)}/cancel", JobView, body={"reason": reason} if reason else {})
 
     def login_link(self) -> str:
-        """An address of the dashboard that signs a browser in, once, within five minutes. Raises NotAllowed."""
+        """An address of the dashboard that signs a browser in, once, within minutes. Raises NotAllowed."""
         return self.address.url + self.post("/v1/login-links", _LoginPath).path
 
     def logs(self, name: str, query: UrlQuery | None = None, *, follow: bool = True) -> Iterator[LogLineView]:

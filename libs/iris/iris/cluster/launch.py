@@ -32,6 +32,7 @@ from iris.cluster.options import StartedCluster, StartOptions
 from iris.cluster.paths import ClusterPaths
 from iris.cluster.process import ISOLATED
 from iris_bus.child import end_with_parent
+from iris_core.limits import LOGIN_LINK_MINUTES
 
 _LOOK_S = 0.03
 _TAIL_LINES = 15
@@ -82,7 +83,8 @@ def remarks(started: StartedCluster, data: Path) -> list[str]:
         lines.append("it wants the tokens that [gateway] names; set IRIS_TOKEN to yours")
     if started.auth:
         with connect(started) as client, contextlib.suppress(ClientError):
-            lines.append(f"a link that signs a browser in, once, within five minutes: {client.login_link()}")
+            within = f"within {LOGIN_LINK_MINUTES} minutes"
+            lines.append(f"a link that signs a browser in, once, {within}: {client.login_link()}")
             lines.append("`iris open` makes another")
     if not started.sandbox:
         lines.append("tasks run as you without a sandbox; --sandbox confines them")

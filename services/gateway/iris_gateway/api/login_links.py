@@ -10,7 +10,7 @@ from iris_gateway.endpoint import Answers, Call, Endpoint, json_response
 
 
 class LoginLink(msgspec.Struct):
-    """Where a browser is signed in as the caller, once, within five minutes. ``path``: below the gateway's address."""
+    """Where a browser is signed in as the caller, once, within minutes. ``path``: below the gateway's address."""
 
     path: str
 

@@ -16,6 +16,7 @@ from functools import partial
 
 from starlette.responses import RedirectResponse, Response
 
+from iris_core.limits import LOGIN_LINK_MINUTES
 from iris_core.messages import Caller
 from iris_core.serving import TOKEN_COOKIE
 from iris_gateway.auth import opened_by_person, own_pages
@@ -147,7 +148,8 @@ def _form(call: Call, wrong: str = "", *, code: str = "", user: str = "") -> Res
 def _enter_by_code(call: Call, code: str) -> Response:
     token = call.gateway.login_links.use(code, call.gateway.clock())
     if not token:
-        return _form(call, "This link was used already, or is older than five minutes; `iris open` makes another.")
+        wrong = f"This link was used already, or is older than {LOGIN_LINK_MINUTES} minutes; `iris open` makes another."
+        return _form(call, wrong)
     return _enter(call, token)
 
 

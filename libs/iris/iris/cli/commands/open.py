@@ -16,7 +16,7 @@ from iris.client.client import Client
 def open_(client: Client) -> None:
     """Open the dashboard in a browser, signed in; print its address.
 
-    The link signs in once, within five minutes.
+    The link signs in once, within minutes.
     """
     url = client.login_link()
     click.echo(url)
