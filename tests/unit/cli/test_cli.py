@@ -15,6 +15,7 @@ from iris.cli import main
 from iris.cli.exit_codes import JOB_EXITS, ExitCode
 from iris.cli.parsing import CliCommand, CliGroup
 from iris.cli.root import root
+from iris.client.client import Client
 from iris.client.jobs import TERMINAL
 from iris_core import __version__
 from tests.support.answers import Said, answering, events, in_turn, job_view, problem
@@ -257,6 +258,25 @@ def test_a_listing_may_be_of_one_label_or_of_the_jobs_below_another(iris):
 
     query = parse_qs(urlsplit(server.requests[0].path).query)
     assert (query["label"], query["parent"]) == (["team=vision"], ["/sweep"])
+
+
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [(("--order", "-duration"), "-duration"), (("--order=name",), "name"), ((), "-submitted")],
+)
+def test_a_listing_has_the_order_that_is_asked_for(iris, words, asked):
+    with answering(in_turn(Said(200, {"items": [], "next_cursor": None}))) as server:
+        assert iris("ls", "--url", server.url, *words)[0] == 0
+        with Client(server.url) as client:
+            assert list(client.jobs(order=asked)) == []
+
+    orders = [parse_qs(urlsplit(request.path).query)["order"] for request in server.requests]
+    assert orders == [[asked]] * 2
+
+
+def test_an_order_that_is_none_is_refused_with_those_that_are(iris):
+    code, _, err = iris("ls", "--order", "age")
+    assert (code, "'-duration'" in err) == (2, True)
 
 
 def test_a_listing_as_names_or_lines_has_one_per_line(iris):

@@ -23,6 +23,7 @@ from iris.client.problems import gave_up
 from iris.client.transport import RETRY_FOR_S, UrlQuery
 from iris_core.spec import JobSpec
 from iris_core.views import (
+    NEWEST_FIRST,
     DemandView,
     DeploymentView,
     HistoryRow,
@@ -121,10 +122,15 @@ class AsyncClient:
         return AsyncJob(self, await self.call(self.sync.job, job))
 
     def jobs(
-        self, *, state: str | None = None, user: str | None = None, band: str | None = None
+        self,
+        *,
+        state: str | None = None,
+        user: str | None = None,
+        band: str | None = None,
+        order: str = NEWEST_FIRST,
     ) -> AsyncIterator[JobView]:
         """As `Client.jobs`."""
-        return self.iterate(self.sync.jobs(state=state, user=user, band=band))
+        return self.iterate(self.sync.jobs(state=state, user=user, band=band, order=order))
 
     async def tree(self, job: str) -> TreeView:
         """As `Client.tree`."""

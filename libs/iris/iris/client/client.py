@@ -28,7 +28,16 @@ from iris.client.problems import InvalidOption, NotFound
 from iris.client.transport import HttpRequest, UrlQuery, in_path
 from iris_core.serving import TASK_TOKEN
 from iris_core.spec import JobSpec
-from iris_core.views import CallerView, DemandView, DeploymentView, JobView, PlanView, TreeView, WorkerView
+from iris_core.views import (
+    NEWEST_FIRST,
+    CallerView,
+    DemandView,
+    DeploymentView,
+    JobView,
+    PlanView,
+    TreeView,
+    WorkerView,
+)
 
 if TYPE_CHECKING:
     from iris.client.bundle import Bundle
@@ -150,9 +159,19 @@ class Client(GatewayApi):
         """A job by name or id. Raises NotFound."""
         return Job(self, self.get(f"/v1/jobs/{in_path(job)}", JobView))
 
-    def jobs(self, *, state: str | None = None, user: str | None = None, band: str | None = None) -> Iterator[JobView]:
-        """Every job that matches, page by page."""
-        return self.pages("/v1/jobs", JobView, {"state": state, "user": user, "band": band})
+    def jobs(
+        self,
+        *,
+        state: str | None = None,
+        user: str | None = None,
+        band: str | None = None,
+        order: str = NEWEST_FIRST,
+    ) -> Iterator[JobView]:
+        """Every job that matches, page by page, in an order of `iris_core.views.JOB_ORDERS`: ``-duration`` and so on.
+
+        Any but the default lists the newest `JOBS_ORDERED` only.
+        """
+        return self.pages("/v1/jobs", JobView, {"state": state, "user": user, "band": band, "order": order})
 
     def tree(self, job: str) -> TreeView:
         """A job and its descendants."""

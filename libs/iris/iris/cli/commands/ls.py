@@ -1,4 +1,4 @@
-"""`iris ls`: jobs, newest first."""
+"""`iris ls`: jobs, newest first or in another order."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from iris.cli.tables import Column, Row, print_page, state_word
 from iris.cli.times import age, show_moment, span_between, standing
 from iris.client.client import Client
 from iris.client.transport import UrlQuery
+from iris_core.views import JOB_COLUMNS, JOB_ORDERS, JOBS_ORDERED, NEWEST_FIRST
 
 _STATES = ("pending", "running", "succeeded", "failed", "killed", "worker_failed", "unschedulable")
 _WATCH_S = 2.0
@@ -52,6 +53,14 @@ COLUMNS = (
 @click.option("--prefix", help="Only jobs whose name begins with this.", metavar="NAME")
 @click.option("--label", help="Only jobs with this label.", metavar="KEY=VALUE")
 @click.option("--parent", help="Only jobs right below this one.", metavar="JOB")
+@click.option(
+    "--order",
+    type=click.Choice(JOB_ORDERS),
+    default=NEWEST_FIRST,
+    show_default=True,
+    metavar="[-]COLUMN",
+    help=f"By {', '.join(JOB_COLUMNS)}; - is descending. Any but the default lists the newest {JOBS_ORDERED:,} only.",
+)
 @click.option("-a", "--all", "everything", is_flag=True, help="Every job, not only the newest.")
 @click.option("-n", "--limit", type=click.IntRange(1), default=50, show_default=True, help="How many.")
 @click.option("-w", "--watch", is_flag=True, help="Show again every two seconds.")
@@ -65,12 +74,13 @@ def ls(
     prefix: str | None,
     label: str | None,
     parent: str | None,
+    order: str,
     everything: bool,
     limit: int,
     watch: bool,
     form: str,
 ) -> None:
-    """List jobs, newest first."""
+    """List jobs, newest first unless --order says otherwise."""
     query: UrlQuery = {
         "state": state,
         "user": user,
@@ -78,6 +88,7 @@ def ls(
         "name_prefix": full(prefix) if prefix else None,
         "label": label,
         "parent": full(parent) if parent else None,
+        "order": order,
     }
     while True:
         found = client.pages("/v1/jobs", dict, query, None if everything else limit)
