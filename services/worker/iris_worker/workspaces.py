@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import shutil
 import stat
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -105,7 +104,7 @@ class Workspaces:
                 os.unlink(f"{self._output}/{name}")
         for name in os.listdir(self.tokens):
             if not (name.isdigit() and int(name) in alive):
-                shutil.rmtree(f"{self.tokens}/{name}")
+                self._take_apart(f"{self.tokens}/{name}", [])
         used = {*alive, *unreported}
         self._next = max(used, default=-1) + 1
         self._free = [number for number in range(self._next) if number not in used]
