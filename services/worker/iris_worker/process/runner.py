@@ -12,6 +12,7 @@ import contextlib
 import os
 import resource
 import signal
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -87,7 +88,7 @@ class Runner:
         self.sandboxes = Sandboxes(self._attempts, groups.go_home if groups is not None else lambda: None)
         self._output = f"{root}/output"
         self._groups = groups
-        self._leaving = False
+        self._leaving, self._entered_s = False, 0.0
         self._measured = 0
         self._dying: list[Group] = []
         self._on_exit = on_exit
@@ -149,6 +150,7 @@ class Runner:
         except BaseException:
             groups.give(group)
             raise
+        self._entered_s = time.monotonic()
         if not self._leaving:
             self._leaving = True
             self._loop.call_later(_LEAVE_S, self._leave)
@@ -156,6 +158,9 @@ class Runner:
 
     def _leave(self) -> None:
         assert self._groups is not None
+        if (wait_s := self._entered_s + _LEAVE_S - time.monotonic()) > 0:
+            self._loop.call_later(wait_s, self._leave)
+            return
         self._leaving = False
         self._groups.leave()
 
