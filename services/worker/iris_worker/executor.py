@@ -22,20 +22,21 @@ from msgspec import structs
 
 from iris_bus.settings import BadSetting
 from iris_core import task_tokens
-from iris_core.messages import Artifact, AttemptRef, Ended, LiveUsage, Stage, TaskGrant, TaskTemplate, TaskUsage
+from iris_core.messages import Artifact, AttemptRef, Ended, LiveUsage, Stage, TaskGrant, TaskTemplate
 from iris_core.resources import ResourceRequest
-from iris_core.states import Cause, KernelStatus
+from iris_core.states import Cause
 from iris_core.units import show_bytes
 from iris_worker import environment, host
 from iris_worker.agent import Agent, LocalAttempt, end_stage
-from iris_worker.artifacts.directory import NoDirectory, make_directory
+from iris_worker.artifacts.directory import make_directory
 from iris_worker.artifacts.uploader import Uploader
 from iris_worker.builds.plan import BuildPlan
 from iris_worker.builds.store import EnvironmentStore
 from iris_worker.clock import HostClock
 from iris_worker.devices import Devices
+from iris_worker.ends import INTERRUPTED, cannot_start, describe, was_started
 from iris_worker.images.containers import Containers, client_environment
-from iris_worker.isolation import Isolation, NoAccount, let_in, owner_of, summary
+from iris_worker.isolation import Isolation, let_in, owner_of, summary
 from iris_worker.output.logs import Batch, OutputLogs
 from iris_worker.output.tail import last_lines
 from iris_worker.ports import PortUse
@@ -70,13 +71,11 @@ from iris_worker.process.records import (
     StoredProcess,
     StoreTrouble,
 )
-from iris_worker.process.spawn import NOT_EXECUTABLE
 from iris_worker.settings import WorkerSettings
 from iris_worker.workspaces import (
     ERROR_FILE,
     Workspace,
     Workspaces,
-    read_error_file,
     write_host_file,
     write_token,
 )
@@ -86,10 +85,6 @@ STARTS_AT_ONCE = 32
 _CONFINE_S = 30.0
 _JOBS_KEPT = 100
 """Jobs whose environment is cached, of up to 256 KiB each."""
-INTERRUPTED = Ended(Cause.INFRASTRUCTURE, error="its worker was restarted while its environment was built")
-UNKNOWN = "exit code unknown: the process that had started it ended while it ran"
-_CANNOT_START = "could not be started on this host"
-_SIGNALS = {9: " (SIGKILL: perhaps out of memory)", 11: " (SIGSEGV)", 6: " (SIGABRT)", 15: " (SIGTERM)"}
 
 
 @dataclass(slots=True)
@@ -167,7 +162,6 @@ class Executor:
         self._usage: dict[AttemptRef, LiveUsage] = {}
         self._starting: dict[AttemptRef, Started] = {}
         self._running: dict[AttemptRef, Workspace] = {}
-        self._storing: dict[AttemptRef, Workspace] = {}
         self._builds: dict[AttemptRef, Callable[[Exit], None]] = {}
         self._null = os.open(os.devnull, os.O_RDWR)
         self._numbers = itertools.count(1)
@@ -508,8 +502,7 @@ class Executor:
 
     def kill(self, ref: AttemptRef, grace_ms: int, settle_ms: int) -> None:
         left_s = (grace_ms + settle_ms) / 1000
-        if ref in self._storing:
-            self._uploader.hurry(ref, left_s)
+        if self._uploader.hurry(ref, left_s):
             return
         if (slot := self._running.get(ref)) is not None:
             slot.ends_s = self._clock.steady_s() + left_s
@@ -517,15 +510,14 @@ class Executor:
 
     def kill_all(self) -> None:
         """Kill all processes at once, without a grace period."""
-        for ref in self._storing:
-            self._uploader.hurry(ref, 0.0)
+        self._uploader.hurry_all()
         self._launcher.send(KillAll())
         self._launcher.flush()
 
     @property
     def running(self) -> int:
         """Attempts with a process that has not ended, or is being started, or of which something is being stored."""
-        return len(self._running) + len(self._storing)
+        return len(self._running) + len(self._uploader)
 
     def prepare(self, ref: AttemptRef, user: str = "") -> str:
         """The directory for the bundle of an attempt of the submitting ``user``. Raises OSError."""
@@ -604,7 +596,6 @@ class Executor:
         One that is stopped has for it what is left of its grace period.
         """
         ref = slot.ref
-        self._storing[ref] = slot
         self._agent.on_exited(ref)
         said, done = partial(self._on_measured_output, ref), partial(self._on_stored, slot, ended)
         self._uploader.begin(ref, slot.workdir, slot.output, said, done)
@@ -616,7 +607,6 @@ class Executor:
         self.flush()
 
     def _on_stored(self, slot: Workspace, ended: Ended, artifact: Artifact) -> None:
-        del self._storing[slot.ref]
         self._end(slot, structs.replace(ended, artifact=artifact))
         self.flush()
 
@@ -719,32 +709,6 @@ class Executor:
         os.close(self._null)
 
 
-def describe(slot: Workspace, exit_: Exit) -> Ended:
-    """An exit as the end in a report."""
-    peak, usage = exit_.peak_rss_bytes, exit_.usage
-    if not exit_.known:
-        return Ended(Cause.WORKER_CRASHED, error=UNKNOWN, peak_rss_bytes=peak, usage=usage)
-    if exit_.error and exit_.code is None:
-        return Ended(Cause.INFRASTRUCTURE, error=f"{_CANNOT_START}: {exit_.error}")
-    if exit_.error:
-        with contextlib.suppress(OSError):  # the disk is full: the report names that too
-            os.write(slot.err, f"iris: {exit_.error}\n".encode(errors="replace"))
-        return Ended(Cause.EXITED, exit_.code, error=exit_.error)
-    if exit_.code == 0:
-        return Ended(Cause.EXITED, 0, peak_rss_bytes=peak, usage=usage)
-    error = out_of_memory(peak, usage) or read_error_file(slot.workdir)
-    if not error and exit_.signal is not None:
-        error = f"killed by signal {exit_.signal}{_SIGNALS.get(exit_.signal, '')}"
-    return Ended(Cause.EXITED, exit_.code, exit_.signal, error, last_lines(slot.err), peak, usage=usage)
-
-
-def out_of_memory(peak_bytes: int, usage: TaskUsage | None) -> str:
-    """The error of an attempt of which a process was killed for its memory limit; empty for another."""
-    if usage is None or not usage.memory_limit_bytes:
-        return ""
-    return f"memory limit {show_bytes(usage.memory_limit_bytes)} reached, peak {show_bytes(peak_bytes)}"
-
-
 def stored_probe(template: TaskTemplate, env: dict[str, str], limits: Limits) -> StoredProbe | None:
     """The probe of a route as stored for the next worker process; only a command needs the environment."""
     probe = template.probe
@@ -754,14 +718,6 @@ def stored_probe(template: TaskTemplate, env: dict[str, str], limits: Limits) ->
     if probe.kind != "command":
         return stored
     return structs.replace(stored, env={**env, environment.PROBE_VARIABLE: "1"}, limits=limits)
-
-
-def was_started(entry: StoredProcess) -> Stage:
-    """The stage of an attempt of an earlier worker process before its end; without a process it was not started."""
-    started = entry.started
-    if entry.is_build:
-        return Stage(started.ref, KernelStatus.PULLING, started.at_ms)
-    return Stage(started.ref, KernelStatus.RUNNING if started.pid else KernelStatus.PREPARING, started.at_ms)
 
 
 def check_coordinator_port(port: int, rest_s: float) -> None:
@@ -774,10 +730,3 @@ def check_coordinator_port(port: int, rest_s: float) -> None:
         raise OSError(
             errno.EADDRINUSE, f"port {port}, its gang's coordinator port, is in use; another attempt has another"
         )
-
-
-def cannot_start(error: OSError) -> Ended:
-    """The end of an attempt that could not start because of this host, or of what its user asks for."""
-    if isinstance(error, NoAccount | NoDirectory):
-        return Ended(Cause.EXITED, NOT_EXECUTABLE, error=str(error))
-    return Ended(Cause.INFRASTRUCTURE, error=f"{_CANNOT_START}: {error}")

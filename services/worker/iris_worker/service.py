@@ -34,8 +34,9 @@ from iris_worker.bundles.bundle import BundleStore
 from iris_worker.bundles.fetch import Fetcher
 from iris_worker.clock import HostClock
 from iris_worker.devices import Accelerators, Devices
+from iris_worker.ends import cannot_start
 from iris_worker.executions.server import ExecutionServer
-from iris_worker.executor import Executor, cannot_start
+from iris_worker.executor import Executor
 from iris_worker.heartbeat import HeartbeatSchedule, StallDetector, to_ms
 from iris_worker.images.containers import find_runtime
 from iris_worker.instance import Notice, attributes_of

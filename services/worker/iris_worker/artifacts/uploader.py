@@ -90,13 +90,25 @@ class Uploader:
         upload = self._uploads[ref] = ArtifactUpload(ref, workdir, output, until_s, on_measured, on_end, late)
         self._spawn(self._run(upload))
 
-    def hurry(self, ref: AttemptRef, left_s: float) -> None:
-        """An upload ends within that time, stored or not."""
-        upload = self._uploads[ref]
+    def __len__(self) -> int:
+        """How many have begun and not ended."""
+        return len(self._uploads)
+
+    def hurry_all(self) -> None:
+        """All uploads end at once."""
+        for ref in self._uploads:
+            self.hurry(ref, 0.0)
+
+    def hurry(self, ref: AttemptRef, left_s: float) -> bool:
+        """The upload of an attempt ends within that time, stored or not; False when it has none."""
+        upload = self._uploads.get(ref)
+        if upload is None:
+            return False
         upload.until_s = min(upload.until_s, self._clock() + left_s)
         upload.late = "its task was stopped before it was stored"
         if upload.timeout is not None and not upload.timeout.expired():
             upload.timeout.reschedule(upload.until_s)
+        return True
 
     async def _run(self, upload: ArtifactUpload) -> None:
         try:
