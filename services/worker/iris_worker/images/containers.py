@@ -305,9 +305,9 @@ async def works(runtime: str) -> bool:
     return False
 
 
-async def find_runtime(wanted: str, present: str = "") -> str:
-    """The runtime of this host that the settings ask for; empty when there is none. ``present`` stays if it answers."""
-    for runtime in sorted(RUNTIMES, key=lambda name: name != present):
+async def find_runtime(wanted: str) -> str:
+    """The runtime of this host that the settings ask for; empty when there is none."""
+    for runtime in RUNTIMES:
         if wanted in ("auto", runtime) and await works(runtime):
             return runtime
     return ""
