@@ -219,8 +219,14 @@ async def test_while_a_runtime_is_silent_ends_wait_and_the_host_is_to_blame(
     async with WorkerProcess(nats_url, tmp_path / "w0", **given) as worker:  # type: ignore[arg-type]
         await state.registration()
         ref = await run(state, "sh", "-c", "echo up; until [ -e end ]; do sleep 0.02; done; exit 8")
-        await state.printed(ref, b"up\n")
+        killed = await run(state, "sh", "-c", "echo up; sleep 1000")
+        for running in (ref, killed):
+            await state.printed(running, b"up\n")
+        name = f"iris-{killed.job}-{killed.index}-{killed.attempt}-"
+        [container] = [one for one in podman.running() if one.startswith(name)]
+        first = int(podman("inspect", "--format", "{{.State.Pid}}", container))
         silent.touch()
+        os.kill(first, signal.SIGKILL)  # as docker does when it stops
         (worker.data / "attempts" / "0" / "end").touch()
         await state.until(lambda: state.beats[-1].detail.startswith("podman: "))
         unpulled = await state.ended(await state.run("true", environment=Environment(image="localhost:1/nothing:1")))
@@ -229,6 +235,7 @@ async def test_while_a_runtime_is_silent_ends_wait_and_the_host_is_to_blame(
         assert state.end_of(ref) is None
         silent.unlink()
         assert (await state.ended(ref)).exit_code == 8
+        assert (await state.ended(killed)).cause is Cause.WORKER_CRASHED
         assert podman.containers() == []
         await state.until(lambda: state.beats[-1].healthy)
 

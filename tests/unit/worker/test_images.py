@@ -157,6 +157,14 @@ def test_an_attempt_ends_as_what_ran_in_its_container(client: Exit, state: str, 
 
 
 @pytest.mark.parametrize(
+    ("state", "known"),
+    [("exited 143 false", False), ("exited 137 false", False), ("exited 137 true", True), ("exited 3 false", True)],
+)
+def test_who_is_killed_while_the_runtime_is_silent_was_killed_by_its_stop(state: str, known: bool):
+    assert exit_of(HELD, Exit(143), read_state(state), silent=True).known == known
+
+
+@pytest.mark.parametrize(
     ("texts", "used"),
     [
         (

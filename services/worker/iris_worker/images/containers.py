@@ -181,15 +181,16 @@ class Containers:
 
     async def _collect(self, container: StoredContainer, exit_: Exit, done: Callable[[Exit], None]) -> None:
         """A runtime that does not answer may still run it, so its end is not reported before it does."""
-        ended, gone, held = None, False, self._running.get(container.name)
+        ended, gone, silent, held = None, False, False, self._running.get(container.name)
         used = held.usage if held is not None else None
         while ended is None or not gone:
             try:
-                ended = ended or exit_of(container, exit_, await self._state(container, exit_), used)
+                ended = ended or exit_of(container, exit_, await self._state(container, exit_), used, silent)
                 self._running.pop(container.name, None)
                 await self._sweep(container.runtime, container.name)
                 gone = True
             except Silent as error:
+                silent = True
                 self.trouble = f"{container.runtime}: {error}"
                 await asyncio.sleep(_RETRY_S)
         self.trouble = ""
@@ -257,11 +258,16 @@ def client_environment(workdir: str) -> dict[str, str]:
 
 
 def exit_of(
-    container: StoredContainer, exit_: Exit, state: ContainerState | None, used: LiveUsage | None = None
+    container: StoredContainer,
+    exit_: Exit,
+    state: ContainerState | None,
+    used: LiveUsage | None = None,
+    silent: bool = False,
 ) -> Exit:
     """The exit of what ran in a container, by the exit of its client and what its runtime says.
 
-    A runtime tells of a signal by 128 and its number. What the client has used is not what the container has ``used``.
+    A runtime tells of a signal by 128 and its number; one that was ``silent`` then had stopped, and killed it. What the
+    client has used is not what the container has ``used``.
     """
     usage, peak = (used.usage, used.peak_bytes) if used is not None else (None, 0)
     if state is not None and state.ended:
@@ -269,6 +275,8 @@ def exit_of(
         if state.out_of_memory and state.exit_code and (limit := container.memory_limit_bytes):
             usage, peak = structs.replace(usage or TaskUsage(), memory_limit_bytes=limit), limit
         code, signalled = (None, number) if number in signal.valid_signals() else (state.exit_code, None)
+        if silent and signalled and not state.out_of_memory:
+            return Exit(known=False, peak_rss_bytes=peak, usage=usage)
         return Exit(code, signalled, peak, usage=usage)
     if exit_.error:
         return Exit(error=exit_.error)
