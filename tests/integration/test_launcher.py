@@ -60,6 +60,8 @@ async def test_what_was_requested_before_the_worker_died_runs_once_and_its_end_i
     os.kill(launcher, signal.SIGSTOP)
     ref = await state.run("sh", "-c", f"echo ran >> {tmp_path}/runs; echo all; exit 7")
     await state.until(lambda: state.reported(ref) == [K.PREPARING])
+    beats = len(state.beats)
+    await state.until(lambda: len(state.beats) >= beats + 2)  # it reports before it requests
     await worker.kill()
     assert not (tmp_path / "runs").exists()
     os.kill(launcher, signal.SIGCONT)

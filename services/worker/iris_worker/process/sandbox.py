@@ -23,6 +23,8 @@ from iris_worker.process.records import Confine, Sandbox
 from iris_worker.process.spawn import NotRunnable, spawn
 
 _BUILD_S = 10.0
+IDLE = 64
+"""Sandboxes that are kept while nothing runs in them, as many as a worker keeps slots; the oldest end first."""
 _HOLDER = ("--as-pid-1", "--", "/bin/sh", "-c", "trap '' CHLD; echo; exec sleep infinity")
 """Who ignores SIGCHLD has no zombies: the orphans of its namespace need nobody who waits for them."""
 _READY = b"\n"
@@ -40,7 +42,6 @@ class _Namespaces:
         init: the first process inside; all end with it. It starts nothing itself.
         workdir: device and inode of the directory that it shows.
         fresh: what `_contents` found before the first attempt. checked: it found that before the present one.
-        busy: an attempt runs in it.
     """
 
     plan: Confine
@@ -50,7 +51,6 @@ class _Namespaces:
     workdir: tuple[int, int]
     fresh: tuple[int, ...] | None = None
     checked: bool = False
-    busy: bool = False
 
     def serves(self, plan: Confine, shown: tuple[str, ...], workdir: str) -> bool:
         """Whether it is as wanted, with the directory that is there now."""
@@ -102,13 +102,14 @@ class Sandboxes:
         self._plan = Confine()
         self._in_user_namespace = False
         self._by_slot: dict[int, _Namespaces] = {}
+        self._idle: dict[int, None] = {}
         self._adopted: dict[int, int] = {}
         self._inits: dict[int, int] | None = None
 
     def confine(self, plan: Confine) -> str:
         """Start attempts as ``plan`` says from now on; returns why that does not work, in words."""
         self._plan = plan
-        for slot in [slot for slot, held in self._by_slot.items() if not held.busy]:
+        for slot in list(self._idle):
             self._end(slot)
         try:
             if plan.no_new_privileges:
@@ -144,7 +145,8 @@ class Sandboxes:
             held = None
         if held is None:
             held = self._by_slot[slot] = self._make(workdir, more)
-        held.busy, held.checked = True, held.checked and beside
+        self._idle.pop(slot, None)
+        held.checked = held.checked and beside
         return held
 
     def start(self, held: _Namespaces | None, sandbox: Sandbox | None, spawn: Callable[[], int]) -> int:
@@ -240,7 +242,9 @@ class Sandboxes:
         if held is None:
             return 0
         if self._root and (empty or not tree.children(held.init)):
-            held.busy = False
+            self._idle[slot] = None
+            if len(self._idle) > IDLE:
+                self._end(next(iter(self._idle)))
             return 0
         init = held.init
         self._end(slot)
@@ -259,6 +263,7 @@ class Sandboxes:
             self._end(slot)
 
     def _end(self, slot: int) -> None:
+        self._idle.pop(slot, None)
         self._by_slot.pop(slot).end()
 
 
