@@ -112,11 +112,9 @@ class Runner:
         return len(self._by_ref)
 
     def start(self, request: StartProcess) -> tuple[int, Cgroup | None]:
-        """Start an attempt's process and return its id, and its control group. Raises NotRunnable, OSError.
-
-        Ends are collected first, also between starts that were ordered together: what they give back is used next.
-        """
-        self.reap()
+        """Start an attempt's process and return its id, and its control group. Raises NotRunnable, OSError."""
+        if request.cgroup is not None:  # a group that is given back between starts ordered together is used next
+            self.reap()
         slot, sandbox = request.record.slot, request.record.sandbox
         workdir = f"{self._attempts}/{slot}"
 
