@@ -24,6 +24,7 @@ import psutil
 from iris.client.problems import TryAgain, Unreachable
 from tests.soak.slopes import WARM_JOBS, Sample, after_warm_up, judge
 from tests.support.cluster import Cluster, settings, start, stop, until
+from tests.support.worker import launchers_of
 
 SAMPLES = 120
 _CONFIG = """
@@ -43,7 +44,6 @@ metrics = "127.0.0.1:0"
 """
 ROUNDS, SHORT_ROUNDS = "iris_round_seconds_count", 'iris_round_seconds_bucket{le="0.05"}'
 """Metrics that count the rounds of the state service, and those that computed for 50 ms at most."""
-LAUNCHER = "iris_worker.process.launcher"
 _WATCH = "GET /v1/events HTTP/1.1\r\nhost: 127.0.0.1\r\naccept: text/event-stream\r\nauthorization: Bearer {}\r\n\r\n"
 
 
@@ -169,13 +169,7 @@ def figures(cluster: Cluster) -> dict[str, float]:
 
 def launchers(cluster: Cluster) -> list[int]:
     """The processes that start tasks, in the order of their workers."""
-    roots = [str(cluster.data / "workers" / f"worker-{number}") for number in range(2)]
-    found = {
-        process.info["cmdline"][-1]: process.pid
-        for process in psutil.process_iter(["cmdline"])
-        if LAUNCHER in (process.info["cmdline"] or [])
-    }
-    return [found[root] for root in roots]
+    return [pid for number in range(2) for pid in launchers_of(cluster.data / "workers" / f"worker-{number}")]
 
 
 def disk(directory: Path) -> float:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from iris_bus import window
 from iris_worker import seen
-from iris_worker.process import store
+from iris_worker.process import cgroup, store
 
 MIB = 1 << 20
 WARM = 1 / 3
@@ -61,6 +61,8 @@ BOUNDS: Mapping[str, Bound] = {
     "worker-0 memory": Bound(ARENAS, seen.TASK_BYTES),
     "worker-1 memory": Bound(ARENAS, seen.TASK_BYTES),
     "memory": Bound(ARENAS),
+    "launcher-0 descriptors": Bound(3 + cgroup.OPEN_FILES),
+    "launcher-1 descriptors": Bound(3 + cgroup.OPEN_FILES),
     "descriptors": Bound(3),  # tasks that run when a worker has none to spare, and requests under way
     "threads": Bound(POOL),
     # A block of the journal that is written and one that is not trimmed yet, and output up to the `logs_bytes` of here.

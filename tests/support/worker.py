@@ -84,13 +84,7 @@ class WorkerProcess:
 
     def launchers(self) -> list[int]:
         """The launchers of its data directory: one, or none while nothing runs without a worker."""
-        found = psutil.process_iter(["cmdline", "status"])
-        return [
-            process.pid
-            for process in found
-            if (process.info["cmdline"] or [])[3:] == ["iris_worker.process.launcher", str(self.data)]
-            and process.info["status"] != psutil.STATUS_ZOMBIE
-        ]
+        return launchers_of(self.data)
 
     @property
     def launcher_pid(self) -> int:
@@ -136,6 +130,17 @@ def forget_tokens(data: Path) -> None:
     """Remove the tokens that a worker on this data directory left when it was killed, as its next start would."""
     with contextlib.suppress(FileNotFoundError):
         shutil.rmtree(f"/dev/shm/iris-{data_id(data)}")
+
+
+def launchers_of(data: Path) -> list[int]:
+    """The launchers of a data directory. What they start has their command too, until it has become the program."""
+    found = {
+        process.pid: process.info["ppid"]
+        for process in psutil.process_iter(["cmdline", "ppid", "status"])
+        if (process.info["cmdline"] or [])[3:] == ["iris_worker.process.launcher", str(data)]
+        and process.info["status"] != psutil.STATUS_ZOMBIE
+    }
+    return [pid for pid, parent in found.items() if parent not in found]
 
 
 def lives(pid: int) -> bool:
