@@ -146,14 +146,15 @@ async def test_a_start_begins_with_a_snapshot_and_trims_behind_it(group):
     for number in range(80):
         await group.submit(f"/a{number}")
     await snapshots(group, 2)
+    async with asyncio.timeout(RETRY_FOR_S):
+        while (await group.connection.streams.read(subjects.JOURNAL.name, 0).batch(wait=5))[0].sequence == 1:
+            await asyncio.sleep(0.05)
     leader, _ = await group.leader()
     leader.kill()
     await leader.wait()
     await group.start()
     await group.leader()
     assert len(await group.names()) == 80
-    first = (await group.connection.streams.read(subjects.JOURNAL.name, 0).batch(wait=5))[0]
-    assert first.sequence > 1
 
 
 async def test_a_damaged_newest_snapshot_costs_nothing(group):

@@ -227,8 +227,9 @@ async def test_while_a_runtime_is_silent_ends_wait_and_the_host_is_to_blame(
         first = int(podman("inspect", "--format", "{{.State.Pid}}", container))
         silent.touch()
         os.kill(first, signal.SIGKILL)  # as docker does when it stops
+        await state.until(lambda: state.beats != [] and state.beats[-1].detail.startswith("podman: "))
         (worker.data / "attempts" / "0" / "end").touch()
-        await state.until(lambda: state.beats[-1].detail.startswith("podman: "))
+        await until(lambda: not psutil.Process(worker.launcher_pid).children())
         unpulled = await state.ended(await state.run("true", environment=Environment(image="localhost:1/nothing:1")))
         assert unpulled.cause is Cause.INFRASTRUCTURE
         assert unpulled.error.endswith("podman does not answer")
