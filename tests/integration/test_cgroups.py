@@ -60,6 +60,17 @@ def groups_of(pid: int | str) -> dict[str, str]:
 GREEDY = "import sys; sys.stderr.write('eats\\n'); x = bytearray(200 << 20)"
 
 
+def test_why_no_group_can_be_entered_names_the_file():
+    home = Path("/sys/fs/cgroup/cpuset")
+    if not (home / "tasks").exists():
+        pytest.skip("no cpuset of version 1")
+    try:
+        with pytest.raises(NoGroups, match=r"^\d+/tasks: No space left on device$"):  # a new group has no processors
+            groups_below({"pids": str(home)}, "iris-test-entry")
+    finally:
+        (home / "iris-test-entry").rmdir()
+
+
 async def test_a_task_that_reaches_its_memory_limit_ends_with_the_limit_and_its_peak(
     state: FakeState, worker: WorkerProcess
 ):

@@ -165,8 +165,9 @@ class Cgroups:
             if group.late is not self._unlimited:
                 self._write(group, self._unlimited)
                 group.late = self._unlimited
-            for fd in self._entries:
-                os.write(self._file(f"{group.number}/{self._entry}", fd, os.O_WRONLY), b"0")
+            path = f"{group.number}/{self._entry}"
+            for base in self._entries:
+                _write_to(self._file(path, base, os.O_WRONLY), path, "0")
         except OSError:
             self._return()
             self._remove(group.number)
@@ -389,12 +390,17 @@ def _enable(parent: str) -> None:
 def _put(path: str, text: str, directory: int | None = None) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC, dir_fd=directory)
     try:
+        _write_to(fd, path, text)
+    finally:
+        os.close(fd)
+
+
+def _write_to(fd: int, path: str, text: str) -> None:
+    try:
         os.write(fd, text.encode())
     except OSError as error:
         error.filename = path
         raise
-    finally:
-        os.close(fd)
 
 
 def _get(path: str) -> str:
