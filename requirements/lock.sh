@@ -10,7 +10,7 @@ compile() { # output, source, then more options
   local output=$1 source=$2
   shift 2
   CUSTOM_COMPILE_COMMAND="make lock" python -m piptools compile --quiet ${UPGRADE:+--upgrade} \
-    --generate-hashes --no-annotate --strip-extras --unsafe-package iris --no-allow-unsafe \
+    --generate-hashes --no-annotate --strip-extras --unsafe-package iris-control-plane --no-allow-unsafe \
     --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options \
     --output-file "requirements/$output" "$@" "$source"
   # pip-tools ends with a warning about what it left out; that is only ourselves.

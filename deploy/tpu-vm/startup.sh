@@ -43,7 +43,7 @@ install_iris() {
   if [ -n "$wheels" ]; then
     export PIP_NO_INDEX=1 PIP_FIND_LINKS="$wheels"
   fi
-  "$ROOT/opt/iris/bin/pip" install --quiet "iris[server]${wanted:+==$wanted}"
+  "$ROOT/opt/iris/bin/pip" install --quiet "iris-control-plane[server]${wanted:+==$wanted}"
   printf '%s' "$wanted" >"$stamp"
   changed=1
 }

@@ -35,7 +35,7 @@ def declared(*extras: str) -> set[str]:
     for extra in extras:
         wanted += project["optional-dependencies"][extra]
     names = {re.split(r"[\[<>=]", requirement)[0].lower().replace("_", "-") for requirement in wanted}
-    return names - {"iris"}
+    return names - {project["name"]}
 
 
 @pytest.mark.parametrize("lock", LOCKS)

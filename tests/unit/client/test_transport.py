@@ -6,6 +6,7 @@ from iris.client.client import Client
 from iris.client.executions import RemoteCommand
 from iris.client.problems import Conflict, Problem, Rejected, TryAgain, Unreachable, problem_from
 from iris.client.transport import in_path
+from iris_core import DISTRIBUTION, __version__
 from iris_core.spec import JobSpec
 from tests.support.answers import Said, answering, events, in_turn, job_view, problem
 
@@ -221,3 +222,9 @@ def test_a_short_wait_is_not_worth_a_word():
         client.submit(SPEC)
 
     assert said == []
+
+
+def test_every_request_names_the_distribution_and_its_release():
+    with answering(in_turn(Said(201, job_view()))) as server:
+        submit(server)
+        assert [request.headers["User-Agent"] for request in server.requests] == [f"{DISTRIBUTION}/{__version__}"]

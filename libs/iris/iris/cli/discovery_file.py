@@ -38,7 +38,7 @@ class DiscoveryFile:
         try:
             import jinja2
         except ImportError:
-            raise click.ClickException("templates need Jinja2: pip install 'iris[server]'") from None
+            raise click.ClickException("templates need Jinja2: pip install 'iris-control-plane[server]'") from None
         loader = jinja2.FileSystemLoader(template.parent)
         strict = jinja2.Environment(loader=loader, undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
         self._errors = jinja2.TemplateError

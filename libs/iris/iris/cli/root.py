@@ -16,6 +16,7 @@ import click
 
 from iris.cli.exit_codes import ExitCode
 from iris.cli.terminal import guarded
+from iris_core import DISTRIBUTION, __version__
 
 COMMANDS = {
     "up": ("Start a whole cluster on this machine.", "up:up"),
@@ -91,7 +92,7 @@ class LazyGroup(click.Group):
     help="How long to retry while nothing answers: 5m, 0s.  [default: 90s, once the gateway has answered]",
     metavar="TIME",
 )
-@click.version_option(package_name="iris", prog_name="iris")
+@click.version_option(__version__, prog_name=DISTRIBUTION)
 @click.pass_context
 def root(ctx: click.Context, url: str | None, context: str | None, retry_for: str | None) -> None:
     """Jobs on clusters of CPUs, GPUs and TPU slices.

@@ -21,6 +21,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from iris.client.address import Address
 from iris.client.problems import Problem, TryAgain, Unreachable, problem_from
+from iris_core import DISTRIBUTION, __version__
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +31,7 @@ BROKEN = (OSError, http.client.HTTPException)
 """The exceptions of a broken connection."""
 
 POSITION = "Iris-Position"
+USER_AGENT = f"{DISTRIBUTION}/{__version__}"
 RETRY_FOR_S = 90.0
 """Longer than a state service that is down for a minute."""
 _LONGEST_ASKED_S = 10.0
@@ -249,7 +251,7 @@ class Transport:
         return problem_from(response.status, body, response.getheader("Retry-After"), self.address.url)
 
     def _exchange(self, connection: http.client.HTTPConnection, request: HttpRequest) -> http.client.HTTPResponse:
-        headers = {"Accept": "application/json", **request.headers}
+        headers = {"Accept": "application/json", "User-Agent": USER_AGENT, **request.headers}
         if self.position:
             headers[POSITION] = str(self.position)
         if token := self.address.bearer():
