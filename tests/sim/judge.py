@@ -290,7 +290,7 @@ class Judge:
     def _budgets_were_kept(self, machine: Machine) -> None:
         """Every failure was charged and none too many was allowed, by counting attempts anew."""
         for job in machine.ledger.jobs.values():
-            for index, task in enumerate(job.tasks):
+            for index, task in job.numbered():
                 failed = sum(attempt.cause is Cause.FAILED for attempt in task.attempts)
                 charged = task.failure_count
                 expect(failed == charged, f"{job.name}/{index} failed {failed} times, charged {charged}")
@@ -312,7 +312,7 @@ class Judge:
             expect(all(done) or (leads and done[0]), f"{job.name} succeeded, its tasks exited 0: {done}")
             expect(all(map(or_, done, stopped)), f"{job.name} succeeded with tasks that did not: {done} {stopped}")
             if latest[job.name] == job.number:
-                commits = {heard.tasks[f"{job.name}/{index}"][-1].seq for index in range(len(job.tasks))}
+                commits = {heard.tasks[f"{job.name}/{index}"][-1].seq for index in job.indexes}
                 expect(len(commits) == 1, f"{job.name} succeeded in the commits {sorted(commits)}")
 
     def _nothing_is_stuck(self, machine: Machine) -> None:
@@ -373,7 +373,7 @@ class Judge:
         for job in machine.ledger.jobs.values():
             if latest[job.name] != job.number:
                 continue  # events name a job, and these are of a later one, which may be forgotten already
-            for index, task in enumerate(job.tasks):
+            for index, task in job.numbered():
                 events = heard.tasks[f"{job.name}/{index}"]
                 expect(bool(events) and events[-1].state == TaskState(task.state).name.lower(), f"{job.name}/{index}")
 

@@ -47,7 +47,7 @@ def check_timeouts(
 
 def _has_ended(ledger: Ledger, key: Key) -> bool:
     number, index = key
-    return index != GANG and ledger.jobs[number].tasks[index].is_terminal
+    return index != GANG and ledger.jobs[number].task(index).is_terminal
 
 
 class Growth:
@@ -97,8 +97,8 @@ class Growth:
     def _task_wrongs(self, ledger: Ledger) -> Wrongs:
         for (number, index), state in self._ended.items():
             job = ledger.jobs.get(number)
-            if job is not None and job.tasks[index].state is not state:
-                yield f"{job.name}/{index} was {state.name} and is {job.tasks[index].state.name}"
+            if job is not None and job.task(index).state is not state:
+                yield f"{job.name}/{index} was {state.name} and is {job.task(index).state.name}"
         for key, closed_ms in self._closed.items():
             attempt = ledger.attempt(key)
             if attempt is None:
@@ -116,7 +116,7 @@ class Growth:
         self._ended = {}
         self._closed = {}
         for job in ledger.jobs.values():
-            for index, task in enumerate(job.tasks):
+            for index, task in job.numbered():
                 if task.is_terminal:
                     self._ended[(job.number, index)] = task.state
                 for attempt in task.attempts:

@@ -14,6 +14,7 @@ from itertools import islice
 
 from iris_core import archive_paths, codec, constraints, topology
 from iris_core.errors import Invalid, Mistake, Refused
+from iris_core.index_set import IndexSet
 from iris_core.limits import MISTAKES, SPEC_BYTES
 from iris_core.names import JobName
 from iris_core.resources import CHIPS, CPU, REQUESTED
@@ -50,6 +51,7 @@ def _mistakes(spec: JobSpec) -> Iterator[Mistake]:
     yield from _command(spec)
     yield from _env(spec)
     yield from _amount("/replicas", spec.replicas, 1, MAX_REPLICAS)
+    yield from _indexes(spec)
     yield from _resources(spec)
     yield from constraints.validate(spec.constraints)
     yield from topology.validate_coscheduling(spec)
@@ -152,6 +154,23 @@ def _retries(spec: JobSpec) -> Iterator[Mistake]:
     yield from _amount("/max_retries_failure", spec.max_retries_failure, 0, MAX_RETRIES)
     yield from _amount("/max_retries_preemption", spec.max_retries_preemption, 0, MAX_RETRIES)
     yield from _amount("/max_task_failures", spec.max_task_failures, 0, MAX_REPLICAS)
+
+
+def _indexes(spec: JobSpec) -> Iterator[Mistake]:
+    if not spec.indexes:
+        return
+    if spec.is_gang:
+        message = "the tasks of a gang are placed together: it has all of its indexes"
+        yield Mistake(pointer="/indexes", code="unexpected", message=message, hint="leave indexes out")
+        return
+    try:
+        found = IndexSet.parse(spec.indexes)
+    except ValueError as error:
+        yield Mistake(pointer="/indexes", code="bad_indexes", message=str(error), hint="1,3,5 or 0-15:4,20")
+        return
+    if not found.is_within(spec.replicas):
+        message = f"index {found[len(found) - 1]} is not below the {spec.replicas} replicas of the whole job"
+        yield Mistake(pointer="/indexes", code="out_of_range", message=message, hint="more replicas")
 
 
 def _bundle(spec: JobSpec) -> Iterator[Mistake]:

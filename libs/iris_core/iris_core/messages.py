@@ -52,6 +52,7 @@ class SubmitJob(_Message, frozen=True):
     """Admit this job.
 
     ``parent``: the parent job, which must exist; empty for the parent in its name.
+    ``rerun_of``: the number of the job that it repeats; 0: none.
     """
 
     spec: JobSpec
@@ -62,6 +63,7 @@ class SubmitJob(_Message, frozen=True):
     if_exists: str = "error"
     traceparent: str = ""
     parent: str = ""
+    rerun_of: int = 0
 
 
 class CancelJob(_Message, frozen=True):
@@ -88,7 +90,9 @@ class AdminCommand(_Message, frozen=True):
 
 
 class RerunJob(_Message, frozen=True):
-    """Submit the specification of ``job`` again: all its tasks, or only those that did not succeed."""
+    """Submit the specification of ``job`` again: all its tasks, or only those that did not succeed, under their
+    indexes.
+    """
 
     job: str
     caller: Caller

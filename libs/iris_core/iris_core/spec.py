@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from iris_core.index_set import IndexSet, indexes_of
 from iris_core.resources import ResourceRequest
 from iris_core.states import ConstraintOp, PriorityBand
 
@@ -129,6 +130,18 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """None: tasks run with what their host has."""
     output: str = ""
     """A directory below each task's own that is kept when an attempt has ended; empty: nothing is kept."""
+    indexes: str = ""
+    """The tasks of 0 to ``replicas`` - 1 that the job has, for example ``1,3,5`` or ``0-15:4,20``; empty: all."""
+
+    @property
+    def index_set(self) -> IndexSet:
+        """The indexes of its tasks."""
+        return indexes_of(self.indexes, self.replicas)
+
+    @property
+    def task_count(self) -> int:
+        """How many tasks it has; ``replicas`` is the size of the whole, of which they may be a part."""
+        return len(self.index_set) if self.indexes else self.replicas
 
     @property
     def placement(self) -> tuple[Constraint, ...]:

@@ -59,7 +59,8 @@ class JobView(View, kw_only=True):
     """A job. ``interrupted`` is the latest interruption while a task that has been placed before is pending again.
 
     ``warnings`` are only in the answer to the submission that created the job.
-    ``spec_abridged``: a listing truncates a long specification.
+    ``spec_abridged``: a listing truncates a long specification. ``rerun_of``: the id of the job that it repeats, while
+    that is kept; its tasks have the same indexes.
     """
 
     id: str
@@ -83,6 +84,7 @@ class JobView(View, kw_only=True):
     interrupted: InterruptionView | None = None
     warnings: list[str] = []
     spec_abridged: bool = False
+    rerun_of: str | None = None
 
 
 class ArtifactView(View, kw_only=True):
@@ -151,7 +153,7 @@ class TaskView(View, kw_only=True):
     """A task with the newest of its ``attempt_count`` attempts.
 
     ``no_retry``: it failed without a retry although its budget was not used up. ``note``: what an active task waits
-    for.
+    for. ``rerun_of``: the task that it repeats, as ``j3/5``, while that is kept.
     """
 
     task: str
@@ -170,6 +172,7 @@ class TaskView(View, kw_only=True):
     no_retry: bool = False
     note: str | None = None
     attempt_count: int = 0
+    rerun_of: str | None = None
 
 
 class ExecutionLine(View, kw_only=True, omit_defaults=True):

@@ -7,7 +7,7 @@ snapshot. Source: docs/ARCHITECTURE.md#storage.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -22,7 +22,7 @@ from iris_core.messages import (
     Nomination,
     Queued,
 )
-from iris_core.queue import TaskQueue
+from iris_core.queue import Range, TaskQueue
 from iris_core.quota import Quota
 from iris_core.states import PriorityBand
 from iris_scheduler.classes import ClassKey, JobClass, class_key, key_of, place_of
@@ -131,12 +131,12 @@ class Mirror:
         return changes
 
     @contextmanager
-    def supposing(self, row: JobRow) -> Iterator[None]:
-        """A context in which this job is in the mirror as if it had been submitted."""
+    def supposing(self, row: JobRow, ranges: Sequence[Range]) -> Iterator[None]:
+        """A context in which this job, with these tasks, is in the mirror as if it had been submitted."""
         changes = self.changes
         self.changes = MirrorChanges(set(changes.fresh), set(changes.left))
         self._job(row)
-        self._queue(Queued(row.job, ((0, row.replicas),), row.submitted_ms))
+        self._queue(Queued(row.job, tuple(ranges), row.submitted_ms))
         try:
             yield
         finally:

@@ -32,9 +32,9 @@ def preview(
     """
     admit(request.spec)
     row = row_of(mirror, request.spec, request.caller.user, now_ms)
-    with mirror.supposing(row):
+    with mirror.supposing(row, request.spec.index_set.ranges):
         decision = plan(mirror, cache, now_ms, settings)
-        ahead = mirror.queue.position(row.job, 0)
+        ahead = mirror.queue.position(row.job, request.spec.index_set[0])
         possible = could_ever(mirror, mirror.kinds[row.job])
         return _preview(mirror, decision, row, ahead, possible=possible)
 
@@ -51,7 +51,7 @@ def row_of(mirror: Mirror, spec: JobSpec, user: str, now_ms: int) -> JobRow:
         depth=name.depth,
         root_submitted_ms=parent.root_submitted_ms if parent else now_ms,
         submitted_ms=now_ms,
-        replicas=spec.replicas,
+        replicas=spec.task_count,
         resources=spec.resources,
         constraints=spec.placement,
         group_by=spec.coscheduling.group_by if spec.coscheduling else "",

@@ -51,7 +51,7 @@ def siblings(ledger: Ledger, moved: Moved) -> list[Claim]:
     done = complete(job) if rule is table.END_WITH_SIBLING else []
     return done + [
         Claim(rule, job.number, index, cause=cause, note=note)
-        for index, task in enumerate(job.tasks)
+        for index, task in job.numbered()
         if index != moved.index and task.state in rule.sources and not (done and task.waits_for_gang)
     ]
 
@@ -60,7 +60,7 @@ def complete(job: Job) -> list[Claim]:
     """A gang's waiting members have succeeded."""
     return [
         Claim(table.COMPLETE, job.number, index, cause=task.attempts[-1].cause or Cause.EXITED)
-        for index, task in enumerate(job.tasks)
+        for index, task in job.numbered()
         if task.waits_for_gang
     ]
 
@@ -76,7 +76,7 @@ def members(ledger: Ledger, moved: SessionMoved) -> list[Claim]:
         return []
     return [
         Claim(table.STOP_FOR_LEADER, job.number, index, cause=Cause.LEADER_DONE)
-        for index, task in enumerate(job.tasks)
+        for index, task in job.numbered()
         if task.current is not None
     ]
 
@@ -91,7 +91,7 @@ _CAME_TO = {
 
 def _culprit(job: Job, moved: Moved) -> str:
     """The member whose end the other members follow, and a description of its end."""
-    attempt = job.tasks[moved.index].attempts[moved.attempt]
+    attempt = job.task(moved.index).attempts[moved.attempt]
     detail = attempt.error or _how(attempt)
     words = f"task {moved.index} {_CAME_TO[moved.shown]}"
     return f"{words}: {detail}" if detail else words
@@ -127,8 +127,8 @@ def _why(job: Job) -> tuple[Cause | None, str]:
     worst = next((state for state in _INFORMATIVE if job.counts[state]), None)
     if worst is None:
         return None, ""
-    index = min((task.cause in _SIBLING, i) for i, task in enumerate(job.tasks) if task.state is worst)[1]
-    task = job.tasks[index]
+    index = min((task.cause in _SIBLING, i) for i, task in job.numbered() if task.state is worst)[1]
+    task = job.task(index)
     word = worst.name.lower()
     detail = task.note or _how(task.attempts[-1] if task.attempts else None)
     detail = detail or (task.cause.value.replace("_", " ") if task.cause is not None else "")
@@ -156,7 +156,7 @@ def kill(job: Job, cause: Cause, initiator: Initiator, note: str = "") -> list[C
     """Kill every task of one job that has not ended."""
     return [
         Claim(table.KILL, job.number, index, cause=cause, initiator=initiator, note=note)
-        for index, task in enumerate(job.tasks)
+        for index, task in job.numbered()
         if task.state in NON_TERMINAL
     ]
 

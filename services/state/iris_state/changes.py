@@ -34,7 +34,7 @@ GANG = -1
 
 
 class JobAdmitted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
-    """A job exists, with all its tasks PENDING. ``parent`` is a job number, 0 without a known parent."""
+    """A job exists, with all its tasks PENDING. ``parent`` and ``rerun_of`` are job numbers, 0 without a known one."""
 
     number: int
     name: str
@@ -46,6 +46,7 @@ class JobAdmitted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1)
     idempotency_key: str = ""
     request_id: str = ""
     traceparent: str = ""
+    rerun_of: int = 0
 
 
 class Assigned(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2):

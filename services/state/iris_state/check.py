@@ -82,7 +82,7 @@ def waiting_is_queued(ledger: Ledger, job: Job) -> Wrongs:
     """A pending task without a possibly running attempt is in the queue unless held back; a gang's members all or
     none.
     """
-    waiting = [i for i, task in enumerate(job.tasks) if task.state is TaskState.PENDING and not lingers(job, i)]
+    waiting = [i for i, task in job.numbered() if task.state is TaskState.PENDING and not lingers(job, i)]
     if job.number in ledger.held_back or (job.is_gang and len(waiting) < len(job.tasks)):
         waiting = []
     queued = list(ledger.queue.pending(job.number))
@@ -93,7 +93,7 @@ def waiting_is_queued(ledger: Ledger, job: Job) -> Wrongs:
 
 
 def attempts_are_in_order(ledger: Ledger, job: Job) -> Wrongs:
-    for index, task in enumerate(job.tasks):
+    for index, task in job.numbered():
         numbers = [attempt.number for attempt in task.attempts]
         if numbers != list(range(len(numbers))):
             yield f"{job.name}/{index} has the attempts {numbers}"
@@ -103,7 +103,7 @@ def one_attempt_lives(ledger: Ledger, job: Job) -> Wrongs:
     """The only open attempt that is not being stopped is an active task's current one; only a gang's members may have
     none.
     """
-    for index, task in enumerate(job.tasks):
+    for index, task in job.numbered():
         lively = [a.number for a in task.attempts if a.is_open and a.status is not KernelStatus.TERMINATING]
         wanted = [task.current.number] if task.current is not None else []
         if lively != wanted:
@@ -114,7 +114,7 @@ def one_attempt_lives(ledger: Ledger, job: Job) -> Wrongs:
 
 def budgets_are_exact(ledger: Ledger, job: Job) -> Wrongs:
     spec = job.spec
-    for index, task in enumerate(job.tasks):
+    for index, task in job.numbered():
         charged = Counter(attempt.charged_to for attempt in task.attempts)
         if task.failure_count != charged[Budget.FAILURE] or task.failure_count > spec.max_retries_failure + 1:
             yield f"{job.name}/{index} failure_count {task.failure_count}, charged {charged[Budget.FAILURE]}"
@@ -127,7 +127,7 @@ def budgets_are_exact(ledger: Ledger, job: Job) -> Wrongs:
 
 def what_ended_is_finished(ledger: Ledger, job: Job) -> Wrongs:
     """A task that failed for good has no retry left: its budget is spent, or it carries the mark ``no_retry``."""
-    for index, task in enumerate(job.tasks):
+    for index, task in job.numbered():
         budget = task_table.BUDGET_OF_STATE.get(task.state)
         if budget is None:
             if task.no_retry:
@@ -140,7 +140,7 @@ def what_ended_is_finished(ledger: Ledger, job: Job) -> Wrongs:
 
 def job_is_derived(ledger: Ledger, job: Job) -> Wrongs:
     if job.is_terminal:
-        left = [index for index, task in enumerate(job.tasks) if task.state not in TERMINAL]
+        left = [index for index, task in job.numbered() if task.state not in TERMINAL]
         if left:
             yield f"{job.name} is {job.state.name} with the tasks {left} not ended"
     elif (moved := cascade.job(job)) is not None:
@@ -250,7 +250,7 @@ def open_attempts_are_held(ledger: Ledger) -> Wrongs:
     """What each host holds is the sum over its open attempts, and at most its capacity."""
     opened: dict[str, set[AttemptKey]] = {worker: set() for worker in ledger.presence}
     for job in ledger.jobs.values():
-        for index, task in enumerate(job.tasks):
+        for index, task in job.numbered():
             for attempt in task.attempts:
                 if attempt.is_open:
                     opened.setdefault(attempt.worker, set()).add((job.number, index, attempt.number))
@@ -285,7 +285,7 @@ def the_lost_are_in_line(ledger: Ledger) -> Wrongs:
 def nominations_are_for_those_who_wait(ledger: Ledger) -> Wrongs:
     for (number, index), worker in ledger.nominations.items():
         job, host = ledger.jobs.get(number), ledger.workers.get(worker)
-        if job is None or job.tasks[index].state is not TaskState.PENDING:
+        if job is None or job.task(index).state is not TaskState.PENDING:
             yield f"{worker} is nominated for j{number}/{index}, which does not wait"
         if host is None or host.state is WorkerState.LOST:
             yield f"{worker} is nominated for j{number}/{index} and is gone"
@@ -294,7 +294,7 @@ def nominations_are_for_those_who_wait(ledger: Ledger) -> Wrongs:
 def avoidances_are_of_those_who_go_on(ledger: Ledger) -> Wrongs:
     for (number, index), workers in ledger.avoided.items():
         job = ledger.jobs.get(number)
-        if job is None or job.tasks[index].is_terminal:
+        if job is None or job.task(index).is_terminal:
             yield f"j{number}/{index} has ended and is kept off {sorted(workers)}"
 
 
@@ -317,7 +317,7 @@ def _clocks(job: Job) -> Iterator[tuple[Key, SessionStatus, int]]:
     if job.session is not None:
         yield (job.number, GANG), job.session.status, job.session.since_ms
         return
-    for index, task in enumerate(job.tasks):
+    for index, task in job.numbered():
         if task.state in ACTIVE:
             attempt = task.attempts[-1]
             yield (job.number, index), session_table.SINGLE[attempt.status], attempt.since_ms
@@ -335,7 +335,7 @@ def timeouts_are_set(ledger: Ledger) -> Wrongs:
     for job in ledger.jobs.values():
         if job.spec.scheduling_timeout_s is not None and not job.is_terminal:
             wanted["scheduling", job.number, 0] = job.submitted_ms + int(job.spec.scheduling_timeout_s * 1000)
-        for index, task in enumerate(job.tasks):
+        for index, task in job.numbered():
             if job.timeout_ms is not None and task.state is TaskState.RUNNING and task.current is not None:
                 wanted["timeout", job.number, index] = task.attempts[-1].started_ms + job.timeout_ms
     # A scheduling timeout fires once; attempts that were placed before it continue.

@@ -27,9 +27,9 @@ from iris_state.records import Attempt, Job, Task, spent_and_limit
 def conclude(ledger: Ledger, claim: Claim, policy: Policy) -> Change | None:
     """The change that follows from one claim; None when it is late, repeated, or about an unknown record."""
     job = ledger.jobs.get(claim.job)
-    if job is None or not 0 <= claim.index < len(job.tasks):
+    if job is None or not job.has(claim.index):
         return None  # deleted, or never existed
-    task = job.tasks[claim.index]
+    task = job.task(claim.index)
     attempt = task.current
     if claim.attempt != CURRENT and (attempt is None or attempt.number != claim.attempt):
         return _close_superseded(task, claim)
@@ -63,7 +63,7 @@ def _stage(claim: Claim, attempt: Attempt | None) -> Change | None:
 
 
 def _leave(ledger: Ledger, job: Job, attempt: Attempt | None, claim: Claim, policy: Policy) -> Change | None:
-    rule, task = claim.rule, job.tasks[claim.index]
+    rule, task = claim.rule, job.task(claim.index)
     charged = rule.charged(task.state)
     outcome = Outcome.SUCCESS if charged is None else Outcome.FAILURE
     spent, limit = _spent_and_limit(job, task, charged, policy)

@@ -165,7 +165,7 @@ def expire(job: Job, reason: str) -> Steps:
 
     For a session of one there is no row, because `history` derives it from the task's end.
     """
-    waiting = [index for index, task in enumerate(job.tasks) if task.state is TaskState.PENDING and not task.attempts]
+    waiting = [index for index, task in job.numbered() if task.state is TaskState.PENDING and not task.attempts]
     to = SCHEDULE.target(Result.EXPIRED)
     if to is None or to.status is None or not waiting:
         return
@@ -182,11 +182,11 @@ def _is_requeued(ledger: Ledger, policy: Policy, claims: Sequence[Claim]) -> boo
 
 def _members(job: Job, rule: SessionRule, result: SchedulingResult, wanting: Sequence[int]) -> list[int]:
     """The tasks of a gang that a judgement changes first; the others follow them (`cascade.siblings`)."""
-    active = [index for index, task in enumerate(job.tasks) if task.current is not None]
+    active = [index for index, task in job.numbered() if task.current is not None]
     if result is Result.GIVE_UP and wanting:
         return list(wanting)
     late = _LATE.get(rule.name, frozenset())
-    return [index for index in active if job.tasks[index].attempts[-1].status in late] or active
+    return [index for index in active if job.task(index).attempts[-1].status in late] or active
 
 
 def _of_tasks(
@@ -202,13 +202,13 @@ def _of_tasks(
     placed.
     """
     if target is SessionStatus.CANCELLED:
-        for index in range(len(job.tasks)) if job.is_gang else members:
+        for index in job.indexes if job.is_gang else members:
             yield Claim(task_table.EXPIRE, job.number, index, cause=_CANCELLED[rule.name, result], note=reason)
     elif target is SessionStatus.PENDING:
         cause = _REQUEUED[rule.name, result]
         ended = Ended(cause, error=reason) if unread else None
         for index in members:
-            free = cause is Cause.UNDELIVERED and job.tasks[index].state is TaskState.ASSIGNED
+            free = cause is Cause.UNDELIVERED and job.task(index).state is TaskState.ASSIGNED
             row = task_table.UNDELIVER if free else task_table.OVERDUE
             yield Claim(row, job.number, index, cause=cause, ended=ended, note=reason)
 

@@ -55,7 +55,7 @@ class Deliveries:
                 rule = START if starting else PREPARE
                 if job.session.status in rule.sources and not self._has(job, ref, starting=starting):
                     found[(job.number, GANG)] = None
-            elif job.tasks[ref.index].attempts[-1].status is KernelStatus.SCHEDULED:
+            elif job.task(ref.index).attempts[-1].status is KernelStatus.SCHEDULED:
                 found[(job.number, ref.index)] = None
         yield from found
 
@@ -76,7 +76,7 @@ class Deliveries:
         starting = job.session is not None and job.session.status in START.sources
         return tuple(
             index
-            for index, task in enumerate(job.tasks)
+            for index, task in job.numbered()
             if task.current is not None
             and not self._has(job, AttemptRef(job.number, index, task.current.number), starting=starting)
         )
@@ -84,11 +84,11 @@ class Deliveries:
     def _has(self, job: Job, ref: AttemptRef, *, starting: bool) -> bool:
         if (ref, starting) in self._taken.get(job.number, ()):
             return True
-        status = job.tasks[ref.index].attempts[ref.attempt].status
+        status = job.task(ref.index).attempts[ref.attempt].status
         return status not in (_BEFORE_START if starting else _BEFORE_PREPARING)
 
     def _current(self, job: Job, ref: AttemptRef) -> Attempt | None:
-        current = job.tasks[ref.index].current if ref.index < len(job.tasks) else None
+        current = job.task(ref.index).current if job.has(ref.index) else None
         return current if current is not None and current.number == ref.attempt else None
 
     def order_again(self, orders: OrderBook, session: SessionId) -> None:
@@ -96,8 +96,8 @@ class Deliveries:
         job = self._ledger.jobs.get(session[0])
         if job is None:
             return
-        for index in range(len(job.tasks)) if session[1] == GANG else (session[1],):
-            attempt = job.tasks[index].current
+        for index in job.indexes if session[1] == GANG else (session[1],):
+            attempt = job.task(index).current
             if attempt is None:
                 continue
             ref = AttemptRef(job.number, index, attempt.number)

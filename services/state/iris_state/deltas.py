@@ -194,7 +194,7 @@ def _grouped(keys: Iterable[Key], ledger: Ledger) -> list[Queued]:
     for number, index in keys:
         indexes.setdefault(number, []).append(index)
     return [
-        Queued(number, as_ranges(sorted(found)), ledger.jobs[number].tasks[min(found)].queued_ms)
+        Queued(number, as_ranges(sorted(found)), ledger.jobs[number].task(min(found)).queued_ms)
         for number, found in indexes.items()
         if number in ledger.jobs
     ]
@@ -202,7 +202,7 @@ def _grouped(keys: Iterable[Key], ledger: Ledger) -> list[Queued]:
 
 def hold(ledger: Ledger, ref: AttemptRef) -> Hold:
     """One open attempt as the scheduler sees it."""
-    return _hold(ref, ledger.jobs[ref.job].tasks[ref.index].attempts[ref.attempt])
+    return _hold(ref, ledger.jobs[ref.job].task(ref.index).attempts[ref.attempt])
 
 
 def _hold(ref: AttemptRef, attempt: Attempt) -> Hold:
@@ -227,7 +227,7 @@ def job_row(job: Job) -> JobRow:
         depth=job.depth,
         root_submitted_ms=job.root_submitted_ms,
         submitted_ms=job.submitted_ms,
-        replicas=spec.replicas,
+        replicas=spec.task_count,
         resources=spec.resources,
         constraints=spec.placement,
         group_by=spec.coscheduling.group_by if spec.coscheduling is not None else "",
@@ -310,4 +310,4 @@ def everything(version: int, at_ms: int) -> Delta:
 
 def _since(job: Job, ledger: Ledger) -> int:
     pending = ledger.queue.pending(job.number)
-    return job.tasks[pending[0]].queued_ms if len(pending) else job.submitted_ms
+    return job.task(pending[0]).queued_ms if len(pending) else job.submitted_ms

@@ -38,8 +38,9 @@ def parts(job: Job, start: Part, task: int | None = None) -> Iterator[Part]:
     """
     tasks, attempts = _sizes(job)
     first, number = start
+    own = 0 if task is None else _position(job, task) // tasks * tasks
     while first < len(job.tasks):
-        if task is None or first in (0, task - task % tasks):
+        if task is None or first in (0, own):
             yield first, number
         number += attempts
         if all(len(task.attempts) <= number for task in job.tasks[first : first + tasks]):
@@ -52,7 +53,7 @@ def entries(job: Job, part: Part, task: int | None = None) -> list[HistoryEntry]
     timed = _derived(job, part)
     if not number:
         of_part = range(first, first + _sizes(job)[0])
-        timed += _stored(entry for entry in job.history if max(entry.index, 0) in of_part)
+        timed += _stored(entry for entry in job.history if _position(job, entry.index) in of_part)
     found = _in_order(timed)
     return found if task is None else [entry for entry in found if entry.index in (GANG, task)]
 
@@ -60,9 +61,16 @@ def entries(job: Job, part: Part, task: int | None = None) -> list[HistoryEntry]
 def newest(job: Job, index: int, count: int) -> list[HistoryRow]:
     """The newest rows: the stored ones, and those of the part with the newest attempt of a task."""
     tasks, attempts = _sizes(job)
-    made = len(job.tasks[index].attempts)
-    part = index - index % tasks, max(made - 1, 0) // attempts * attempts
+    made = len(job.task(index).attempts)
+    part = _position(job, index) // tasks * tasks, max(made - 1, 0) // attempts * attempts
     return [row_of(job, entry) for entry in _in_order([*_stored(job.history), *_derived(job, part)])[-count:]]
+
+
+def _position(job: Job, index: int) -> int:
+    """The position of a task among those of its job; 0 for rows of the whole job."""
+    if not job.spec.indexes or index == GANG:
+        return max(index, 0)
+    return job.indexes.position(index)
 
 
 def _sizes(job: Job) -> tuple[int, int]:
@@ -81,7 +89,8 @@ def _derived(job: Job, part: Part) -> list[Timed]:
         return []
     (first, number), (tasks, attempts) = part, _sizes(job)
     found: list[HistoryEntry] = []
-    for index, task in enumerate(job.tasks[first : first + tasks], first):
+    indexes = job.indexes.since(job.indexes[first])
+    for task, index in zip(job.tasks[first : first + tasks], indexes, strict=False):
         for attempt in task.attempts[number : number + attempts]:
             found += _without_delay(index, task, attempt)
         if ended_waiting(task) and number <= max(len(task.attempts) - 1, 0) < number + attempts:

@@ -150,33 +150,33 @@ class Ledger:
         """The job and index of ``/train/0`` or ``j7/0``."""
         name, _, last = text.rpartition("/")
         job, index = self.find_job(name), whole_number(last)
-        if job is None or index is None or index >= len(job.tasks):
+        if job is None or index is None or not job.has(index):
             return None
         return job, index
 
     def attempt(self, key: AttemptKey) -> Attempt | None:
         job = self.jobs.get(key[0])
-        if job is None or not 0 <= key[1] < len(job.tasks):
+        if job is None or not job.has(key[1]):
             return None
-        attempts = job.tasks[key[1]].attempts
+        attempts = job.task(key[1]).attempts
         return attempts[key[2]] if 0 <= key[2] < len(attempts) else None
 
     def session(self, job: Job, index: int) -> Session | None:
         """The stored session record of a task; None while a session of one has nothing to store."""
-        return job.session if job.session is not None else job.tasks[index].session
+        return job.session if job.session is not None else job.task(index).session
 
     def session_since(self, job: Job, index: int) -> int:
         """When a session entered its status, ms."""
         if job.session is not None:
             return job.session.since_ms
-        task = job.tasks[index]
+        task = job.task(index)
         return task.queued_ms if task.state is TaskState.PENDING or not task.attempts else task.attempts[-1].since_ms
 
     def session_status(self, job: Job, index: int) -> SessionStatus:
         """A coscheduled session's stored status; a session of one follows its only kernel."""
         if job.session is not None:
             return job.session.status
-        task = job.tasks[index]
+        task = job.task(index)
         if task.session is not None and task.session.status is SessionStatus.TERMINATED:
             return SessionStatus.TERMINATED  # the session's end has timed out; its kernel's end is still unknown
         return SINGLE[KernelStatus.CANCELLED if was_cancelled(job, task) else kernel_status(task)]
@@ -202,12 +202,12 @@ class Ledger:
         pending = job.counts[TaskState.PENDING]
         if pending == len(job.tasks) and not any(task.attempts for task in job.tasks):
             if job.number not in self.held_back:
-                self.queue.add(job.number, job.key, ((0, pending),))
+                self.queue.add(job.number, job.key, job.indexes.ranges)
             self.pending_of_user[job.user] += pending
         else:
-            for index, task in enumerate(job.tasks):
+            for index, task in job.numbered():
                 self._index_task(job, index, task)
-            for index, task in enumerate(job.tasks):
+            for index, task in job.numbered():
                 if task.state is TaskState.PENDING:
                     self.wait_for_place(job, index)
         if job.session is not None:
@@ -330,7 +330,7 @@ class Ledger:
         """
         if job.number in self.held_back or (job.is_gang and job.counts[TaskState.PENDING] < len(job.tasks)):
             return
-        ready = range(len(job.tasks)) if job.is_gang else (index,)
+        ready = job.indexes if job.is_gang else (index,)
         if self.open_of_job[job.number] and any(lingers(job, one) for one in ready):
             return
         for one in ready:
@@ -396,7 +396,7 @@ class Ledger:
         if job.number not in self.held_back or self.ending_runs(job):
             return
         self.held_back.remove(job.number)
-        for index, task in enumerate(job.tasks):
+        for index, task in job.numbered():
             if task.state is TaskState.PENDING and (job.number, index) not in self.queue:
                 self.enqueue(job, index)
 
@@ -414,7 +414,7 @@ class Ledger:
             self.timers.clear(("timeout", job.number, index))
         if job.session is None:
             self.stop_timeout(SINGLE[attempt.status], (job.number, index))
-            job.tasks[index].session = None
+            job.task(index).session = None
 
     def start_timeout(self, status: SessionStatus, key: Key, at_ms: int) -> None:
         """Start the timeout of a session's status, if it has one."""

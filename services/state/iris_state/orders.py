@@ -75,22 +75,22 @@ class OrderBook:
     def place(self, ref: AttemptRef) -> None:
         """Order an attempt: a session of one is run, a gang's member only prepared."""
         job = self._ledger.jobs[ref.job]
-        draft = self._draft(job.tasks[ref.index].attempts[ref.attempt].worker)
+        draft = self._draft(job.task(ref.index).attempts[ref.attempt].worker)
         (draft.prepare if job.is_gang else draft.run)[ref] = None
 
     def start_all(self, job: Job) -> None:
         """Start every member of a prepared gang."""
-        for index, task in enumerate(job.tasks):
+        for index, task in job.numbered():
             if task.current is not None:
                 self.start(AttemptRef(job.number, index, task.current.number))
 
     def start(self, ref: AttemptRef) -> None:
-        attempt = self._ledger.jobs[ref.job].tasks[ref.index].attempts[ref.attempt]
+        attempt = self._ledger.jobs[ref.job].task(ref.index).attempts[ref.attempt]
         self._draft(attempt.worker).start[ref] = None
 
     def _left(self, ref: AttemptRef, closed: bool) -> None:
         """A task has left an attempt: drop its orders, and stop it unless it has ended."""
-        attempt = self._ledger.jobs[ref.job].tasks[ref.index].attempts[ref.attempt]
+        attempt = self._ledger.jobs[ref.job].task(ref.index).attempts[ref.attempt]
         if not closed:
             self.stop(attempt.worker, ref, attempt)
         elif attempt.worker in self._drafts:
@@ -191,7 +191,7 @@ class OrderBook:
             prepare=tuple(draft.prepare),
             start=tuple(draft.start),
             stop=tuple(self._stop(ref, why) for ref, why in draft.stop.items()),
-            gangs=tuple(Gang(job.number, self._hosts(job), len(job.tasks[0].attempts) - 1) for job in gangs),
+            gangs=tuple(Gang(job.number, self._hosts(job), len(job.task(0).attempts) - 1) for job in gangs),
             register=bool(draft.incarnation),
             expires_ms=expires_ms,
             renewals=self._renewals(key, worker, now_ms) if draft.renew else (),

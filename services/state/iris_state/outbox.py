@@ -47,8 +47,8 @@ def _task_events(fact: Fact, index: int, sequence: int, first: int) -> list[Publ
     if job.traceparent:
         shared["traceparent"] = job.traceparent
     out = []
-    for place in range(tasks):  # one event, except for the tasks of a new job
-        task = f"{name}/{index + place}"
+    for place, number_of_task in enumerate(job.indexes if tasks > 1 else (index,)):  # all tasks only of a new job
+        task = f"{name}/{number_of_task}"
         body = TaskEvent(
             task=task,
             attempt=number,

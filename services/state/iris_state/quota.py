@@ -34,7 +34,7 @@ class Counted:
 COUNTED = {
     "max_pending_tasks": Counted(
         has=lambda ledger, user: ledger.pending_of_user[user],
-        adds=lambda spec: spec.replicas,
+        adds=lambda spec: spec.task_count,
         frees=lambda job: job.counts[TaskState.PENDING],
     ),
 }

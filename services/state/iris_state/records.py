@@ -6,11 +6,12 @@ is one encoding of them. Source: docs/design/semantics.md#entities.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
 
+from iris_core.index_set import IndexSet
 from iris_core.limits import ATTEMPTS
 from iris_core.messages import Artifact, AttemptRef, HeartbeatMessage, LiveUsage, TaskUsage
 from iris_core.priority import PriorityKey, priority_key
@@ -92,7 +93,7 @@ class Session(msgspec.Struct, array_like=True):
 
 
 class Task(msgspec.Struct, array_like=True, gc=False):
-    """Index i of a job; its current attempt is the last one.
+    """One task of a job; its current attempt is the last one.
 
     ``cause`` and ``note`` describe its end. ``no_retry``: it failed for good with budget left; no counter is charged.
     """
@@ -155,7 +156,10 @@ _STATES = tuple(TaskState)
 
 
 class Job(msgspec.Struct, array_like=True):
-    """A job with all its tasks. ``counts[state]`` is how many tasks are in each state."""
+    """A job with all its tasks, by ascending index. ``counts[state]`` is how many tasks are in each state.
+
+    ``rerun_of``: the number of the job that it repeats, in whole or in part; 0: none.
+    """
 
     number: int
     name: str
@@ -178,6 +182,23 @@ class Job(msgspec.Struct, array_like=True):
     history: list[HistoryEntry] = []
     idempotency_key: str = ""
     traceparent: str = ""
+    rerun_of: int = 0
+
+    def task(self, index: int) -> Task:
+        """The task of an index that the job has. A rerun of a part has some of 0 to N-1 only."""
+        return self.tasks[index if not self.spec.indexes else self.indexes.position(index)]
+
+    def has(self, index: int) -> bool:
+        """Whether it has a task of this index."""
+        return index in self.indexes if self.spec.indexes else 0 <= index < len(self.tasks)
+
+    def numbered(self) -> Iterator[tuple[int, Task]]:
+        """Every task with its index."""
+        return zip(self.indexes, self.tasks, strict=True) if self.spec.indexes else enumerate(self.tasks)
+
+    @property
+    def indexes(self) -> IndexSet:
+        return self.spec.index_set
 
     @property
     def id(self) -> str:
@@ -200,7 +221,7 @@ class Job(msgspec.Struct, array_like=True):
     def leader_is_done(self) -> bool:
         """Whether task 0 of a gang with success ``leader`` has exited 0, and the gang has not ended."""
         gang = self.spec.coscheduling
-        return gang is not None and gang.success == "leader" and self.tasks[0].waits_for_gang
+        return gang is not None and gang.success == "leader" and self.task(0).waits_for_gang
 
     @property
     def key(self) -> PriorityKey:
@@ -419,7 +440,7 @@ def lingers(job: Job, index: int) -> bool:
 
     A gang's member is started after all members have reported, so one that has not reported does not run.
     """
-    return any(a.is_open and (a.building_ms or a.started_ms or not job.is_gang) for a in job.tasks[index].attempts)
+    return any(a.is_open and (a.building_ms or a.started_ms or not job.is_gang) for a in job.task(index).attempts)
 
 
 def idempotency(user: str, key: str) -> str:

@@ -199,7 +199,7 @@ class Round:
         """After a failure to deliver or build: the task avoids that worker for a growing time."""
         if moved.state is not TaskState.PENDING or not (moved.suspect or moved.cause in _AVOIDED):
             return
-        task = self.ledger.jobs[moved.job].tasks[moved.index]
+        task = self.ledger.jobs[moved.job].task(moved.index)
         worker = task.attempts[moved.attempt].worker
         times = sum(a.worker == worker and (a.suspect or a.cause in _AVOIDED) for a in task.attempts) - 1
         self.apply(Avoided(moved.job, moved.index, worker, self.now_ms + self.policy.avoid_ms(times)))

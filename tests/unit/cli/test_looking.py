@@ -7,6 +7,7 @@ import pytest
 
 from iris.cli import main
 from iris.cli.commands.quota import describe
+from iris.cli.commands.show import show_original
 from iris.cli.commands.top import USED
 from iris.cli.commands.why import explain_lines
 from iris.cli.tables import print_table
@@ -139,6 +140,19 @@ def test_show_tells_what_has_kept_a_job(iris):
 
 def test_show_leaves_out_what_went_well(iris):
     assert "success" not in iris("show", "/train")
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({}, ""),
+        ({"rerun_of": "j3", "spec": {}}, "j3"),
+        ({"rerun_of": "j3", "spec": {"replicas": 6, "indexes": "1,3,5"}, "replicas": 3}, "j3, tasks 1, 3, 5 of 6"),
+        ({"rerun_of": "j3", "spec": {"replicas": 6, "indexes": "5"}, "replicas": 1}, "j3, task 5 of 6"),
+    ],
+)
+def test_show_names_the_job_that_a_rerun_repeats(changes, text):
+    assert show_original({**job_view(), **changes}) == text
 
 
 def test_show_tells_of_a_task_what_has_kept_that_task(iris):

@@ -10,7 +10,7 @@ import pytest
 from iris_core.admission import admit, validate_spec
 from iris_core.errors import Invalid
 from iris_core.resources import Device, ResourceRequest
-from iris_core.spec import Constraint, Environment, JobSpec, Probe
+from iris_core.spec import Constraint, Coscheduling, Environment, JobSpec, Probe
 from iris_core.states import ConstraintOp
 
 GOOD = JobSpec(name="/train", command=("python", "train.py"))
@@ -50,6 +50,9 @@ def test_the_largest_and_the_smallest_job_may_be_admitted() -> None:
         ({"env": {"A": "x" * 300_000}}, "/env", "too_long"),
         ({"replicas": 0}, "/replicas", "out_of_range"),
         ({"replicas": 10_001}, "/replicas", "out_of_range"),
+        ({"replicas": 6, "indexes": "1,3-"}, "/indexes", "bad_indexes"),
+        ({"replicas": 6, "indexes": "1,6"}, "/indexes", "out_of_range"),
+        ({"replicas": 2, "indexes": "1", "coscheduling": Coscheduling("rack")}, "/indexes", "unexpected"),
         ({"resources": ResourceRequest(cpu_millis=-1)}, "/resources/cpu_millis", "out_of_range"),
         ({"resources": ResourceRequest(cpu_limit_millis=-1)}, "/resources/cpu_limit_millis", "out_of_range"),
         ({"resources": ResourceRequest(cpu_limit_millis=999)}, "/resources/cpu_limit_millis", "out_of_range"),

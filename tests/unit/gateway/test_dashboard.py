@@ -5,6 +5,7 @@ import time
 from enum import Enum
 from hashlib import sha256
 
+import msgspec
 import pytest
 
 from iris_core.states import (
@@ -250,6 +251,14 @@ async def test_a_job_that_has_ended_is_run_again_once_however_often_the_form_is_
     assert [(r.status_code, r.headers["location"]) for r in sent] == [(303, "/jobs/j1")] * 2
     first, second = iris.state.commands[-2:]
     assert (first.failed_only, first.request_id) == (True, second.request_id)
+
+
+async def test_a_rerun_links_to_the_job_and_the_task_that_it_repeats(iris: House):
+    job, task = iris.state.jobs["/a"], iris.state.tasks["/a/1"]
+    job.rerun_of, task.rerun_of = "j3", "j3/1"
+    job.spec = msgspec.structs.replace(job.spec, replicas=4, indexes="0,1")
+    assert 'rerun of <a href="/jobs/j3">j3</a>, tasks 0, 1 of 4' in await page(iris, "/jobs/j1")
+    assert 'rerun of <a href="/tasks/j3%2F1">j3/1</a>' in await page(iris, "/tasks/%2Fa%2F1")
 
 
 async def test_a_refused_action_is_a_page_with_the_reason(iris: House):

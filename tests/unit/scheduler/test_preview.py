@@ -28,6 +28,11 @@ def test_now_and_where() -> None:
     assert (said.verdict, said.placements, said.reason) == ("now", ((0, "a"), (1, "b")), None)
 
 
+def test_a_part_of_a_job_is_placed_under_its_indexes() -> None:
+    said = ask(Story(worker("a", cpu=1), worker("b", cpu=1)), replicas=6, indexes="1,4")
+    assert (said.verdict, said.placements) == ("now", ((1, "a"), (4, "b")))
+
+
 def test_an_image_is_placed_where_a_container_runtime_is() -> None:
     story = Story(worker("a"), worker("b", **{"container-runtime": "docker"}))
     said = ask(story, environment=Environment(image="lab/train:1"))

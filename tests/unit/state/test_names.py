@@ -304,20 +304,6 @@ def test_rerun_submits_again_what_ended(script):
     """)
 
 
-def test_rerun_of_what_failed_takes_only_that(script):
-    script.play("""
-        worker w0 cpu=3
-        submit /a replicas=3 tolerate=3
-        schedule
-        /a/0 exit 1
-        /a/1 exit 0
-        /a/2 exit 1
-        rerun /a --failed           -> created j2
-        job /a                      -> PENDING tasks=pending:2
-    """)
-    assert script.world.ledger.jobs[2].spec.env["IRIS_RERUN_INDEXES"] == "0,2"
-
-
 # ── Progress Guarantee, Spiral 2 and "Test Plan": by name ─────────────────────────────────────────────────────────────
 
 

@@ -186,7 +186,7 @@ class Client(GatewayApi):
         return self.pages("/v1/workers", WorkerView)
 
     def rerun(self, job: str, *, failed_only: bool = False) -> Job:
-        """Submit a job again, or only its tasks that did not succeed."""
+        """Submit a job again, or only its tasks that did not succeed, which keep their indexes; a gang whole."""
         return Job(self, self.post(f"/v1/jobs/{in_path(job)}/rerun", JobView, body={"failed_only": failed_only}))
 
     def deploy(

@@ -192,7 +192,7 @@ def _say(
         fact = DeploymentFact("deployment", deployment, None, state, previous, deployment.revision, at_ms)
     else:
         job = ledger.jobs.get(route.job)
-        worker = job.tasks[0].attempts[-1].worker if job is not None and job.tasks[0].attempts else None
+        worker = job.task(0).attempts[-1].worker if job is not None and job.task(0).attempts else None
         fact = DeploymentFact("route", deployment, route, state, previous, route.revision, at_ms, worker, route.reason)
     ledger.facts.append(fact)
 

@@ -16,7 +16,7 @@ def admitted(ledger: Ledger, change: c.JobAdmitted, at_ms: int) -> None:
     """Add a job with all its tasks, which are pending."""
     spec = change.spec
     counts = [0] * len(TaskState)
-    counts[TaskState.PENDING] = spec.replicas
+    counts[TaskState.PENDING] = spec.task_count
     job = Job(
         number=change.number,
         name=change.name,
@@ -27,11 +27,12 @@ def admitted(ledger: Ledger, change: c.JobAdmitted, at_ms: int) -> None:
         submitted_ms=change.submitted_ms,
         root_submitted_ms=change.root_submitted_ms,
         parent=change.parent,
-        tasks=[Task(queued_ms=change.submitted_ms) for _ in range(spec.replicas)],
+        tasks=[Task(queued_ms=change.submitted_ms) for _ in range(spec.task_count)],
         counts=counts,
         session=Session(since_ms=change.submitted_ms) if spec.is_gang else None,
         idempotency_key=change.idempotency_key,
         traceparent=change.traceparent,
+        rerun_of=change.rerun_of,
     )
     ledger.next_number = max(ledger.next_number, change.number + 1)
     ledger.totals.admitted += 1
@@ -40,7 +41,7 @@ def admitted(ledger: Ledger, change: c.JobAdmitted, at_ms: int) -> None:
     ledger.count_tasks(job, 1)
     if change.idempotency_key:
         ledger.idempotency[idempotency(change.user, change.idempotency_key)] = change.number
-    ledger.facts.append(Fact("task", job, 0, None, "pending", None, None, at_ms, tasks=spec.replicas))
+    ledger.facts.append(Fact("task", job, job.indexes[0], None, "pending", None, None, at_ms, tasks=spec.task_count))
     ledger.facts.append(Fact("job", job, None, None, "pending", None, None, at_ms))
     if job.session is not None:
         ledger.facts.append(Fact("session", job, None, None, "pending", None, None, at_ms))

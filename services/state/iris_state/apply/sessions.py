@@ -49,7 +49,7 @@ def judged(ledger: Ledger, change: c.Judged, at_ms: int) -> None:
         return
     session = job.session
     if session is None:
-        task = job.tasks[change.index]
+        task = job.task(change.index)
         session = task.session = task.session or Session(status, at_ms)
     if over:
         session.status = SessionStatus.TERMINATED

@@ -36,7 +36,7 @@ def counted(write: ChangeWriter) -> ChangeWriter:
         if kernels is None:
             write(ledger, change, at_ms)
             return
-        task = ledger.jobs[change.job].tasks[change.index]
+        task = ledger.jobs[change.job].task(change.index)
         kernels[kernel_status(task)] -= 1
         write(ledger, change, at_ms)
         kernels[kernel_status(task)] += 1
@@ -47,7 +47,7 @@ def counted(write: ChangeWriter) -> ChangeWriter:
 def assigned(ledger: Ledger, change: c.Assigned, at_ms: int) -> None:
     """Open a new attempt."""
     job = ledger.jobs[change.job]
-    task = job.tasks[change.index]
+    task = job.task(change.index)
     state, shown = becomes(ASSIGN)
     attempt = Attempt(change.attempt, change.worker, at_ms, at_ms, shown=shown)
     if task.attempts:
@@ -65,7 +65,7 @@ def assigned(ledger: Ledger, change: c.Assigned, at_ms: int) -> None:
 def staged(ledger: Ledger, change: c.Staged, at_ms: int) -> None:
     """Set an attempt's stage, and the task's state when it changes with it."""
     job = ledger.jobs[change.job]
-    task = job.tasks[change.index]
+    task = job.task(change.index)
     attempt = task.attempts[change.attempt]
     before, attempt.status = attempt.status, change.status
     attempt.detail = change.detail
@@ -95,7 +95,7 @@ def moved(ledger: Ledger, change: c.Moved, at_ms: int) -> None:
     """A task leaves its attempt, the queue, or its gang."""
     job = ledger.jobs[change.job]
     index = change.index
-    task = job.tasks[index]
+    task = job.task(index)
     attempt = task.attempts[change.attempt] if change.attempt >= 0 else None
     if task.state is TaskState.PENDING:
         ledger.dequeue(job, index)
@@ -122,7 +122,7 @@ def moved(ledger: Ledger, change: c.Moved, at_ms: int) -> None:
 
 def _await_end(ledger: Ledger, job: Job, index: int) -> None:
     """A session of one is terminating once its kernel is ordered to stop, unless its end is known."""
-    last = job.tasks[index].attempts[-1:]
+    last = job.task(index).attempts[-1:]
     if job.session is None and last and last[0].is_open:
         ledger.start_timeout(SINGLE[last[0].status], (job.number, index), last[0].since_ms)
 
@@ -130,7 +130,7 @@ def _await_end(ledger: Ledger, job: Job, index: int) -> None:
 def closed(ledger: Ledger, change: c.Closed, at_ms: int) -> None:
     """Close an attempt that its task has left before."""
     job = ledger.jobs[change.job]
-    task = job.tasks[change.index]
+    task = job.task(change.index)
     _close(ledger, job, change.index, task.attempts[change.attempt], change.ended, at_ms)
     if task.state is TaskState.PENDING:
         ledger.enqueue(job, change.index)
@@ -181,7 +181,7 @@ def _show(
     ledger: Ledger, job: Job, index: int, state: TaskState, attempt: Attempt | None, cause: Cause | None, at_ms: int
 ) -> None:
     """Set the task's state, update the counts, and append the public fact."""
-    task = job.tasks[index]
+    task = job.task(index)
     previous = task.state
     job.counts[previous] -= 1
     job.counts[state] += 1

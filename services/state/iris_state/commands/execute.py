@@ -13,6 +13,7 @@ import msgspec
 
 from iris_core.admission import validate_spec
 from iris_core.errors import Code, Invalid, Refused
+from iris_core.index_set import IndexSet
 from iris_core.limits import SENTENCE
 from iris_core.messages import AdminCommand, Caller, CancelJob, RerunJob, SubmitJob
 from iris_core.names import JobName
@@ -82,6 +83,7 @@ def on_submit(ledger: Ledger, command: SubmitJob, now_ms: int) -> Iterator[Step]
         idempotency_key=command.idempotency_key,
         request_id=command.request_id,
         traceparent=command.traceparent,
+        rerun_of=command.rerun_of,
     )
 
 
@@ -160,22 +162,24 @@ def known_job(ledger: Ledger, text: str) -> Job:
 
 
 def rerun_of(ledger: Ledger, command: RerunJob) -> SubmitJob:
-    """The submission that repeats a finished job, or only its tasks that did not succeed."""
+    """The submission that repeats a finished job, or only its tasks that did not succeed, under their indexes.
+
+    A gang is repeated whole.
+    """
     job = known_job(ledger, command.job)
     _check_owner(command.caller, job, "rerun")
     spec = job.spec
     if command.failed_only and not job.is_gang:
-        left = len(job.tasks) - job.counts[TaskState.SUCCEEDED]
-        if not left:
+        wanted = [index for index, task in job.numbered() if task.state is not TaskState.SUCCEEDED]
+        if not wanted:
             raise Refused(Code.CONFLICT, f"every task of {job.name} has succeeded")
-        wanted = [i for i, task in enumerate(job.tasks) if task.state is not TaskState.SUCCEEDED]
-        env = {**spec.env, "IRIS_RERUN_INDEXES": ",".join(map(str, wanted))}
-        spec = _with(spec, replicas=left, env=env)
+        spec = _with(spec, indexes=str(IndexSet.of(wanted)) if len(wanted) < spec.replicas else "")
     return SubmitJob(
         spec=_with(spec, user=job.user, name=job.name),
         caller=command.caller,
         request_id=command.request_id,
         submitted_ms=command.requested_ms,
+        rerun_of=job.number,
     )
 
 

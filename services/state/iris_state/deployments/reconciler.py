@@ -125,7 +125,7 @@ def note_results(
     noted = []
     for result in results:
         found = ledger.route_for(result.ref.job)
-        attempt = ledger.jobs[result.ref.job].tasks[0].current if found is not None else None
+        attempt = ledger.jobs[result.ref.job].task(0).current if found is not None else None
         if found is None or attempt is None or (attempt.worker, attempt.number) != (worker, result.ref.attempt):
             continue
         if result.passes or result.failures:

@@ -70,7 +70,7 @@ def probe_of(deployment: Deployment, route: Route) -> Probe:
 def health_of(ledger: Ledger, route: Route, job: Job) -> Health:
     """The health inputs of a route, from its probe."""
     report = ledger.probes.of(route)
-    attempts = job.tasks[0].attempts
+    attempts = job.task(0).attempts
     return Health(
         route.number,
         route.status,
@@ -293,4 +293,4 @@ def clocks(ledger: Ledger, deployment: Deployment) -> Iterator[int]:
 def waits_for_room(ledger: Ledger, route: Route) -> bool:
     """Whether the job of a route is pending in the queue."""
     job = ledger.jobs.get(route.job)
-    return job is not None and job.tasks[0].state is TaskState.PENDING
+    return job is not None and job.task(0).state is TaskState.PENDING

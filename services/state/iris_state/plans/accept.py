@@ -79,7 +79,7 @@ def _why_not(ledger: Ledger, policy: Policy, plan: Plan, placement: Placement) -
         return "malformed"
     if not job.is_gang:
         return ""
-    if sorted(placement.indexes) != list(range(len(job.tasks))):
+    if sorted(placement.indexes) != list(job.indexes):
         return "gang_incomplete"
     if _misfits(ledger, job, plan, placement):
         return "no_match"
@@ -129,7 +129,7 @@ def _place(
 
 
 def _no_seat(ledger: Ledger, policy: Policy, job: Job, index: int, worker: str, ask: Amount) -> str:
-    task = job.tasks[index] if 0 <= index < len(job.tasks) else None
+    task = job.task(index) if job.has(index) else None
     if task is None or task.state is not TaskState.PENDING:
         return "not_pending"
     if (task.attempts or job.number in ledger.held_back) and (job.number, index) not in ledger.queue:
@@ -193,13 +193,13 @@ def _whole_gangs(ledger: Ledger, eviction: Eviction) -> bool:
     return all(
         (number, index) in victims
         for number in gangs
-        for index, task in enumerate(ledger.jobs[number].tasks)
+        for index, task in ledger.jobs[number].numbered()
         if task.current is not None
     )
 
 
 def _is_live(job: Job, ref: AttemptRef) -> bool:
-    if not 0 <= ref.index < len(job.tasks):
+    if not job.has(ref.index):
         return False
-    current = job.tasks[ref.index].current
+    current = job.task(ref.index).current
     return current is not None and current.number == ref.attempt

@@ -148,7 +148,7 @@ def _unreported(ledger: Ledger, orders: OrderBook, key: AttemptKey, heartbeat: H
 
 def _start_again(ledger: Ledger, orders: OrderBook, key: AttemptKey) -> None:
     job = ledger.jobs[key[0]]
-    if job.session is not None and job.session.status in _STARTING and job.tasks[key[1]].current:
+    if job.session is not None and job.session.status in _STARTING and job.task(key[1]).current:
         orders.start(ref_of(key))
 
 

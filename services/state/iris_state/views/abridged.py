@@ -38,6 +38,8 @@ def abridged(spec: JobSpec) -> JobSpec:
         kept_pairs = dict(_first(mapping.items()))
         if len(kept_pairs) < len(mapping):
             shorter[name] = kept_pairs
+    if len(spec.indexes) > BYTES:
+        shorter["indexes"] = spec.indexes[:BYTES].rpartition(",")[0]
     return msgspec.structs.replace(spec, **shorter) if shorter else spec
 
 

@@ -74,7 +74,7 @@ def deployment_view(ledger: Ledger, record: Deployment, *, whole: bool = True) -
 
 def route_view(ledger: Ledger, record: Deployment, route: Route) -> RouteView:
     job = ledger.jobs.get(route.job)
-    attempts = job.tasks[0].attempts if job is not None else []
+    attempts = job.task(0).attempts if job is not None else []
     return RouteView(
         id=route.id,
         deployment=record.name,

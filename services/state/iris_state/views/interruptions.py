@@ -30,7 +30,7 @@ def of_job(ledger: Ledger, record: Job) -> InterruptionView | None:
     if record.is_terminal or not record.is_waiting:
         return None
     queued = ledger.queue.pending(record.number)
-    return of_tasks(record, chain(islice(queued, _LOOKED_AT), range(min(len(record.tasks), _LOOKED_AT))))
+    return of_tasks(record, chain(islice(queued, _LOOKED_AT), islice(record.indexes, _LOOKED_AT)))
 
 
 def of_tasks(record: Job, indexes: Iterable[int]) -> InterruptionView | None:
@@ -38,7 +38,7 @@ def of_tasks(record: Job, indexes: Iterable[int]) -> InterruptionView | None:
     ended = [
         (index, task.attempts[-1])
         for index in indexes
-        if (task := record.tasks[index]).attempts and task.state is TaskState.PENDING
+        if (task := record.task(index)).attempts and task.state is TaskState.PENDING
     ]
     if not ended:
         return None

@@ -34,6 +34,7 @@ _LAST = "\U0010ffff"
 def job_view(ledger: Ledger, record: Job, *, whole: bool = True) -> JobView:
     """One job; in a listing (``whole`` False) with a truncated specification."""
     parent = ledger.jobs.get(record.parent)
+    before = ledger.jobs.get(record.rerun_of)
     head, _, _ = record.name.rpartition("/")
     spec = record.spec if whole else abridged(record.spec)
     return JobView(
@@ -57,6 +58,7 @@ def job_view(ledger: Ledger, record: Job, *, whole: bool = True) -> JobView:
         cause=record.cause.value if record.cause is not None else None,
         interrupted=interruptions.of_job(ledger, record),
         spec_abridged=spec is not record.spec,
+        rerun_of=before.id if before is not None else None,
     )
 
 
@@ -71,7 +73,7 @@ def reason_of(ledger: Ledger, record: Job) -> Reason | None:
 
 def reason_of_task(ledger: Ledger, record: Job, index: int) -> Reason | None:
     """Why one task is pending; None when it is not."""
-    task = record.tasks[index]
+    task = record.task(index)
     if task.state is not TaskState.PENDING:
         return None
     if record.is_gang or (record.number, index) in ledger.queue:
@@ -183,7 +185,7 @@ def why(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
     """Why the pending tasks of a job, or one task, are pending, and what precedes them in the queue."""
     if arguments.get("task"):
         record, index = found_task(ledger, arguments)
-        attempt = record.tasks[index].current
+        attempt = record.task(index).current
         started_ms = attempt.started_ms if attempt is not None else 0
         reason, interrupted = reason_of_task(ledger, record, index), interruptions.of_tasks(record, [index])
     else:
@@ -195,18 +197,18 @@ def why(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
     return {
         "job": record.name,
         "task": f"{record.name}/{index}",
-        "state": display_name(record.tasks[index].state),
+        "state": display_name(record.task(index).state),
         "job_state": display_name(record.state),
         "pending_tasks": record.counts[TaskState.PENDING],
         "started_at": moment(started_ms),
         "pending_reason": reason,
         "ahead": ledger.queue.position(record.number, index) if is_queued else None,
-        "note": note_of_task(record, record.tasks[index]),
+        "note": note_of_task(record, record.task(index)),
         "error": record.error or None,
         "replicas": len(record.tasks),
         "task_counts": {display_name(state): n for state, n in record.counted().items()},
         "interrupted": interrupted,
-        "out_of_memory": _out_of_memory(record, [index] if arguments.get("task") else range(len(record.tasks))),
+        "out_of_memory": _out_of_memory(record, [index] if arguments.get("task") else record.indexes),
         "history": newest(record, index, WHY_ROWS),
     }
 
@@ -225,7 +227,7 @@ def note_of_task(record: Job, task: Task) -> str | None:
 def _out_of_memory(record: Job, indices: Iterable[int]) -> OutOfMemoryView | None:
     """The first of these tasks whose last attempt reached its memory limit and failed."""
     for index in indices:
-        last = next(reversed(record.tasks[index].attempts), None)
+        last = next(reversed(record.task(index).attempts), None)
         if last is not None and last.usage is not None and last.usage.memory_limit_bytes and last.exit_code != 0:
             limit, name = last.usage.memory_limit_bytes, f"{record.name}/{index}"
             return OutOfMemoryView(
@@ -240,8 +242,8 @@ def _first_that_waits(ledger: Ledger, record: Job) -> int:
     if len(pending):
         return pending[0]
     if not record.is_waiting:
-        return 0
-    return next(index for index, task in enumerate(record.tasks) if task.state is TaskState.PENDING)
+        return record.indexes[0]
+    return next(index for index, task in record.numbered() if task.state is TaskState.PENDING)
 
 
 def history(ledger: Ledger, arguments: dict[str, Any]) -> Page:

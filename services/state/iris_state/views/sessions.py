@@ -18,7 +18,7 @@ _OVER = frozenset(status.value.lower() for status in SESSION_TERMINAL)
 
 def session_view(ledger: Ledger, record: Job, at: int) -> SessionView:
     """The session of a job's task: a coscheduled job's, or that of one task of a plain job."""
-    members = range(len(record.tasks)) if record.is_gang else (at,)
+    members = record.indexes if record.is_gang else (at,)
     stored = ledger.session(record, at)
     return SessionView(
         id=record.id if record.is_gang else f"{record.id}-{at}",
@@ -31,7 +31,7 @@ def session_view(ledger: Ledger, record: Job, at: int) -> SessionView:
 
 
 def _kernel(record: Job, index: int) -> KernelView:
-    task: Task = record.tasks[index]
+    task: Task = record.task(index)
     placed = task.attempts[-1] if task.attempts and task.state is not TaskState.PENDING else None
     return KernelView(
         task=f"{record.name}/{index}",
@@ -66,18 +66,18 @@ def _sessions_of(
     for record in records:
         begin = after[1] + 1 if after is not None and after[0] == record.number else 0
         if is_compacted(record) and not over:
-            yield f"{record.number}-{len(record.tasks)}", None
+            yield f"{record.number}-{record.spec.replicas}", None
         elif record.is_gang:
             if not begin:
                 yield f"{record.number}-0", (record, 0)
         else:
-            for index in range(begin, len(record.tasks)):
+            for index in record.indexes.since(begin):
                 yield f"{record.number}-{index}", (record, index)
 
 
 def session(ledger: Ledger, arguments: dict[str, Any]) -> SessionView:
     name, _, index = str(arguments.get("id", "")).partition("-")
     record, place = ledger.find_job(name), whole_number(index or "0")
-    if record is None or place is None or place >= len(record.tasks):
+    if record is None or place is None or not record.has(place):
         raise Refused(Code.NOT_FOUND, f"there is no session {arguments.get('id')}")
     return session_view(ledger, record, place)

@@ -18,7 +18,7 @@ ATTEMPT_BYTES = 1 << 18
 
 
 def task_view(ledger: Ledger, record: Job, index: int) -> TaskView:
-    task = record.tasks[index]
+    task = record.task(index)
     last = task.attempts[-1] if task.attempts else None
     return TaskView(
         task=f"{record.name}/{index}",
@@ -37,7 +37,14 @@ def task_view(ledger: Ledger, record: Job, index: int) -> TaskView:
         no_retry=task.no_retry,
         note=note_of_task(record, task),
         attempt_count=len(task.attempts),
+        rerun_of=_original(ledger, record, index),
     )
+
+
+def _original(ledger: Ledger, record: Job, index: int) -> str | None:
+    """The task that a task of a rerun repeats, while that is kept."""
+    before = ledger.jobs.get(record.rerun_of)
+    return f"{before.id}/{index}" if before is not None and before.has(index) else None
 
 
 def _error(task: Task) -> str:
@@ -51,7 +58,7 @@ def _newest(ledger: Ledger, record: Job, index: int) -> list[AttemptView]:
     """The newest attempts that fit, oldest first; always the last one."""
     shown: list[AttemptView] = []
     left = ATTEMPT_BYTES
-    for attempt in reversed(record.tasks[index].attempts):
+    for attempt in reversed(record.task(index).attempts):
         view = attempt_view(record.number, attempt, _live(ledger, record, index, attempt))
         left -= len(codec.to_json(view))
         if shown and left < 0:
@@ -118,9 +125,9 @@ def tasks(ledger: Ledger, arguments: dict[str, Any]) -> Page:
     start = 0 if after is None else after + 1
 
     def wanted(index: int) -> bool:
-        return state in (None, "", display_name(record.tasks[index].state))
+        return state in (None, "", display_name(record.task(index).state))
 
-    rows = ((index, index) for index in range(start, len(record.tasks)))
+    rows = ((index, index) for index in record.indexes.since(start))
     return page(rows, lambda index: task_view(ledger, record, index), arguments, wanted)
 
 
@@ -129,5 +136,5 @@ def attempts(ledger: Ledger, arguments: dict[str, Any]) -> Page:
     record, index = found_task(ledger, arguments)
     after = behind(arguments)
     start = 0 if after is None else after + 1
-    rows = enumerate(record.tasks[index].attempts[start:], start)
+    rows = enumerate(record.task(index).attempts[start:], start)
     return page(rows, lambda made: attempt_view(record.number, made, _live(ledger, record, index, made)), arguments)

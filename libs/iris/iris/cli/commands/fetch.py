@@ -33,10 +33,9 @@ def fetch(client: Client, name: str, directory: Path | None, attempt: int | None
     if is_task(name):
         return _fetch(client, name, into, attempt)
     job = client.job(name)
-    if job.view.replicas == 1:
+    if job.view.spec.replicas == 1:
         return _fetch(client, f"{job.id}/0", into, attempt)
-    codes = [_fetch(client, f"{job.id}/{index}", into / str(index), attempt) for index in range(job.view.replicas)]
-    return max(codes)
+    return max(_fetch(client, f"{job.id}/{index}", into / str(index), attempt) for index in job.view.spec.index_set)
 
 
 def _task_word(name: str) -> str:

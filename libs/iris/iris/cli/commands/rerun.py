@@ -12,7 +12,7 @@ from iris.client.client import Client
 
 @click.command(cls=CliCommand)
 @click.argument("job", type=NAME, metavar="JOB")
-@click.option("--failed", is_flag=True, help="Only the tasks that did not succeed.")
+@click.option("--failed", is_flag=True, help="Only the tasks that did not succeed, under their indexes; a gang whole.")
 @click.option("-d", "--detach", is_flag=True, help="Do not follow; print only the new job's name.")
 @connected
 def rerun(client: Client, job: str, failed: bool, detach: bool) -> int:

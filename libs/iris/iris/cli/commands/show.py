@@ -123,6 +123,7 @@ def job_facts(job: Row) -> Iterator[tuple[str, str]]:
     yield "user", job["user"]
     yield "band", job["band"]
     yield "parent", job["parent"] or ""
+    yield "rerun of", show_original(job)
     yield "command", shlex.join(spec["command"])
     yield "asks", show_resources(spec["resources"])
     yield "tasks", ", ".join(f"{count} {state}" for state, count in job["task_counts"].items() if count)
@@ -131,6 +132,15 @@ def job_facts(job: Row) -> Iterator[tuple[str, str]]:
     yield "started", show_moment(job["started_at"])
     yield "finished", show_moment(job["finished_at"])
     yield "ran", span_between(job["started_at"], job["finished_at"])
+
+
+def show_original(job: Row) -> str:
+    """The job that it repeats, and which of its tasks: ``j3, tasks 1, 3, 5 of 6``; empty for no rerun."""
+    before, spec = job.get("rerun_of"), job["spec"]
+    if not before or not spec.get("indexes"):
+        return before or ""
+    indexes = spec["indexes"].replace(",", ", ")
+    return f"{before}, task{'s' if job['replicas'] > 1 else ''} {indexes} of {spec['replicas']}"
 
 
 def show_resources(requested: dict[str, Any]) -> str:
@@ -150,6 +160,7 @@ def show_task(task: Row, *, wide: bool) -> None:
             ("task", task["task"]),
             ("state", state_word(task["state"])),
             ("why", why_pending(task)),
+            ("rerun of", task.get("rerun_of") or ""),
             ("failures", str(task["failure_count"])),
             ("preemptions", str(task["preemption_count"])),
         )

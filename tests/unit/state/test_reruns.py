@@ -1,0 +1,101 @@
+"""A rerun of a part keeps the indexes of its tasks: names, listings, orders, snapshots, and a rerun of a rerun.
+
+docs/design/semantics.md#jobs.
+"""
+
+from iris_state.ledger import Ledger
+from iris_state.orders import template
+from iris_state.snapshots.snapshot import cut, read, restore
+
+ODD = """
+    worker w0 cpu=6
+    submit /a replicas=6 tolerate=6
+    schedule
+    /a/0 exit 0
+    /a/1 exit 1
+    /a/2 exit 0
+    /a/3 exit 1
+    /a/4 exit 0
+    /a/5 exit 1
+"""
+
+
+def test_rerun_of_what_failed_keeps_the_indexes(script):
+    script.play(ODD)
+    script.play("""
+        rerun /a --failed           -> created j2
+        job /a                      -> PENDING tasks=pending:3
+        /a/1                        -> PENDING
+        schedule
+        /a/1 run                    -> RUNNING
+        /a/3 exit 0                 -> SUCCEEDED
+        /a/5 exit 1                 -> FAILED
+        /a/1 exit 1                 -> FAILED
+        job /a                      -> FAILED tasks=failed:2,succeeded:1
+        rerun /a --failed           -> created j3
+        schedule
+        /a/1 exit 0                 -> SUCCEEDED
+        /a/5 exit 0                 -> SUCCEEDED
+        job /a                      -> SUCCEEDED
+    """)
+    shown = [script.world.query("job", job=f"j{number}") for number in (2, 3)]
+    assert [(job["rerun_of"], job["spec"]["indexes"], job["replicas"]) for job in shown] == [
+        ("j1", "1,3,5", 3),
+        ("j2", "1,5", 2),
+    ]
+
+
+def test_listings_of_a_rerun_of_a_part_have_its_indexes(script):
+    script.play(ODD)
+    script.play("""
+        rerun /a --failed           -> created j2
+        schedule
+        /a/3 exit 0
+        /a/5 run
+    """)
+    ask = script.world.query
+    tasks = [task["task"] for task in ask("tasks", job="j2", limit=2)["items"]]
+    rest = ask("tasks", job="j2", cursor=ask("tasks", job="j2", limit=2)["next_cursor"])["items"]
+    assert tasks + [task["task"] for task in rest] == ["/a/1", "/a/3", "/a/5"]
+    assert [one["id"] for one in ask("sessions", job="j2")["items"]] == ["j2-1", "j2-3", "j2-5"]
+    assert {row["entity"] for row in ask("history", job="j2")["items"]} == {"j2-1", "j2-3", "j2-5"}
+    assert {row["entity"] for row in ask("history", task="j2/3")["items"]} == {"j2-3"}
+    assert ask("why", task="j2/5")["state"] == "running"
+    assert [ask("task", task=f"j2/{index}") for index in (0, 2, 4, 6)] == [None] * 4
+
+
+def test_a_worker_is_told_the_indexes_and_the_size_of_the_whole(script):
+    script.play(ODD)
+    script.play("rerun /a --failed -> created j2")
+    script.play("schedule")
+    ledger = script.world.ledger
+    assert [key[:2] for key in ledger.presence["w0"].open] == [(2, 1), (2, 3), (2, 5)]
+    assert template(ledger.jobs[2]).replicas == 6
+
+
+def test_a_rerun_of_a_part_survives_the_snapshot(script):
+    script.play(ODD)
+    script.play("""
+        rerun /a --failed           -> created j2
+        schedule
+        /a/3 exit 0                 -> SUCCEEDED
+    """)
+    world, kept = script.world, Ledger()
+    restore(kept, read(cut(world.ledger, world.machine.sequence, world.now_ms)))
+    states = [(index, task.state.name) for index, task in kept.jobs[2].numbered()]
+    assert states == [(1, "ASSIGNED"), (3, "SUCCEEDED"), (5, "ASSIGNED")]
+    assert (kept.jobs[2].rerun_of, kept.jobs[2].task(5)) == (1, world.ledger.jobs[2].task(5))
+
+
+def test_a_gang_is_rerun_whole(script):
+    script.play("""
+        worker w0 cpu=1 rack=a
+        worker w1 cpu=1 rack=a
+        submit /g replicas=2 gang=rack
+        schedule
+        /g/0 run
+        /g/1 run
+        /g/1 exit 1
+        rerun /g --failed           -> created j2
+        job /g                      -> PENDING tasks=pending:2
+    """)
