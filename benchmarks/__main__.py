@@ -25,7 +25,10 @@ ROWS = {
     "B1": "b1_control_plane",
     "B1b": "b1b_growth",
     "B2": "b2_processes",
+    "B2f": "b2f_files",
+    "B2i": "b2i_images",
     "B3": "b3_latency",
+    "B3g": "b3g_gang_latency",
     "B4": "b4_plan",
     "B5": "b5_gangs",
     "B5e": "b5_end_to_end",
@@ -35,6 +38,7 @@ ROWS = {
     "B9": "b9_gateway",
     "B10": "b10_proxy",
     "B11": "b11_reads",
+    "B13": "b13_trickle",
 }
 RESULTS = Path(__file__).resolve().parent / "results"
 

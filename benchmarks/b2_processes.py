@@ -1,14 +1,23 @@
-"""B2: real processes. 5,000 x /bin/true through the whole system, submission to all SUCCEEDED."""
+"""B2: real processes. 5,000 x /bin/true through the whole system, submission to all SUCCEEDED.
+
+What runs here serves B2f and B2i too: tasks that leave files, and containers.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import tempfile
 import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
+from benchmarks import account
 from benchmarks.cluster import Cluster, cluster
-from benchmarks.http import Gateway
+from benchmarks.http import TOKEN, Gateway
 from benchmarks.result import Row, median
 from benchmarks.watch import Watcher
+from iris import Client
 
 GOAL = 2_500
 HOSTS = 4
@@ -16,47 +25,66 @@ HOSTS = 4
 CPUS = 64
 WINDOW = (f"state.max_building={CPUS}",)
 """Nothing is downloaded or installed, so each host may start as many at once as it may run."""
+TRUE: Mapping[str, Any] = {"command": ["/bin/true"]}
+SCRIPT = """read -r line < input.txt
+mkdir -p out && echo "$line" > out/result && echo "$line" > scratch
+for n in 1 2 3 4 5 6 7 8 9 10; do echo "$n $line"; done"""
+FILES: Mapping[str, Any] = {"command": ["/bin/sh", "-ec", SCRIPT], "output": "out"}
+"""Needs a bundle beside it, see `bundle`."""
 
 
 def run(quick: bool = False, tasks: int = 5_000) -> Row:
     """Processes per second, median of the jobs on one cluster after one that is not counted."""
-    workers = [(f"worker.id=host-{n}", f"worker.cpu_millis={CPUS * 1000}") for n in range(HOSTS)]
-    with cluster(workers=workers, state=WINDOW) as made:
-        runs, spent = asyncio.run(_rounds(made, tasks, 3 if quick else 5))
-        rss = made.rss_bytes()
+    with cluster(workers=hosts(), state=WINDOW) as made:
+        return row("B2", f"{tasks:,} x /bin/true", made, TRUE, tasks, 3 if quick else 5)
+
+
+def hosts() -> list[tuple[str, ...]]:
+    return [(f"worker.id=host-{n}", f"worker.cpu_millis={CPUS * 1000}") for n in range(HOSTS)]
+
+
+def bundle(made: Cluster) -> str:
+    """Upload the working directory that `FILES` reads; its digest."""
+    with Client(made.url, token=TOKEN) as client, tempfile.TemporaryDirectory() as text:
+        (Path(text) / "input.txt").write_text("a line of the bundle\n")
+        return client.send_bundle(Path(text)).digest
+
+
+def row(
+    name: str, what: str, made: Cluster, spec: Mapping[str, Any], tasks: int, repeat: int, goal: float = GOAL
+) -> Row:
+    """A row of jobs of one task kind, on a cluster of `hosts`."""
+    runs, detail = asyncio.run(_rounds(made, spec, tasks, repeat))
+    rss = made.rss_bytes()
     return Row(
-        row="B2",
-        what=f"{tasks:,} x /bin/true",
+        row=name,
+        what=what,
         value=round(median(runs), 1),
         unit="tasks/s",
-        goal=GOAL,
+        goal=goal,
         rss_bytes=max(rss.values()),
         runs=[round(r, 1) for r in runs],
-        detail={**spent, "rss_bytes": rss},
+        detail={**detail, "rss_bytes": rss},
     )
 
 
-async def _rounds(made: Cluster, tasks: int, repeat: int) -> tuple[list[float], dict[str, object]]:
+async def _rounds(
+    made: Cluster, spec: Mapping[str, Any], tasks: int, repeat: int
+) -> tuple[list[float], dict[str, object]]:
     gateway = Gateway(made.url)
     gateway.until_workers(HOSTS)
     async with Watcher(made.nats_url) as watcher:
-        await _round(gateway, watcher, "/b2", tasks)
-        cpu_s, (commits, size) = made.cpu_s(), await watcher.journal()
-        rates = [await _round(gateway, watcher, f"/b2-{n}", tasks) for n in range(repeat)]
-        commits_now, size_now = await watcher.journal()
-    all_tasks = tasks * repeat
-    return rates, {
-        "cpu_us_per_task": {name: round((s - cpu_s[name]) / all_tasks * 1e6, 1) for name, s in made.cpu_s().items()},
-        "commits_per_task": round((commits_now - commits) / all_tasks, 4),
-        "journal_bytes_per_task": round((size_now - size) / all_tasks, 1),
-    }
+        await round_of(gateway, watcher, "/warm", tasks, spec)
+        before = await account.read(made, watcher)
+        rates = [await round_of(gateway, watcher, f"/counted-{n}", tasks, spec) for n in range(repeat)]
+        return rates, (await account.read(made, watcher)).per(before, tasks * repeat)
 
 
-async def _round(gateway: Gateway, watcher: Watcher, name: str, tasks: int) -> float:
+async def round_of(gateway: Gateway, watcher: Watcher, name: str, tasks: int, spec: Mapping[str, Any]) -> float:
     """Tasks a second of one job. Raises RuntimeError when not all succeeded."""
     began = time.perf_counter()
-    await asyncio.to_thread(gateway.submit, name=name, command=["/bin/true"], replicas=tasks)
-    ended = await watcher.until_ended({name}, within_s=60 + tasks / 50)
+    await asyncio.to_thread(gateway.submit, name=name, replicas=tasks, **spec)
+    ended = await watcher.until_ended({name}, within_s=60 + tasks / 10)
     counts = gateway.job(name)["task_counts"]
     if counts != {"succeeded": tasks}:
         raise RuntimeError(f"{name} did not succeed: {counts}")

@@ -10,9 +10,11 @@ import asyncio
 import time
 from typing import NamedTuple
 
+from benchmarks import account
 from benchmarks.cluster import Cluster, cluster
 from benchmarks.http import TOKEN, Gateway, Submitter
 from benchmarks.result import Row, median
+from benchmarks.watch import Watcher
 from iris import Client
 from iris_bus.contract import Message
 from iris_bus.jetstream import connect
@@ -26,7 +28,7 @@ def run(quick: bool = False, tasks: int = 300) -> Row:
         tasks = 150
     with cluster(workers=[("worker.id=host-0", "worker.cpu_millis=8000")]) as made:
         asyncio.run(_rounds(made, "/warm", ["/bin/true"], 20))
-        rounds = asyncio.run(_rounds(made, "/b3", ["/bin/true"], tasks))
+        rounds, spent = asyncio.run(_accounted(made, tasks))
         rss = made.rss_bytes()
         own_clock = _own_clock(made.url, asyncio.run(_rounds(made, "/b3-own", ["/bin/date", "+%s.%N"], tasks // 3)))
     started = [one.started_ms for one in rounds]
@@ -40,16 +42,18 @@ def run(quick: bool = False, tasks: int = 300) -> Row:
         rss_bytes=max(rss.values()),
         runs=[round(median(started[n * tasks // 3 : (n + 1) * tasks // 3]), 2) for n in range(3)],
         detail={
-            "started_ms": _spread(started),
-            "finished_ms": _spread([one.finished_ms for one in rounds]),
-            "own_clock_ms": _spread(own_clock),
+            "started_ms": spread(started),
+            "finished_ms": spread([one.finished_ms for one in rounds]),
+            "own_clock_ms": spread(own_clock),
+            **spent,
             "rss_bytes": rss,
             "goals_ms": {"started": [3, 10], "finished": [5, 15]},
         },
     )
 
 
-def _spread(times: list[float]) -> dict[str, float]:
+def spread(times: list[float]) -> dict[str, float]:
+    """Median and 99th percentile."""
     ordered = sorted(times)
     return {"p50": round(median(ordered), 2), "p99": round(ordered[int(len(ordered) * 0.99) - 1], 2)}
 
@@ -61,6 +65,14 @@ class Round(NamedTuple):
     sent_s: float
     started_ms: float
     finished_ms: float
+
+
+async def _accounted(made: Cluster, tasks: int) -> tuple[list[Round], dict[str, object]]:
+    """The rounds that count, and what a job of them costs."""
+    async with Watcher(made.nats_url) as watcher:
+        before = await account.read(made, watcher)
+        rounds = await _rounds(made, "/b3", ["/bin/true"], tasks)
+        return rounds, (await account.read(made, watcher)).per(before, tasks, "job")
 
 
 async def _rounds(made: Cluster, name: str, command: list[str], tasks: int) -> list[Round]:

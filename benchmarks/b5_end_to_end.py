@@ -2,15 +2,19 @@
 
 Every gang is a job of its own, submitted over HTTP from a few clients, and asks for hosts that share a pod: all four
 members are prepared, started together and run /bin/true. A host has room for many members at once. From the first
-submission until the public events say that every gang has ended.
+submission until the public events say that every gang has ended. In the detail: gangs whose members read a bundle and
+leave files.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from benchmarks import account
+from benchmarks.b2_processes import FILES, TRUE, bundle
 from benchmarks.cluster import Cluster, cluster
 from benchmarks.http import Gateway
 from benchmarks.result import Row, median
@@ -23,13 +27,15 @@ CPUS = 64
 CLIENTS = 4
 GANGS = 600
 WINDOW = (f"state.max_building={CPUS}",)
+GROUP = {"group_by": "pod"}
 
 
 def run(quick: bool = False) -> Row:
     """Gangs a second, median of the rounds on one cluster after one that is not counted."""
     gangs = GANGS // 3 if quick else GANGS
-    with cluster(workers=_hosts(), state=WINDOW) as made:
-        runs, spent = asyncio.run(_rounds(made, gangs, 3))
+    with cluster(workers=pods(PODS), state=WINDOW) as made:
+        runs, detail = asyncio.run(_rounds(made, "gang", gangs, 3, TRUE))
+        with_bundles, _ = asyncio.run(_rounds(made, "bundle", gangs // 2, 2, {**FILES, "bundle": bundle(made)}))
         rss = made.rss_bytes()
     return Row(
         row="B5e",
@@ -39,43 +45,42 @@ def run(quick: bool = False) -> Row:
         goal=GOAL,
         rss_bytes=max(rss.values()),
         runs=[round(r, 1) for r in runs],
-        detail={**spent, "rss_bytes": rss},
+        detail={**detail, "with_bundles_gangs_per_s": round(median(with_bundles), 1), "rss_bytes": rss},
     )
 
 
-def _hosts() -> list[tuple[str, ...]]:
+def pods(count: int) -> list[tuple[str, ...]]:
+    """Settings of the hosts of that many pods."""
     return [
         (
             f"worker.id=pod-{n}-{member}",
             f"worker.cpu_millis={CPUS * 1000}",
             f"worker.attributes=pod=pod-{n}",
         )
-        for n in range(PODS)
+        for n in range(count)
         for member in range(MEMBERS)
     ]
 
 
-async def _rounds(made: Cluster, gangs: int, repeat: int) -> tuple[list[float], dict[str, object]]:
-    clients = [Gateway(made.url) for _ in range(CLIENTS)]
-    clients[0].until_workers(PODS * MEMBERS)
+async def _rounds(
+    made: Cluster, name: str, gangs: int, repeat: int, spec: Mapping[str, Any]
+) -> tuple[list[float], dict[str, object]]:
+    Gateway(made.url).until_workers(PODS * MEMBERS)
     async with Watcher(made.nats_url) as watcher:
-        await _round(clients, watcher, "gang", gangs)
-        cpu_s, (commits, _) = made.cpu_s(), await watcher.journal()
-        rates = [await _round(clients, watcher, f"gang-{n}", gangs) for n in range(repeat)]
-        commits_now, _ = await watcher.journal()
-    all_gangs = gangs * repeat
-    return rates, {
-        "cpu_us_per_gang": {name: round((s - cpu_s[name]) / all_gangs * 1e6, 1) for name, s in made.cpu_s().items()},
-        "commits_per_gang": round((commits_now - commits) / all_gangs, 3),
-    }
+        await round_of(made.url, watcher, name, gangs, spec)
+        before = await account.read(made, watcher)
+        rates = [await round_of(made.url, watcher, f"{name}-{n}", gangs, spec) for n in range(repeat)]
+        return rates, (await account.read(made, watcher)).per(before, gangs * repeat, "gang")
 
 
-async def _round(clients: Sequence[Gateway], watcher: Watcher, name: str, gangs: int) -> float:
+async def round_of(url: str, watcher: Watcher, name: str, gangs: int, spec: Mapping[str, Any]) -> float:
+    """Gangs a second of as many jobs. Raises RuntimeError when not all succeeded."""
+    clients = [Gateway(url) for _ in range(CLIENTS)]
     names = [f"/{name}-{number}" for number in range(gangs)]
     began = time.perf_counter()
     shares = [names[first :: len(clients)] for first in range(len(clients))]
     await asyncio.gather(
-        *(asyncio.to_thread(_submit, client, share) for client, share in zip(clients, shares, strict=True))
+        *(asyncio.to_thread(_submit, client, share, spec) for client, share in zip(clients, shares, strict=True))
     )
     ended = await watcher.until_ended(set(names), within_s=60 + gangs / 5)
     failed = {job: state for job, state in watcher.states.items() if job in names and state != "succeeded"}
@@ -84,6 +89,6 @@ async def _round(clients: Sequence[Gateway], watcher: Watcher, name: str, gangs:
     return gangs / (ended - began)
 
 
-def _submit(client: Gateway, names: Sequence[str]) -> None:
+def _submit(client: Gateway, names: Sequence[str], spec: Mapping[str, Any]) -> None:
     for name in names:
-        client.submit(name=name, command=["/bin/true"], replicas=MEMBERS, coscheduling={"group_by": "pod"})
+        client.submit(name=name, replicas=MEMBERS, coscheduling=GROUP, **spec)

@@ -12,12 +12,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 
+from benchmarks.group import RunGroup
 from benchmarks.http import TOKEN
 from iris_core.token_file import line_of
 from tests.support.nats import OpenServer
@@ -35,6 +36,7 @@ class Cluster:
     Attributes:
         processes: every service's processes by name; ``nats`` is among them.
         url: the gateway's address.
+        group: accounts for whatever its processes start; None where no control group can be made.
     """
 
     directory: Path
@@ -42,6 +44,8 @@ class Cluster:
     processes: dict[str, list[psutil.Process]] = field(default_factory=dict)
     url: str = ""
     started: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    environment: dict[str, str] = field(default_factory=dict)
+    group: RunGroup | None = None
 
     def start(self, service: str, *settings: str, **environment: str) -> subprocess.Popen[bytes]:
         """Start one more process of a service with ``SECTION.KEY=VALUE`` settings."""
@@ -49,9 +53,13 @@ class Cluster:
         for setting in (f"nats.url={self.nats_url}", "run.gc=quiet", "run.log_level=warning", *settings):
             command += ["--set", setting]
         log = (self.directory / f"{service}-{len(self.started)}.log").open("wb")
-        process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **environment})
+        process = subprocess.Popen(
+            command, stdout=log, stderr=log, env={**os.environ, **self.environment, **environment}
+        )
         self.started.append(process)
         self.processes.setdefault(service, []).append(psutil.Process(process.pid))
+        if self.group is not None:
+            self.group.add(process.pid)
         for told in on_start:
             told(service, process.pid)
         return process
@@ -99,6 +107,10 @@ class Cluster:
                 if name == "worker":
                     yield from (("launcher", child) for child in process.children())
 
+    def launchers(self) -> list[int]:
+        """The ids of the workers' launchers."""
+        return [process.pid for name, process in self._running() if name == "launcher"]
+
     def said(self) -> str:
         """The last lines of every service that said anything; only warnings are logged."""
         logs = ((path.stem, path.read_text(errors="replace")[-1500:]) for path in self.directory.glob("*.log"))
@@ -107,14 +119,23 @@ class Cluster:
 
 @contextlib.contextmanager
 def cluster(
-    *, workers: Sequence[Sequence[str]] = (), state: Sequence[str] = (), gateway: Sequence[str] = ()
+    *,
+    workers: Sequence[Sequence[str]] = (),
+    state: Sequence[str] = (),
+    gateway: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[Cluster]:
-    """Start NATS, state and gateway with their settings, scheduler, and one worker per list of settings."""
+    """Start NATS, state and gateway with their settings, scheduler, and one worker per list of settings.
+
+    ``environment``: more variables of every service.
+    """
     with tempfile.TemporaryDirectory(prefix="iris-bench-") as text:
         directory = Path(text)
         nats = OpenServer(directory / "nats")
         nats.start()
-        made = Cluster(directory, nats.url)
+        made = Cluster(directory, nats.url, environment=dict(environment or {}), group=RunGroup.make())
+        if made.group is not None:
+            made.group.add(nats.pid)
         made.processes["nats"] = [psutil.Process(nats.pid)]
         try:
             made.start("state", *state)
@@ -135,6 +156,8 @@ def cluster(
                     process.wait(10)
                 process.kill()
             nats.stop()
+            if made.group is not None:
+                made.group.remove()
 
 
 def _on_cpu_s(pid: int) -> float:

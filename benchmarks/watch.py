@@ -14,19 +14,21 @@ class Watcher:
     """Notes when and how each job ended, and counts what the event stream keeps. Use as an async context manager."""
 
     def __init__(self, url: str) -> None:
-        self._url = url
+        self._url = url  # of tests.support.nats.OpenServer, which names the two users
         self.ended: dict[str, float] = {}
         self.states: dict[str, str] = {}
         self._changed = asyncio.Event()
 
     async def __aenter__(self) -> Watcher:
         self._client = await nats.connect(self._url)
+        self._system = await nats.connect(self._url.replace("iris:iris@", "sys:sys@"))
         await self._client.subscribe("job.state.*", cb=self._note)
         await self._client.flush()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._client.close()
+        await self._system.close()
 
     async def _note(self, message: Msg) -> None:
         state = message.subject.rpartition(".")[2]
@@ -55,6 +57,13 @@ class Watcher:
         answer = await self._client.request("$JS.API.STREAM.INFO.IRIS_JOURNAL", b"", timeout=10)
         state = msgspec.json.decode(answer.data)["state"]
         return state["last_seq"], state["bytes"]
+
+    async def messages(self) -> int:
+        """Messages that the server has received from and sent to all its clients, what this watcher gets among them."""
+        await self._client.flush()
+        answer = await self._system.request("$SYS.REQ.SERVER.PING.STATSZ", b"", timeout=10)
+        stats = msgspec.json.decode(answer.data)["statsz"]
+        return int(stats["received"]["msgs"] + stats["sent"]["msgs"])
 
     async def until_stored(self, wanted: dict[str, int], within_s: float = 20.0) -> None:
         """Return when the stream keeps exactly these counts. Raises RuntimeError saying what it keeps instead."""
