@@ -29,6 +29,7 @@ from tests.support.worker import WorkerProcess
 pytestmark = pytest.mark.integration
 
 MIB = 1 << 20
+GAVE_WAY = "it gave way to bob: nobody has more than half of a host's commands while others wait"
 M = TypeVar("M")
 
 
@@ -231,6 +232,27 @@ async def test_beside_an_adopted_task_it_is_confined_as_that_is_and_ends_when_it
         assert (end.signal, end.error) == (signal.SIGKILL, "idle for 0.5 s")
         refused = await asked(connection, WriteExecution("c", "ann"), ExecutionTaken)
         assert refused.error == "its worker has ended it, or was restarted"
+
+
+async def test_a_user_with_more_than_half_of_a_host_gives_way_to_another(
+    connection: Connection, nats_url: str, tmp_path: Path
+):
+    state = await FakeState(connection, "w0").start()
+    async with WorkerProcess(nats_url, tmp_path / "w0", exec_at_once=2):
+        await state.registration()
+        ref = await state.run("sleep", "1000")
+        await state.running(ref)
+        for name in ("a", "b"):
+            start = StartExecution(name, ref, "ann", ("sleep", "1000"))
+            assert await asked(connection, start, ExecutionTaken) == ExecutionTaken()
+        [piece, _] = await executed(connection, StartExecution("c", ref, "bob", ("echo", "room")))
+        assert piece.stdout == b"room\n"
+        end = await asked(connection, ReadExecution("a", 0), ExecutionOutput)
+        assert (end.ended, end.error) == (True, GAVE_WAY)
+        other = StartExecution("d", ref, "bob", ("sleep", "1000"))
+        assert await asked(connection, other, ExecutionTaken) == ExecutionTaken()
+        refused = await asked(connection, StartExecution("e", ref, "ann", ("true",)), ExecutionTaken)
+        assert refused.error == "this host executes 2 commands already, 1 of them yours"
 
 
 async def executed(connection: Connection, start: StartExecution) -> list[ExecutionOutput]:

@@ -28,6 +28,7 @@ from iris_core.messages import (
 )
 from iris_worker.environment import EXEC_VARIABLE
 from iris_worker.executions.execution import Execution
+from iris_worker.executions.room import NoRoom, Running, gives_way
 from iris_worker.executor import Executor
 from iris_worker.settings import WorkerSettings
 
@@ -96,11 +97,10 @@ class ExecutionServer:
     def _start(self, request: StartExecution) -> ExecutionTaken:
         if request.execution in self._served:
             return ExecutionTaken()
-        if sum(not served.execution.over for served in self._served.values()) >= self._settings.exec_at_once:
-            return ExecutionTaken(error=f"this host executes {self._settings.exec_at_once} commands already")
         try:
+            self._make_room(request.user)
             execution = Execution(request.user, request.tty)
-        except OSError as error:
+        except (NoRoom, OSError) as error:
             return ExecutionTaken(error=str(error))
         execution.resize(request.rows, request.columns)
         env = {EXEC_VARIABLE: "1"} | ({"TERM": request.term} if request.tty and request.term else {})
@@ -119,6 +119,15 @@ class ExecutionServer:
         self._loop.call_later(_CHECK_S, self._check, request.execution)
         log.info("executes", extra={"execution": request.execution, "user": request.user, "command": request.command})
         return ExecutionTaken()
+
+    def _make_room(self, user: str) -> None:
+        """End a command of a user who has more than a share of the host, if need be. Raises NoRoom."""
+        alive = {
+            name: one.execution for name, one in self._served.items() if not (one.execution.over or one.execution.error)
+        }
+        running = [Running(name, execution.user, execution.active_s) for name, execution in alive.items()]
+        if name := gives_way(running, user, self._settings.exec_at_once):
+            self._end(name, f"it gave way to {user}: nobody has more than half of a host's commands while others wait")
 
     def _end(self, name: str, why: str) -> None:
         """Kill a command, or forget it when it has ended."""
