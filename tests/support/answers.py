@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -28,7 +29,10 @@ class Asked:
 
 @dataclass
 class Said:
-    """One answer; ``body`` that is no bytes is sent as JSON. ``hang_up`` closes the connection instead."""
+    """One answer. ``hang_up`` closes the connection instead.
+
+    ``body``: an iterator is sent piece by piece, anything else that is no bytes as JSON.
+    """
 
     status: int = 200
     body: Any = None
@@ -38,6 +42,10 @@ class Said:
     @property
     def data(self) -> bytes:
         return self.body if isinstance(self.body, bytes) else json.dumps(self.body).encode()
+
+    @property
+    def pieces(self) -> Iterable[bytes]:
+        return self.body if isinstance(self.body, Iterator) else [self.data]
 
 
 Answering = Callable[[Asked], Said]
@@ -90,8 +98,9 @@ def answering(answer: Answering) -> Iterator[Answers]:
             else:
                 self.send_header("Content-Length", str(len(given.data)))
             self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(given.data)
+            with contextlib.suppress(ConnectionError):  # its reader may leave early
+                for piece in () if self.command == "HEAD" else given.pieces:
+                    self.wfile.write(piece)
 
         do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = respond  # noqa: N815
 

@@ -363,6 +363,18 @@ class LogLineView(View, kw_only=True):
     notice: str = ""
 
 
+class LogEnd(View, omit_defaults=True):
+    """The last event of a stream of output.
+
+    Attributes:
+        state: of the job or task.
+        unfinished: how many outputs may still get lines: of tasks that are being killed, or of lost hosts.
+    """
+
+    state: str
+    unfinished: int = 0
+
+
 class RouteView(View, kw_only=True):
     """One replica of a deployment. ``job`` runs it; ``detail``: of its last failed probe, or why it has ended.
 

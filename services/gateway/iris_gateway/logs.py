@@ -23,7 +23,10 @@ from iris_gateway.log_lines import LogLine, Source, Splitter
 from iris_gateway.problem import ProblemResponse
 
 _QUIET_S = 5.0
-_FLUSH_S = 2.0
+_SILENT_S = 2.0
+"""How long to wait for the next lines of unfinished output after the end; most ends are reported after their output."""
+_STOPPING_S = 10.0
+"""The same for killed tasks, which may print while they stop."""
 INCOMPLETE = "the output may be incomplete: it cannot be read beyond this place"
 _ENDS = (1_000, 64_000)
 """How many messages of the stream's end are searched for last lines before all of it is."""
@@ -180,18 +183,22 @@ class LogReader:
             return
         async for lines in self.present(reading, reader, await self.last(reading.query)):
             yield lines
-        clock = asyncio.get_running_loop().time
-        deadline = clock() + _FLUSH_S
-        while clock() < deadline and reading.unfinished:
-            await _wait_for(arrival, _FLUSH_S / 10)
+        silent_s = _STOPPING_S if ending.state == "killed" else _SILENT_S
+        while reading.unfinished:
+            arrived = await _wait_for(arrival, silent_s)
             yield reading.take(_taken(reader))
+            if not arrived:
+                return
 
 
-async def _wait_for(arrival: asyncio.Event, seconds: float) -> None:
+async def _wait_for(arrival: asyncio.Event, seconds: float) -> bool:
+    """Whether something has arrived in time."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await arrival.wait()
+    arrived = arrival.is_set()
     arrival.clear()
+    return arrived
 
 
 def _taken(reader: Reader) -> Sequence[Message]:

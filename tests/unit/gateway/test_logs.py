@@ -179,6 +179,36 @@ async def test_a_followed_job_ends_with_an_event_that_says_how():
     assert events[-1].endswith('{"state":"failed"}')
 
 
+async def test_a_follower_reads_on_while_lines_arrive_after_the_end(monkeypatch: pytest.MonkeyPatch):
+    """Each silence is shorter than the limit, all of them together are not."""
+    monkeypatch.setattr("iris_gateway.logs._SILENT_S", 1.0)
+    async with house() as iris, listening(iris) as http:
+        await iris.submit("/a")
+        await iris.state.print(1, 0, "0\n")
+        await iris.state.tell_job("/a", "failed")
+        clock, began, count = asyncio.get_running_loop().time, asyncio.get_running_loop().time(), 0
+        async with http.stream("GET", "/v1/jobs/%2Fa/logs?follow=true") as response:
+            pieces = response.aiter_text()
+            seen = [await anext(pieces)]
+            while clock() < began + 1.2:
+                count += 1
+                await iris.state.print(1, 0, f"{count}\n", offset=len("".join(seen)) - 3 * count, final=False)
+                seen.append(await anext(pieces))
+            await iris.state.print(1, 0, "last\n", offset=1_000_000, final=True)
+            seen += [piece async for piece in pieces]
+    assert "".join(seen) == "".join(f"0| {number}\n" for number in [*range(count + 1), "last"])
+
+
+async def test_the_end_says_how_many_outputs_may_still_get_lines():
+    async with house() as iris:
+        await iris.submit("/a", replicas=2)
+        await iris.state.print(1, 0, "one\n")
+        await iris.state.print(1, 1, "two\n", final=True)
+        headers = {"accept": "text/event-stream"}
+        body = (await iris.http.get("/v1/jobs/%2Fa/logs", headers=headers)).text
+    assert body.split("\n\n")[-2] == 'id: 2\nevent: end\ndata: {"state":"pending","unfinished":1}'
+
+
 async def test_a_gateway_that_ends_does_not_say_that_the_job_has():
     """Its reader comes back with the place it has come to; told of an end it would not."""
     async with house() as iris, listening(iris) as http:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from contextlib import closing
 
 import click
 
@@ -15,13 +16,15 @@ from iris.cli.progress import Progress
 from iris.cli.tables import state_word
 from iris.cli.times import show_span
 from iris.client.client import Client
-from iris.client.event_stream import EventStream
+from iris.client.decode import from_json
 from iris.client.events import Event, read_lines
 from iris.client.jobs import Job
 from iris.client.problems import ClientError
-from iris_core.views import JobEvent, JobView, LogLineView, TaskEvent
+from iris_core.views import JobEvent, JobView, LogEnd, LogLineView, TaskEvent
 
-_LAST_OUTPUT_S = 10.0
+_LOOK_S = 0.5
+_COUNTED_S = 3.0
+"""How long the rest of the output is counted when someone stops its printing."""
 _WAITING_S = 2.0
 _DRAWN_S = 0.5
 _PLACES_SHOWN = 16
@@ -33,40 +36,82 @@ _TROUBLE = frozenset({"failed", "worker_failed", "preempted", "unschedulable"})
 def follow_to_end(client: Client, job: Job) -> int:
     """Print output and events until the job has ended; returns its exit code, 130 after Ctrl-C, which detaches.
 
-    On a terminal also print the workers of tasks, the counts by state, and the task of each line.
+    When the job has ended, the rest of its output is printed however long that takes; Ctrl-C then ends the printing. On
+    a terminal also print the workers of tasks, the counts by state, and the task of each line.
     """
     progress = Progress(sys.stderr)
-    try:
-        with FollowOutput(client, job, progress), Waiting(client, job, progress):
-            for event in job.follow():
-                if not job.is_end(event):
-                    with progress.above():
-                        print_event_line(event, places=progress.on and job.view.replicas <= _PLACES_SHOWN)
-    except KeyboardInterrupt:
+    with closing(FollowOutput(client, job, progress)) as output:
+        try:
+            with Waiting(client, job, progress):
+                for event in job.follow():
+                    if not job.is_end(event):
+                        with progress.above():
+                            print_event_line(event, places=progress.on and job.view.replicas <= _PLACES_SHOWN)
+            output.join()
+        except KeyboardInterrupt:
+            progress.end()
+            if not job.ended:
+                detached(job)
+                return ExitCode.DETACHED
+            output.stop()
         progress.end()
-        detached(job)
-        return ExitCode.DETACHED
-    progress.end()
-    summarise(job.view)
+        summarise(job.view)
+        if missing := output.missing():
+            note(f"  {missing}; print it: iris logs {job.name}")
     return JOB_EXITS.get(job.state, ExitCode.UNEXPECTED)
 
 
 class FollowOutput:
-    """Prints a job's output from a thread; at the end it waits for the last lines for a limited time."""
+    """Prints a job's output from a thread, to its last line unless it is stopped or cannot be read."""
 
     def __init__(self, client: Client, job: Job, progress: Progress) -> None:
         self._stream = client.open_logs(job.id, {"follow": True})
-        prefix = job.view.replicas > 1 and sys.stdout.isatty()
-        self._thread = threading.Thread(target=print_stream, args=(self._stream, progress, prefix), daemon=True)
+        self._progress = progress
+        self._prefix = job.view.replicas > 1 and sys.stdout.isatty()
+        self._stopped = False
+        self._left = 0
+        self._error: Exception | None = None
+        self._done = threading.Event()  # an interrupted join would take the thread for ended
+        threading.Thread(target=self._print, daemon=True).start()
 
-    def __enter__(self) -> FollowOutput:
-        self._thread.start()
-        return self
+    def join(self) -> None:
+        """Wait until the last line is printed. Raises what printing raised."""
+        while not self._done.wait(_LOOK_S):
+            continue  # a signal that came just before a wait does not end it
+        if self._error is not None and not isinstance(self._error, ClientError):
+            raise self._error
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self._thread.join(_LAST_OUTPUT_S)
+    def stop(self) -> None:
+        """Print no more lines; count the rest for a limited time."""
+        self._stopped = True
+        self._done.wait(_COUNTED_S)
+
+    def missing(self) -> str:
+        """What of the output is not printed; empty when it is whole."""
+        if self._error is not None:
+            return f"the output is not shown to its end: {self._error}"
+        if self._left or not self._done.is_set():
+            more = "" if self._done.is_set() else "more than "
+            return f"{more}{self._left:,} lines of output are not shown"
+        end = from_json(self._stream.end, LogEnd) if self._stream.end else None
+        return "not all of its output has arrived" if end and end.unfinished else ""
+
+    def close(self) -> None:
+        """End the stream."""
         self._stream.close()
+
+    def _print(self) -> None:
+        try:
+            for line in read_lines(self._stream):
+                if self._stopped:
+                    self._left += 1
+                    continue
+                with self._progress.above():
+                    print_line(line, prefix=self._prefix)
+        except Exception as error:  # noqa: BLE001 - the thread that joins raises or tells it
+            self._error = error
+        finally:
+            self._done.set()
 
 
 class Waiting:
@@ -102,16 +147,6 @@ class Waiting:
                 with self._progress.above():
                     note(f"{view.name} waits: {before}{reason}")
             shown = reason or shown
-
-
-def print_stream(stream: EventStream, progress: Progress, prefix: bool) -> None:
-    """Print every line to its stream; returns when the gateway is unreachable, which the events report."""
-    try:
-        for line in read_lines(stream):
-            with progress.above():
-                print_line(line, prefix=prefix)
-    except ClientError as error:
-        note(f"the output cannot be shown: {error}")
 
 
 def print_line(line: LogLineView, *, prefix: bool) -> None:

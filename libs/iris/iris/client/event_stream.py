@@ -81,12 +81,16 @@ class EventStream:
     """Iterate for events; ends after the gateway's ``end`` event, after ``timeout_s``, or by `close` from any thread.
 
     Iterating raises Problem for an answer of 400 or more, Unreachable when nobody answers for the transport's timeout.
+
+    Attributes:
+        end: the data of the ``end`` event; empty before it.
     """
 
     def __init__(
         self, transport: Transport, request: HttpRequest, *, last_id: str = "", timeout_s: float | None = None
     ) -> None:
         self.transport = transport
+        self.end = b""
         self._request = request
         self._parser = SseParser()
         self._parser.restart(last_id)
@@ -122,6 +126,7 @@ class EventStream:
                 self._fill()
         event = self._ready.popleft()
         if event.name == END:
+            self.end = event.data
             self.close()
             raise StopIteration
         return event

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
-from iris_core.views import LogLineView
+from iris_core.views import LogEnd, LogLineView
 from iris_gateway.api.jobs import job_of
 from iris_gateway.api.tasks import task_of
 from iris_gateway.auth import may_read
@@ -208,7 +208,7 @@ async def _written(call: Call, request: LogRequest, until: int) -> AsyncIterator
             state = ending.state
     yield request.write(reading.rest(), reading.position)
     if request.media_type == EVENT_STREAM:
-        yield frame("end", {"state": state}, reading.position)
+        yield frame("end", LogEnd(state=state, unfinished=len(reading.unfinished)), reading.position)
 
 
 async def _there(call: Call, request: LogRequest, reading: Reading, until: int) -> AsyncIterator[bytes]:

@@ -1,0 +1,109 @@
+"""The end of a job's output: `iris run` prints it to its last line, and says what it does not print."""
+
+import signal
+import threading
+
+from tests.support.answers import Said, answering, events, job_view, problem
+
+SSE = {"Content-Type": "text/event-stream"}
+ENDED = {"job": "/train", "state": "failed", "previous": "running", "cause": None, "at_ms": 1, "seq": 1}
+SUMMARY = "/train submitted\n/train failed: 1 failed\n"
+
+
+def line(number):
+    text = f"line {number}"
+    said = {"task": "/train/0", "index": 0, "attempt": 0, "stream": "stdout", "at": None, "offset": number}
+    return ("log", {**said, "line": text})
+
+
+def end(**members):
+    return ("end", {"state": "failed", **members})
+
+
+class Ending:
+    """A gateway whose job ends before its output is sent; ``followed`` is set when nobody reads events any more."""
+
+    def __init__(self, output):
+        self.followed = threading.Event()
+        self._output = output
+        self._views = [job_view()]
+
+    def __call__(self, request):
+        if request.method == "POST":
+            return Said(201, job_view())
+        if request.path.endswith("/events"):
+            return Said(headers=SSE, body=self._events())
+        if "/logs" in request.path:
+            return self._output(self)
+        return Said(200, self._views.pop() if self._views else job_view(state="failed"))
+
+    def _events(self):
+        yield events(("job.state.failed", ENDED))
+        try:
+            while True:  # until its reader closes the connection
+                yield b":\n\n" * 1000
+        finally:
+            self.followed.set()
+
+
+def run(iris, output):
+    with answering(Ending(output)) as server:
+        return iris("run", "--url", server.url, "--", "true")
+
+
+def test_output_that_comes_after_the_end_is_printed_to_its_last_line(iris):
+    def output(gateway):
+        def pieces():
+            yield events(line(1))
+            gateway.followed.wait(30)
+            for number in range(2, 5000):
+                yield events(line(number))
+            yield events(end())
+
+        return Said(headers=SSE, body=pieces())
+
+    code, out, err = run(iris, output)
+    assert (code, out) == (3, "".join(f"line {number}\n" for number in range(1, 5000)))
+    assert err == SUMMARY
+
+
+def test_ctrl_c_after_the_end_says_how_many_lines_are_left_and_what_prints_them(iris):
+    stopped = threading.Event()
+
+    def interrupt(*_):
+        stopped.set()
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, interrupt)
+
+    def output(gateway):
+        def pieces():
+            yield events(line(1))
+            gateway.followed.wait(30)
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            stopped.wait(30)
+            yield events(*map(line, range(2, 1236)), end())
+
+        return Said(headers=SSE, body=pieces())
+
+    try:
+        code, out, err = run(iris, output)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    printed = out.count("\n")  # one, and those between the interrupt and its handling
+    assert (code, out) == (3, "".join(f"line {number}\n" for number in range(1, printed + 1)))
+    assert err == f"{SUMMARY}  {1235 - printed:,} lines of output are not shown; print it: iris logs /train\n"
+
+
+def test_output_that_cannot_be_read_is_not_passed_over(iris):
+    code, _, err = run(iris, lambda _: problem(410, "gone", "this output is not kept any more"))
+    assert code == 3
+    assert err == SUMMARY + (
+        "  the output is not shown to its end: this output is not kept any more; print it: iris logs /train\n"
+    )
+
+
+def test_output_that_has_not_arrived_is_not_passed_over(iris):
+    code, _, err = run(iris, lambda _: Said(headers=SSE, body=events(line(1), end(unfinished=2))))
+    assert code == 3
+    assert err == SUMMARY + "  not all of its output has arrived; print it: iris logs /train\n"
