@@ -40,6 +40,12 @@ http.server.HTTPServer((sys.argv[1], int(os.environ["IRIS_PORT_HTTP"])), Handler
 """
 HANGS = 'echo $$ >> "$PIDS"; sleep 1000 & echo $! >> "$PIDS"; wait'
 
+LARGE = """python3 -c 'import os, time
+held = b"x" * (1 << 30)
+print(os.getpid(), file=open(os.environ["PIDS"], "a"), flush=True)
+time.sleep(1000)' & wait"""
+"""Its memory is given back, page by page, before it is gone."""
+
 
 @pytest.fixture
 async def state(connection: Connection) -> FakeState:
@@ -164,6 +170,18 @@ async def test_a_command_that_hangs_ends_with_its_group_and_none_survives_its_at
     await state.ended(ref)
     assert living(pids) == []
     assert len(os.listdir(worker.data / "attempts")) == 1  # the place is as empty as it was, and serves the next
+
+
+async def test_an_attempt_ends_after_what_its_probe_started_and_that_takes_long_to_end(
+    state: FakeState, worker: WorkerProcess, tmp_path: Path
+):
+    pids = tmp_path / "pids"
+    probe = Probe(kind="command", command=("sh", "-c", LARGE), timeout_s=600)
+    ref = await state.run("sleep", "1000", env={"PIDS": str(pids)}, probe=probe)
+    await noted(pids, 1)
+    await state.order(stop=[Stop(ref, 1000)])
+    await state.ended(ref)
+    assert living(pids) == []
 
 
 async def test_a_route_is_probed_by_the_worker_after_a_crash_and_the_probe_of_the_one_before_is_gone(

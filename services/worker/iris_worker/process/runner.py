@@ -46,8 +46,7 @@ class Process:
     Attributes:
         strays: processes of this attempt that left its group, and when each was started, in ticks since boot.
         terminated: it was sent TERM, and ``killer`` will send KILL; before that ``killer`` sends TERM.
-        commands: process groups of commands that run beside it, probes and what people execute, with their control
-            groups.
+        commands: what runs beside it, probes and what people execute, by process group, until all of that is gone.
         group: its control group; None without.
         sampled: the most memory it was seen to hold.
     """
@@ -58,12 +57,27 @@ class Process:
     pidfd: int = -1
     exit: Exit | None = None
     strays: dict[int, int] = field(default_factory=dict)
-    commands: dict[int, Group | None] = field(default_factory=dict)
+    commands: dict[int, Command] = field(default_factory=dict)
     group: Group | None = None
     sampled: int = 0
     rounds: int = 0
     terminated: bool = False
     killer: DelayedCall | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Command:
+    """A process group beside an attempt, of which the first process is ``pid``.
+
+    Attributes:
+        rounds: how often the rest of it was killed since its first process has ended.
+    """
+
+    number: int
+    process: Process
+    pid: int
+    group: Group | None = None
+    rounds: int = 0
 
 
 class Runner:
@@ -90,7 +104,7 @@ class Runner:
         self._groups = groups
         self._leaving, self._entered_s = False, 0.0
         self._measured = 0
-        self._dying: list[Group] = []
+        self._dying: list[Command] = []
         self._on_exit = on_exit
         self._on_command_exit = on_command_exit
         self._null = os.open(os.devnull, os.O_RDWR)
@@ -99,7 +113,7 @@ class Runner:
         self._by_pid: dict[int, Process] = {}
         self._own_peak = 0
         self._by_ref: dict[AttemptRef, Process] = {}
-        self._commands: dict[int, tuple[int, Process]] = {}
+        self._commands: dict[int, Command] = {}
         self._lingering: list[Process] = []
         self._unowned: dict[int, set[AttemptRef]] = {}
         self._watching = False
@@ -225,8 +239,7 @@ class Runner:
             process.group.limits if process.group is not None else None,
             lambda: self.sandboxes.start(held, sandbox, lambda: spawn(command, env, workdir, stdio, limits, tty=tty)),
         )
-        process.commands[pid] = group
-        self._commands[pid] = (number, process)
+        process.commands[pid] = self._commands[pid] = Command(number, process, pid, group)
 
     def close(self) -> None:
         """Nothing runs: remove what was made for attempts."""
@@ -235,8 +248,8 @@ class Runner:
             self._groups.close()
 
     def signal_command(self, number: int, signal_number: int) -> None:
-        for pid, (known, _) in self._commands.items():
-            if known == number:
+        for pid, command in self._commands.items():
+            if command.number == number:
                 signal_group(pid, signal_number)
 
     def kill_commands(self) -> None:
@@ -245,16 +258,13 @@ class Runner:
             signal_group(pid, signal.SIGKILL)
 
     def _command_ended(self, pid: int, status: int) -> None:
-        """The command has ended: kill the rest of its group."""
-        number, process = self._commands.pop(pid)
-        group = process.commands.pop(pid)
-        signal_group(pid, signal.SIGKILL)
-        if group is not None:
-            self._dying.append(group)
+        """The first process of a command has ended: kill the rest, for which the end of the attempt waits."""
+        command = self._commands.pop(pid)
+        self._dying.append(command)
         exit_ = to_exit(status, 0)
-        if process.exit is not None and exit_.signal == signal.SIGKILL:
+        if command.process.exit is not None and exit_.signal == signal.SIGKILL:
             exit_ = structs.replace(exit_, error="its task has ended")
-        self._on_command_exit(number, exit_)
+        self._on_command_exit(command.number, exit_)
 
     def _add(self, process: Process) -> None:
         self._by_pid[process.pid] = self._by_ref[process.ref] = self._by_slot[process.slot] = process
@@ -354,8 +364,8 @@ class Runner:
 
     def _settle(self) -> None:
         """Check attempts with remaining processes again; what cannot be killed is given up after some time."""
+        self._dying = [command for command in self._dying if not self._is_gone(command)]
         self._lingering = self._settled(self._lingering)
-        self._dying = [group for group in self._dying if not self._give(group)]
         if (self._lingering or self._dying) and not self._watching:
             self._watching = True
             self._loop.call_later(_LINGER_S, self._watch)
@@ -370,7 +380,7 @@ class Runner:
         for process in ended:
             if process.group is not None and process not in empty:
                 continue
-            known = process.group is not None and not self._dying and process.rounds <= _GIVE_UP_ROUNDS
+            known = process.group is not None and not process.commands and process.rounds <= _GIVE_UP_ROUNDS
             if init := self.sandboxes.left(process.slot, empty=known):
                 process.strays[init] = tree.started_ticks(init)
         if ungrouped := [process for process in ended if process.group is None]:
@@ -387,11 +397,8 @@ class Runner:
             left = self._groups.kill(process.group)
         else:
             left = signal_group(process.pid, signal.SIGKILL)
-        for command, group in process.commands.items():
-            if group is not None and self._groups is not None:
-                left |= self._groups.kill(group)
-            else:
-                left |= signal_group(command, signal.SIGKILL)
+        for command in process.commands.values():
+            left |= self._kill_command(command)
         process.strays = {
             pid: ticks for pid, ticks in process.strays.items() if signal_process(pid, ticks, signal.SIGKILL)
         }
@@ -440,12 +447,20 @@ class Runner:
             process.exit = with_usage(process.exit, self._groups.end(process.group))
         self._on_exit(process.ref, process.exit)
 
-    def _give(self, group: Group) -> bool:
-        """Whether a probe's control group is empty, and was given back."""
-        assert self._groups is not None
-        if self._groups.kill(group):
+    def _kill_command(self, command: Command) -> bool:
+        """Kill what is left of a command; False when that is nothing."""
+        if command.group is not None and self._groups is not None:
+            return self._groups.kill(command.group)
+        return signal_group(command.pid, signal.SIGKILL)
+
+    def _is_gone(self, command: Command) -> bool:
+        """Whether nothing is left of a command that has ended; then its control group is given back."""
+        command.rounds += 1
+        if self._kill_command(command) and (command.group is not None or command.rounds <= _GIVE_UP_ROUNDS):
             return False
-        self._groups.give(group)
+        command.process.commands.pop(command.pid, None)
+        if command.group is not None and self._groups is not None:
+            self._groups.give(command.group)
         return True
 
 
