@@ -124,6 +124,7 @@ class Agent:
         self._held: dict[AttemptRef, LocalAttempt] = {}
         self._seen = SeenAttempts()
         self._ready: deque[LocalAttempt] = deque()
+        self._starting: set[AttemptRef] = set()
 
     # ── orders ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -200,7 +201,7 @@ class Agent:
     def _advance(self, held: LocalAttempt, now_ms: int) -> None:
         """Start the attempt or report PREPARED, once everything it needs is on this host."""
         if not held.barrier:
-            self._ready.append(held)
+            self._make_ready(held)
             return
         self._report(held, K.PREPARED, now_ms)
         if held.go:
@@ -221,7 +222,11 @@ class Agent:
 
     def _create(self, held: LocalAttempt, now_ms: int) -> None:
         self._report(held, K.CREATING, now_ms)
+        self._make_ready(held)
+
+    def _make_ready(self, held: LocalAttempt) -> None:
         self._ready.append(held)
+        self._starting.add(held.ref)
 
     # ── stopping ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -331,6 +336,7 @@ class Agent:
 
     def on_started(self, ref: AttemptRef, now_ms: int) -> None:
         """Its process runs."""
+        self._starting.discard(ref)
         held = self._held.get(ref)
         if held is not None and not held.is_over:
             self._report(held, K.RUNNING, now_ms)
@@ -384,6 +390,10 @@ class Agent:
         """Attempts whose end is not known yet."""
         return sum(not held.is_over for held in self._held.values())
 
+    def awaits_starts(self) -> bool:
+        """Whether all that is to be reported is of attempts whose process is about to run: one report may hold both."""
+        return bool(self._starting) and self._starting.issuperset(self.reports)
+
     def report_all(self) -> tuple[Stage, ...]:
         """All stages of all attempts, for a Register or to be confirmed again; its answer acknowledges them all."""
         self.reports.clear()
@@ -416,6 +426,7 @@ class Agent:
         self._end(held, now_ms, Ended(Cause.MISSING, error="this worker has no trace of it"))
 
     def _end(self, held: LocalAttempt, now_ms: int, ended: Ended) -> None:
+        self._starting.discard(held.ref)
         held.stage = end_stage(held.ref, ended, now_ms)
         self.reports.add(held.stage)
 

@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 HANDS = 2
 _AGAIN_S = 0.2
+_START_S = 0.02
+"""For how long an attempt's first stages wait for the start of its process: the two are one report, and one commit."""
 
 Registration = Callable[[tuple[Stage, ...]], Register]
 OnTaken = Callable[[Sequence[Stage], ReportTaken], None]
@@ -116,6 +118,8 @@ class Reporter:
             await self._changed.wait()
             if not self.settled:
                 await self._settle()
+            if self._agent.awaits_starts():
+                await self._until_started()
             if wait_s := self._pace.wait_s(self._clock.steady_s()):
                 await asyncio.sleep(wait_s)
             stages = self._agent.reports.take()
@@ -123,6 +127,15 @@ class Reporter:
                 self._pace.spend(self._clock.steady_s(), len(self._agent))
                 return stages
             self._changed.clear()
+
+    async def _until_started(self) -> None:
+        """Wait until a process runs, or there is something else to report, or a start takes long."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_START_S):
+                while self._agent.awaits_starts():
+                    self._changed.clear()
+                    await self._changed.wait()
+        self._changed.set()
 
     async def _settle(self) -> None:
         """Register, or be confirmed: report all stages, and accept orders once that is answered."""

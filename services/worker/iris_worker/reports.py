@@ -6,7 +6,7 @@ or heartbeat that names the attempt holds all its unanswered stages, so no end a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from operator import attrgetter
 
@@ -30,6 +30,10 @@ class Reports:
     def __len__(self) -> int:
         """Attempts in the queue."""
         return len(self._line)
+
+    def __iter__(self) -> Iterator[AttemptRef]:
+        """The attempts in the queue."""
+        return iter(self._line)
 
     def add(self, stage: Stage) -> None:
         waiting = self._unreported.get(stage.ref)

@@ -497,3 +497,28 @@ def test_what_is_not_needed_any_more_is_not_built():
     agent.on_order(Order("me", 1, stop=(Stop(ref, 100),)), 2)
     assert agent.attempts()[-1].ended.cause is Cause.CANCELLED
     assert not agent.on_building(ref)
+
+
+def test_a_report_of_nothing_but_starts_under_way_waits_for_them(story: Story):
+    story.play("run 1-0-0 1-1-0 -> taken, launch 1-0-0, launch 1-1-0")
+    assert story.agent.awaits_starts()
+    story.play("started 1-0-0")
+    assert not story.agent.awaits_starts()
+
+
+@pytest.mark.parametrize("other", ["ended 1-1-0 0", "stop 7-0-0 -> taken"])
+def test_a_report_of_anything_else_does_not_wait_for_starts(story: Story, other: str):
+    story.play(f"""
+        run 1-0-0 1-1-0 -> taken, launch 1-0-0, launch 1-1-0
+        {other}
+    """)
+    assert not story.agent.awaits_starts()
+
+
+def test_nothing_waits_for_a_start_that_failed(story: Story):
+    story.play("""
+        prepare 1-0-0 -> taken
+        start 1-0-0   -> taken, launch 1-0-0
+        ended 1-0-0 1
+    """)
+    assert not story.agent.awaits_starts()
