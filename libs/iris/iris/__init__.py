@@ -15,24 +15,29 @@ if TYPE_CHECKING:
     from iris.client.deployments import Deployment
     from iris.client.executions import RemoteCommand, TerminalSize
     from iris.client.jobs import Job
+    from iris.client.mapping import Mapped
     from iris.client.problems import (
         ClientError,
         Conflict,
         DeploymentFailed,
         ExecutionLost,
+        InvalidOption,
         JobEnded,
         JobFailed,
         JobKilled,
         JobUnschedulable,
         JobWorkerFailed,
+        NoGateway,
         NotAllowed,
         NotFound,
         Problem,
         Rejected,
+        RemoteError,
         TryAgain,
         Unreachable,
         WaitTimeout,
     )
+    from iris_core.views import JobView
 
 __all__ = [
     "AsyncClient",
@@ -44,17 +49,22 @@ __all__ = [
     "Deployment",
     "DeploymentFailed",
     "ExecutionLost",
+    "InvalidOption",
     "Job",
     "JobEnded",
     "JobFailed",
     "JobKilled",
     "JobUnschedulable",
+    "JobView",
     "JobWorkerFailed",
+    "Mapped",
+    "NoGateway",
     "NotAllowed",
     "NotFound",
     "Problem",
     "Rejected",
     "RemoteCommand",
+    "RemoteError",
     "TerminalSize",
     "TryAgain",
     "Unreachable",
@@ -69,6 +79,8 @@ _HOMES = {
     "Client": "iris.client.client",
     "Deployment": "iris.client.deployments",
     "Job": "iris.client.jobs",
+    "JobView": "iris_core.views",
+    "Mapped": "iris.client.mapping",
     "RemoteCommand": "iris.client.executions",
     "TerminalSize": "iris.client.executions",
 }

@@ -23,8 +23,8 @@ import cloudpickle
 
 from iris.client.bundle import IgnoreFiles
 from iris.client.jobs import Job
-from iris.client.map_task import FUNCTION, ITEMS, MARK
-from iris.client.problems import ClientError, JobFailed, job_ended
+from iris.client.map_task import FUNCTION, ITEMS, MARK, CallOutcome
+from iris.client.problems import ClientError, JobFailed, RemoteError, job_ended
 from iris_core.views import LogLineView
 
 T = TypeVar("T")
@@ -33,12 +33,25 @@ R = TypeVar("R")
 COMMAND = ("python", "-P", "-m", "iris.client.map_task")
 
 
+class RemoteTraceback(Exception):
+    """The traceback of an exception on its host, as text; the exception's ``__cause__``."""
+
+    def __str__(self) -> str:
+        return f'\n"""\n{self.args[0]}"""'
+
+
 class Mapped(Generic[R]):
-    """The result of a map: ``job``, and one future per item, in order."""
+    """The result of a map: ``job``, and one future per item, in order.
+
+    A future cannot be cancelled, because one task of a job cannot be: ``future.cancel()`` is False. ``job.cancel()``
+    ends all of them.
+    """
 
     def __init__(self, job: Job, count: int) -> None:
         self.job = job
         self.futures: list[Future[R]] = [Future() for _ in range(count)]
+        for future in self.futures:
+            future.set_running_or_notify_cancel()
         threading.Thread(target=self._collect, name=f"iris-map {job.name}", daemon=True).start()
 
     def __iter__(self) -> Iterator[Future[R]]:
@@ -52,17 +65,18 @@ class Mapped(Generic[R]):
         return [future.result(timeout) for future in self.futures]
 
     def _collect(self) -> None:
+        """Set every future; whatever ends the reading of results is the error of those that are left."""
         errors: dict[int, BaseException] = {}
         try:
-            for index, (kind, what) in outcomes(self.job.logs()):
-                if kind == "error":
-                    errors[index] = what
-                elif not self.futures[index].done():
-                    self.futures[index].set_result(what)
+            for index, outcome in outcomes(self.job.logs()):
+                try:
+                    self.futures[index].set_result(read_outcome(outcome))
+                except BaseException as error:  # noqa: BLE001 - the call, or the unpickling of its result, raises anything
+                    errors[index] = error
             self.job.wait()
-        except ClientError as error:
-            errors = dict.fromkeys(range(len(self.futures)), error)
-        self._finish(errors)
+            self._finish(errors)
+        except BaseException as error:  # noqa: BLE001 - nobody else would learn of it
+            self._finish(dict.fromkeys(range(len(self.futures)), error) | errors)
 
     def _finish(self, errors: dict[int, BaseException]) -> None:
         """Fail the remaining futures with the error of their call, else with the end of the job."""
@@ -86,7 +100,7 @@ class Mapped(Generic[R]):
         return lines[-1] if lines else ""
 
 
-def outcomes(lines: Iterable[LogLineView]) -> Iterator[tuple[int, tuple[str, Any]]]:
+def outcomes(lines: Iterable[LogLineView]) -> Iterator[tuple[int, CallOutcome]]:
     """Task index and outcome, as soon as each is complete in the output."""
     open_: dict[tuple[int, int], tuple[int, list[str]]] = {}
     for line in lines:
@@ -100,6 +114,23 @@ def outcomes(lines: Iterable[LogLineView]) -> Iterator[tuple[int, tuple[str, Any
         pieces.append(text)
         if len(pieces) == count:
             yield line.index, pickle.loads(base64.b64decode("".join(pieces)))
+
+
+def read_outcome(outcome: CallOutcome) -> Any:
+    """The value of a call. Raises what the call raised, with its traceback as the cause; RemoteError when either cannot
+    be unpickled here.
+    """
+    kind, data, trace = outcome
+    try:
+        what = pickle.loads(data)
+    except BaseException as error:  # noqa: BLE001 - unpickling may raise anything
+        last = trace.strip().rpartition("\n")[2] or "it returned a value"
+        raise RemoteError(f"{last} (it cannot be unpickled here: {type(error).__name__}: {error})") from (
+            RemoteTraceback(trace) if trace else error
+        )
+    if kind == "value":
+        return what
+    raise what from RemoteTraceback(trace)
 
 
 @contextmanager

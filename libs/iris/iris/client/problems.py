@@ -11,6 +11,7 @@ IrisError
     │   ├── NotFound        404
     │   ├── Conflict        409, 410, 412
     │   └── TryAgain        429, 502, 503, 504: worth sending again later
+    ├── RemoteError         the result or exception of a mapped call cannot be unpickled here
     ├── ExecutionLost       a command beside a task was ended, or the connection to it broke
     ├── WaitTimeout         the job continues, only the wait ended
     ├── DeploymentFailed    a deployment will not become what was waited for
@@ -44,6 +45,10 @@ class Unreachable(ClientError):
 
 class InvalidOption(ClientError):
     """An option that cannot be parsed; the message names it and shows a valid one."""
+
+
+class RemoteError(ClientError):
+    """The result or exception of a mapped call cannot be unpickled here; the message holds its text."""
 
 
 class ExecutionLost(ClientError):
