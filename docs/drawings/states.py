@@ -151,12 +151,24 @@ def derivation_rows(table: Any) -> str:
     return grid(("", "row", "from", "when, over the parts", "to"), rows)
 
 
+def moved_rows(table: Any) -> str:
+    """The cells of the source that another row of this table owns, with the reason for each."""
+    rows = (
+        (f"`{cell.row}`", cell.cell, f"`{cell.owner.name}`" if cell.owner else "no row", cell.reason)
+        for cell in table.MOVED
+    )
+    return grid(("row of Status Transitions", "cell", "owner here", "reason"), rows)
+
+
 def section(name: str, table: Any) -> str:
     parts = [f"## {name.capitalize()}", (table.__doc__ or "").split("\n\n")[0].replace("\n", " ")]
     if rules(table):
         parts += [diagram(table), rule_rows(table)]
     if derivations(table):
         parts += ["Derived from the parts, the first row that matches:", derivation_rows(table)]
+    if hasattr(table, "MOVED"):
+        why = "Each edge has one owner, so some cells of Status Transitions belong to another row here"
+        parts += [f"{why} ([ADR 65](adr/0065-one-owner-for-each-edge.md)):", moved_rows(table)]
     return "\n\n".join(parts)
 
 

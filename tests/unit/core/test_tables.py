@@ -193,6 +193,20 @@ def test_sessions_go_as_the_document_says_and_no_row_says_it_of_kernels():
 NOT_CLAIMED = {("TerminateSessions", "success"), ("TerminateSessions", "give_up")}
 
 
+def test_each_cell_with_another_owner_is_listed_with_its_reason():
+    rows = {rule.name: rule for rule in (*session.HANDLERS, *session.PROMOTIONS)}
+    different = {
+        (name, f"{result.name}: {cell}")
+        for name, _, *targets in cells(ST_HANDLERS)
+        for result, cell in zip(RESULTS, targets, strict=True)
+        if shown(rows[name], result) != cell
+    }
+    for name, sources, *_ in cells(ST_PROMOTIONS)[:2]:
+        missing = set(members(sources)) - {status.name for status in rows[name].sources}
+        different |= {(name, f"from {status}") for status in missing}
+    assert different == {(cell.row, cell.cell) for cell in session.MOVED}
+
+
 def test_the_promotions_are_those_of_the_document_and_two_more():
     added = {"DetectCancellation", "RegressToPending"}
     assert {row.name for row in session.PROMOTIONS} == {row[0] for row in cells(ST_PROMOTIONS)} | added

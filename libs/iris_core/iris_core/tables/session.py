@@ -151,6 +151,43 @@ class StatusTimeout:
         }.get(status)
 
 
+@dataclass(frozen=True, slots=True)
+class MovedCell:
+    """A cell of the tables of Status Transitions that another row owns here.
+
+    Attributes:
+        row: of Status Transitions. cell: what it has there and not here.
+        owner: the row that has it here; None: no row needs it. reason: why, a sentence.
+    """
+
+    row: str
+    cell: str
+    owner: Promotion | SessionRule | None
+    reason: str
+
+
+MOVED: tuple[MovedCell, ...] = (
+    MovedCell(
+        "TerminateSessions",
+        "SUCCESS: TERMINATED",
+        PROMOTE_TO_TERMINATED,
+        "A session has ended when the end of every kernel is known, which is a condition over kernels.",
+    ),
+    MovedCell(
+        "TerminateSessions",
+        "GIVE_UP: TERMINATED",
+        None,
+        "An order to stop is repeated until every end is known, so it cannot fail for good; the timeout ends it.",
+    ),
+    MovedCell(
+        "PromoteToPrepared",
+        "from SCHEDULED",
+        PREPARE,
+        "A kernel past PREPARING has taken its order, so PrepareSessions moves the session to PREPARING first.",
+    ),
+)
+"""Each edge has one owner, and each declared edge can be produced. Source: docs/adr/0065-one-owner-for-each-edge.md."""
+
 CLOCKED = frozenset({S.PENDING, *(status for status in SessionStatus if StatusTimeout().of(status) is not None)})
 
 WAYS_OUT: dict[SessionStatus, SessionRule | Promotion] = {**OWNER, S.RUNNING: DETECT_TERMINATION}
