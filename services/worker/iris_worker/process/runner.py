@@ -57,7 +57,7 @@ class Process:
     pidfd: int = -1
     exit: Exit | None = None
     strays: dict[int, int] = field(default_factory=dict)
-    commands: dict[int, Command] = field(default_factory=dict)
+    commands: dict[int, _CommandGroup] = field(default_factory=dict)
     group: Group | None = None
     sampled: int = 0
     rounds: int = 0
@@ -66,7 +66,7 @@ class Process:
 
 
 @dataclass(slots=True, eq=False)
-class Command:
+class _CommandGroup:
     """A process group beside an attempt, of which the first process is ``pid``.
 
     Attributes:
@@ -104,7 +104,7 @@ class Runner:
         self._groups = groups
         self._leaving, self._entered_s = False, 0.0
         self._measured = 0
-        self._dying: list[Command] = []
+        self._dying: list[_CommandGroup] = []
         self._on_exit = on_exit
         self._on_command_exit = on_command_exit
         self._null = os.open(os.devnull, os.O_RDWR)
@@ -113,7 +113,7 @@ class Runner:
         self._by_pid: dict[int, Process] = {}
         self._own_peak = 0
         self._by_ref: dict[AttemptRef, Process] = {}
-        self._commands: dict[int, Command] = {}
+        self._commands: dict[int, _CommandGroup] = {}
         self._lingering: list[Process] = []
         self._unowned: dict[int, set[AttemptRef]] = {}
         self._watching = False
@@ -239,7 +239,7 @@ class Runner:
             process.group.limits if process.group is not None else None,
             lambda: self.sandboxes.start(held, sandbox, lambda: spawn(command, env, workdir, stdio, limits, tty=tty)),
         )
-        process.commands[pid] = self._commands[pid] = Command(number, process, pid, group)
+        process.commands[pid] = self._commands[pid] = _CommandGroup(number, process, pid, group)
 
     def close(self) -> None:
         """Nothing runs: remove what was made for attempts."""
@@ -447,13 +447,13 @@ class Runner:
             process.exit = with_usage(process.exit, self._groups.end(process.group))
         self._on_exit(process.ref, process.exit)
 
-    def _kill_command(self, command: Command) -> bool:
+    def _kill_command(self, command: _CommandGroup) -> bool:
         """Kill what is left of a command; False when that is nothing."""
         if command.group is not None and self._groups is not None:
             return self._groups.kill(command.group)
         return signal_group(command.pid, signal.SIGKILL)
 
-    def _is_gone(self, command: Command) -> bool:
+    def _is_gone(self, command: _CommandGroup) -> bool:
         """Whether nothing is left of a command that has ended; then its control group is given back."""
         command.rounds += 1
         if self._kill_command(command) and (command.group is not None or command.rounds <= _GIVE_UP_ROUNDS):
