@@ -261,7 +261,7 @@ def _output(spec: JobSpec) -> Iterator[Mistake]:
         plain, message = (), str(error)
     else:
         message = f"{spec.output!r} is not the plain path of a directory below the task's own"
-    if "/".join(plain) != spec.output:
+    if "/".join(plain) != spec.output or spec.output.startswith("-") or not spec.output.isprintable():
         yield Mistake(pointer="/output", code="bad_path", message=message, hint="out, or results/final")
 
 
