@@ -227,7 +227,9 @@ def task_of(job: JobView, index: int) -> TaskView:
         preemption_count=0,
         worker=None,
         attempts=[],
-        log_subject=f"{job.id}.{index}",
+        id=f"{job.id}/{index}",
+        job_id=job.id,
+        user=job.user,
     )
 
 

@@ -17,6 +17,7 @@ WORKER = {
     "total": {"cpu_millis": 8000, "memory_bytes": 1 << 30, "disk_bytes": 0, "chips": 4},
     "committed": {"cpu_millis": 500, "memory_bytes": 0, "disk_bytes": 0, "chips": 4},
     "tasks": ["/a/0"],
+    "task_ids": ["j1/0"],
     "building": 1,
     "last_heartbeat_at": "2026-01-31T08:00:00Z",
     "registered_at": "2026-01-31T08:00:00Z",
@@ -34,10 +35,20 @@ QUEUED = {
     "root_submitted_at": None,
     "submitted_at": None,
     "sequence": 1,
+    "id": "j1/0",
+    "job_id": "j1",
     "tasks": 3,
     "pending_reason": {"code": "no_workers", "message": "no worker has registered"},
 }
-SESSION = {"id": "j1-0", "job": "/a", "status": "running", "since": None, "tries": {"start": 2}, "kernels": []}
+SESSION = {
+    "id": "j1-0",
+    "job": "/a",
+    "job_id": "j1",
+    "status": "running",
+    "since": None,
+    "tries": {"start": 2},
+    "kernels": [],
+}
 DEAD_LETTER = {"number": 1, "request_id": "r-1", "detail": "<b>KeyError</b>"}
 QUOTA = {"user": "ada", "running_cpu": 500, "running_memory": 0, "running_accelerators": 0, "pending_tasks": 1}
 QUOTA |= {"max_running_cpu": 2000, "max_running_memory": 0, "max_running_accelerators": 0, "max_pending_tasks": 0}
@@ -60,6 +71,7 @@ ROUTE = {
     "detail": "<b>503</b> from /healthz",
     "pending_reason": None,
     "requests_per_s": 0.5,
+    "job_id": "j9",
 }
 DEPLOYMENT = {
     "id": "d1",

@@ -60,7 +60,8 @@ class JobView(View, kw_only=True):
 
     ``warnings`` are only in the answer to the submission that created the job.
     ``spec_abridged``: a listing truncates a long specification. ``rerun_of``: the id of the job that it repeats, while
-    that is kept; its tasks have the same indexes.
+    that is kept; its tasks have the same indexes. ``next_run``: the id of the next job of its name. ``parent_id``: null
+    while its parent is not known.
     """
 
     id: str
@@ -85,6 +86,8 @@ class JobView(View, kw_only=True):
     warnings: list[str] = []
     spec_abridged: bool = False
     rerun_of: str | None = None
+    next_run: str | None = None
+    parent_id: str | None = None
 
 
 class ArtifactView(View, kw_only=True):
@@ -93,13 +96,13 @@ class ArtifactView(View, kw_only=True):
     Attributes:
         bytes: as it is stored, tar.gz. files: how many files and links it holds.
         note: why it is not kept, or what of it was left out.
-        subject: under which its parts are stored; None: it is not kept.
+        upload: which of its worker's uploads holds it; None: it is not kept.
     """
 
     bytes: int
     files: int
     note: str | None
-    subject: str | None
+    upload: str | None
 
 
 class AttemptView(View, kw_only=True):
@@ -152,8 +155,9 @@ class OutOfMemoryView(View, kw_only=True):
 class TaskView(View, kw_only=True):
     """A task with the newest of its ``attempt_count`` attempts.
 
-    ``no_retry``: it failed without a retry although its budget was not used up. ``note``: what an active task waits
-    for. ``rerun_of``: the task that it repeats, as ``j3/5``, while that is kept.
+    ``id`` (``j35/42``) and ``job_id`` name it for good; ``task`` and ``job`` are names, which a later run takes over.
+    ``user``: the owner. ``no_retry``: it failed without a retry although its budget was not used up. ``note``: what an
+    active task waits for. ``rerun_of``: the task that it repeats, as ``j3/5``, while that is kept.
     """
 
     task: str
@@ -167,12 +171,24 @@ class TaskView(View, kw_only=True):
     attempts: list[AttemptView]
     exit_code: int | None = None
     error: str | None = None
-    log_subject: str = ""
     cause: str | None = None
     no_retry: bool = False
     note: str | None = None
     attempt_count: int = 0
     rerun_of: str | None = None
+    id: str = ""
+    job_id: str = ""
+    user: str = ""
+
+
+class AttemptPage(View, kw_only=True):
+    """Attempts of one task by number. ``id``, ``task``, ``user``: as of the task."""
+
+    items: list[AttemptView]
+    next_cursor: str | None
+    id: str
+    task: str
+    user: str
 
 
 class ExecutionLine(View, kw_only=True, omit_defaults=True):
@@ -202,15 +218,19 @@ class KernelView(View, kw_only=True):
     attempt: int
     worker: str
     status: str
+    id: str = ""
 
 
 class SessionView(View, kw_only=True):
+    """A session. ``job_id`` and a kernel's ``id`` are those of the job and the task."""
+
     id: str
     job: str
     status: str
     since: datetime | None
     tries: dict[str, int]
     kernels: list[KernelView]
+    job_id: str = ""
 
 
 class HistoryRow(View, kw_only=True, rename={"from_status": "from", "to_status": "to"}):
@@ -275,7 +295,8 @@ class DemandView(View, kw_only=True):
 class WorkerView(View, kw_only=True):
     """A host with the first of the ``task_count`` attempts that are open on it.
 
-    ``version``: of its worker. ``clock_ahead_ms``: its clock less the state service's when its last heartbeat arrived.
+    ``tasks``: their tasks by name, ``task_ids``: by id. ``version``: of its worker. ``clock_ahead_ms``: its clock less
+    the state service's when its last heartbeat arrived.
     """
 
     id: str
@@ -291,6 +312,7 @@ class WorkerView(View, kw_only=True):
     registered_at: datetime | None = None
     version: str = ""
     clock_ahead_ms: int = 0
+    task_ids: list[str] = []
 
 
 class TreeView(View, kw_only=True):
@@ -300,7 +322,7 @@ class TreeView(View, kw_only=True):
 
 class QueueRow(View, kw_only=True):
     """One range of a waiting job's tasks in the queue, with the columns of the sort key
-    (docs/design/semantics.md#order).
+    (docs/design/semantics.md#order). ``id``: of the first task, ``job_id``: of the job.
     """
 
     position: int
@@ -314,6 +336,8 @@ class QueueRow(View, kw_only=True):
     sequence: int
     tasks: int
     pending_reason: Reason | None
+    id: str = ""
+    job_id: str = ""
 
 
 QuotaView = msgspec.defstruct(
@@ -397,6 +421,7 @@ class RouteView(View, kw_only=True):
     detail: str | None = None
     pending_reason: Reason | None = None
     requests_per_s: float = 0.0
+    job_id: str = ""
 
 
 class ConditionView(View, kw_only=True):
@@ -470,7 +495,7 @@ class Page(View, kw_only=True):
 
 
 class TaskEvent(View, kw_only=True):
-    """Body of ``task.state.<state>``."""
+    """Body of ``task.state.<state>``. ``job_id`` (``j35``) and ``task_id`` (``j35/42``) name them for good."""
 
     task: str
     attempt: int | None
@@ -482,6 +507,8 @@ class TaskEvent(View, kw_only=True):
     worker: str | None
     at_ms: int
     seq: int
+    job_id: str = ""
+    task_id: str = ""
 
 
 class JobEvent(View, kw_only=True):
@@ -493,6 +520,7 @@ class JobEvent(View, kw_only=True):
     cause: str | None
     at_ms: int
     seq: int
+    job_id: str = ""
 
 
 class SessionEvent(View, kw_only=True):
@@ -505,6 +533,7 @@ class SessionEvent(View, kw_only=True):
     cause: str | None
     at_ms: int
     seq: int
+    job_id: str = ""
 
 
 class DeploymentEvent(View, kw_only=True):
@@ -531,3 +560,4 @@ class RouteEvent(View, kw_only=True):
     reason: str | None
     at_ms: int
     seq: int
+    job_id: str = ""

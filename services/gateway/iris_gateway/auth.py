@@ -85,6 +85,14 @@ def may_read(caller: Caller, owner: str) -> bool:
     return caller.role == "admin" or caller.user == owner
 
 
+def require_reader(caller: Caller, owner: str, what: str) -> None:
+    """Raises ProblemResponse forbidden unless the caller may read the output of a record of ``owner``."""
+    if not may_read(caller, owner):
+        raise ProblemResponse(
+            "forbidden", f"{what} belongs to {owner}; only its owner or an admin may read what it prints"
+        )
+
+
 def may_act(caller: Caller, owner: str) -> bool:
     """Whether a caller may execute commands beside tasks of ``owner``, and is offered to cancel and rerun their jobs,
     which the state service decides.

@@ -5,9 +5,10 @@ Pure: a message is decoded to an `EventRecord` once for all watchers. Source: do
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -18,10 +19,12 @@ A_TYPE = r"(task|job|session|deployment|route)(\.state(\.[a-z_]{1,32})?)?"
 """A valid type of events in a filter, as a regular expression."""
 
 _TYPE = re.compile(rf"{A_TYPE}\Z")
+_JOB_ID = re.compile(r"j[0-9]{1,18}\Z")
 
 
 class _Body(msgspec.Struct):
     job: str = ""
+    job_id: str = ""
     task: str | None = None
     deployment: str = ""
     worker: str | None = None
@@ -33,11 +36,15 @@ _read_body = msgspec.json.Decoder(_Body).decode
 
 @dataclass(frozen=True, slots=True)
 class EventRecord:
-    """An event: its stream sequence, its subject, its body as published, and as text/event-stream."""
+    """An event: its stream sequence, its subject, its body as published, and as text/event-stream.
+
+    ``number``: of its job; 0 when none is known, as in an event of an earlier release.
+    """
 
     sequence: int
     type: str
     job: str
+    number: int
     task: str | None
     deployment: str
     worker: str | None
@@ -57,7 +64,8 @@ def read_event(message: Message) -> EventRecord:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         body, data = _Body(), b"{}"
     frame = b"id: %d\nevent: %s\ndata: %s\n\n" % (message.sequence, message.subject.encode(), data)
-    about = (body.job, body.task, body.deployment, body.worker)
+    number = int(body.job_id[1:]) if _JOB_ID.match(body.job_id) else 0
+    about = (body.job, number, body.task, body.deployment, body.worker)
     return EventRecord(message.sequence, message.subject, *about, body.at_ms, data, frame)
 
 
@@ -67,7 +75,8 @@ class Filter:
 
     Attributes:
         types: subjects or their prefixes (``task``, ``task.state``, ``task.state.running``); all when empty.
-        within: a job's name: the job and its descendants; all when empty.
+        within: a job's name: the job and its descendants; all when empty. first, next_run: their numbers are from
+            ``first`` on and below ``next_run``, the number of the next job of that name; 0: there is none.
         deployment: a deployment's name: the deployment and its routes; all when empty.
         worker: a worker's name: of attempts and routes that are on it; all when empty.
     """
@@ -76,10 +85,12 @@ class Filter:
     within: str = ""
     deployment: str = ""
     worker: str = ""
+    first: int = 0
+    next_run: int = 0
 
     def wants(self, event: EventRecord) -> bool:
         of_it = self.deployment in ("", event.deployment) and self.worker in ("", event.worker)
-        return of_it and self._wants_type(event.type) and self._wants_job(event.job)
+        return of_it and self._wants_type(event.type) and self._wants_job(event)
 
     def of(self, events: Iterable[EventRecord]) -> list[EventRecord]:
         """The events that match, in order."""
@@ -92,11 +103,19 @@ class Filter:
             return True
         return any(subject == wanted or subject.startswith(f"{wanted}.") for wanted in self.types)
 
-    def _wants_job(self, job: str) -> bool:
-        return not self.within or job == self.within or job.startswith(f"{self.within}/")
+    def _wants_job(self, event: EventRecord) -> bool:
+        if not self.within:
+            return True
+        named = event.job == self.within or event.job.startswith(f"{self.within}/")
+        return named and (not event.number or self.first <= event.number < (self.next_run or math.inf))
 
 
 EVERYTHING = Filter()
+
+
+def of_run(wanted: Filter, job: str, name: str, next_run: str | None) -> Filter:
+    """The filter, of one job by its id, and of all below it: not of other jobs that have had its name."""
+    return replace(wanted, within=name, first=int(job[1:]), next_run=int(next_run[1:]) if next_run else 0)
 
 
 def is_event_type(text: str) -> bool:

@@ -19,6 +19,7 @@ from iris_core.errors import Code, Invalid, InvariantBroken, Refused
 from iris_core.limits import SHOWN, clipped
 from iris_core.messages import (
     Answer,
+    Caller,
     CancelJob,
     DeployCommand,
     HeartbeatMessage,
@@ -362,9 +363,9 @@ class Machine:
             known = self._execute(user_command)
             self.round.settle()
             self.round.apply(Answered(request, *known))
-        self._answers.append((reply, self._worded(*known)))
+        self._answers.append((reply, self._worded(*known, user_command.caller)))
 
-    def _worded(self, status: str, body: bytes) -> Answer:
+    def _worded(self, status: str, body: bytes, caller: Caller) -> Answer:
         """The stored answer; a job is shown as it is now."""
         if body.startswith(b"j"):
             job = self.ledger.find_job(body.decode())
@@ -373,12 +374,12 @@ class Machine:
                 words = views.refusal(f"this request {what} job {body.decode()}, which has ended and is forgotten")
                 return Answer(Code.CONFLICT.value, words)
             word = views.admitted if status == "created" else views.job
-            body = word(self.ledger, job)
+            body = word(self.ledger, job, caller)
         elif body.startswith(b"d"):
             deployment = self.ledger.deployments.get(int(body[1:]))
             if deployment is None:
                 return Answer(Code.CONFLICT.value, views.refusal("the deployment of this request is forgotten"))
-            body = views.deployment(self.ledger, deployment)
+            body = views.deployment(self.ledger, deployment, caller)
         return Answer(status, body)
 
     def _execute(self, user_command: UserCommand) -> tuple[str, bytes]:

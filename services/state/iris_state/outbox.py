@@ -60,6 +60,8 @@ def _task_events(fact: Fact, index: int, sequence: int, first: int) -> list[Publ
             worker=worker,
             at_ms=fact.at_ms,
             seq=sequence,
+            job_id=job.id,
+            task_id=f"{job.id}/{number_of_task}",
         )
         headers = shared if tasks == 1 else shared.copy()
         headers["Iris-Task"] = task
@@ -78,6 +80,7 @@ def _whole_event(fact: Fact, sequence: int, place: int) -> Publication:
             cause=_word(fact.cause),
             at_ms=fact.at_ms,
             seq=sequence,
+            job_id=job.id,
         )
     else:
         body = SessionEvent(
@@ -88,6 +91,7 @@ def _whole_event(fact: Fact, sequence: int, place: int) -> Publication:
             cause=_word(fact.cause),
             at_ms=fact.at_ms,
             seq=sequence,
+            job_id=job.id,
         )
     headers = {"Iris-Job": job.name}
     if job.traceparent:
@@ -119,6 +123,7 @@ def _deployment_event(fact: DeploymentFact, sequence: int, place: int) -> Public
             reason=fact.reason or None,
             at_ms=fact.at_ms,
             seq=sequence,
+            job_id=f"j{route.job}" if route.job else "",
         )
     headers = {"Iris-Deployment": deployment.name}
     if deployment.traceparent:

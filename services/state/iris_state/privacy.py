@@ -1,87 +1,79 @@
-"""Hides from other users what only a job's owner and admins may see: the values of its environment, and its output.
+"""Hides from other users what only a job's owner and admins may see: the values of its environment, the digest of its
+code, and its output.
 
-Every view is filtered here. Without tokens every caller is an admin. Output is stored outside the records, and the
-gateway asks for its owner. Source: docs/design/reliability.md#security. Out of scope: secrets (`redaction`).
+A view names the owner of its record, and nothing but that is asked: a name may belong to somebody else by now. Every
+view is filtered here. Without tokens every caller is an admin. Output is stored outside the records, and the gateway
+judges by the same owner. Source: docs/design/semantics.md#rights-and-names. Out of scope: secrets (`redaction`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
-import msgspec
+from msgspec.structs import replace
 
 from iris_core.admission import MASK
-from iris_core.messages import Query
-from iris_core.views import AttemptView, DeploymentView, JobView, Page, TaskView, TreeView
-from iris_state.ledger import Ledger
+from iris_core.messages import Caller
+from iris_core.serving import RouteTemplate
+from iris_core.spec import JobSpec
+from iris_core.views import AttemptPage, AttemptView, DeploymentView, JobView, Page, TaskView, TreeView
 
 NOT_YOURS = "(only the owner of the job and admins read this)"
+_Code = TypeVar("_Code", JobSpec, RouteTemplate)
 
 
-def shown(ledger: Ledger, query: Query, view: Any) -> Any:
+def shown(caller: Caller, view: Any) -> Any:
     """The view without what its caller may not see."""
-    if query.caller.role == "admin":
-        return view
-    return _shown(ledger, query, view)
+    return view if caller.role == "admin" else _for_user(caller.user, view)
 
 
-def _shown(ledger: Ledger, query: Query, view: Any) -> Any:
+def _for_user(user: str, view: Any) -> Any:
     hide = _HIDE.get(type(view))
-    return view if hide is None else hide(ledger, query, view)
+    return view if hide is None or getattr(view, "user", None) == user else hide(user, view)
 
 
-def _job(ledger: Ledger, query: Query, view: JobView) -> JobView:
-    spec = view.spec
-    if view.user == query.caller.user or not spec.env:
-        return view
-    return msgspec.structs.replace(view, spec=msgspec.structs.replace(spec, env=dict.fromkeys(spec.env, MASK)))
+def _job(user: str, view: JobView) -> JobView:
+    return replace(view, spec=_without_code(view.spec))
 
 
-def _deployment(ledger: Ledger, query: Query, view: DeploymentView) -> DeploymentView:
-    template = view.spec.template
-    if view.user == query.caller.user or not template.env:
-        return view
-    template = msgspec.structs.replace(template, env=dict.fromkeys(template.env, MASK))
-    return msgspec.structs.replace(view, spec=msgspec.structs.replace(view.spec, template=template))
+def _deployment(user: str, view: DeploymentView) -> DeploymentView:
+    return replace(view, spec=replace(view.spec, template=_without_code(view.spec.template)))
 
 
-def _tree(ledger: Ledger, query: Query, view: TreeView) -> TreeView:
-    children = [_tree(ledger, query, child) for child in view.children]
-    return msgspec.structs.replace(view, job=_job(ledger, query, view.job), children=children)
+def _tree(user: str, view: TreeView) -> TreeView:
+    children = [_tree(user, child) for child in view.children]
+    return replace(view, job=_for_user(user, view.job), children=children)
 
 
-def _task(ledger: Ledger, query: Query, view: TaskView) -> TaskView:
-    if _owns(ledger, query, view.job):
-        return view
-    return msgspec.structs.replace(view, attempts=[_without_output(attempt) for attempt in view.attempts])
+def _task(user: str, view: TaskView) -> TaskView:
+    return replace(view, attempts=[_without_output(attempt) for attempt in view.attempts])
 
 
-def _attempt(ledger: Ledger, query: Query, view: AttemptView) -> AttemptView:
-    job = str(query.arguments.get("task", "")).rpartition("/")[0]
-    return view if _owns(ledger, query, job) else _without_output(view)
+def _attempts(user: str, view: AttemptPage) -> AttemptPage:
+    return replace(view, items=[_without_output(attempt) for attempt in view.items])
 
 
-def _page(ledger: Ledger, query: Query, view: Page) -> Page:
-    return msgspec.structs.replace(view, items=[_shown(ledger, query, item) for item in view.items])
+def _page(user: str, view: Page) -> Page:
+    return replace(view, items=[_for_user(user, item) for item in view.items])
 
 
-def _owns(ledger: Ledger, query: Query, job: str) -> bool:
-    record = ledger.find_job(job)
-    return record is not None and record.user == query.caller.user
+def _without_code(spec: _Code) -> _Code:
+    bundle = MASK if spec.bundle is not None else None
+    return replace(spec, env=dict.fromkeys(spec.env, MASK), bundle=bundle)
 
 
 def _without_output(view: AttemptView) -> AttemptView:
     if not view.stderr_tail and view.artifact is None:
         return view
-    return msgspec.structs.replace(view, stderr_tail=view.stderr_tail and NOT_YOURS, artifact=None)
+    return replace(view, stderr_tail=view.stderr_tail and NOT_YOURS, artifact=None)
 
 
-_HIDE: dict[type, Callable[[Ledger, Query, Any], Any]] = {
+_HIDE: dict[type, Callable[[str, Any], Any]] = {
     JobView: _job,
     DeploymentView: _deployment,
     TreeView: _tree,
     TaskView: _task,
-    AttemptView: _attempt,
+    AttemptPage: _attempts,
     Page: _page,
 }

@@ -119,7 +119,7 @@ def iris(tmp_path, monkeypatch, capfd):
             "meta": Said(200, {"limits": LIMITS}),
         }
         if path.startswith("/v1/tasks/") and path.endswith("0"):
-            return Said(200, {**ATTEMPTED, "log_subject": "j7.0"})
+            return Said(200, {**ATTEMPTED, "job_id": "j7"})
         return views.get(path.rpartition("/")[2], Said(200, job_view()))
 
     with answering(answer) as server:

@@ -32,7 +32,7 @@ async def stored(iris: House, *parts: bytes, upload: str = "first", missing: int
     subject = subjects.artifact("w0", 1, upload)
     for number, part in enumerate(parts[missing:], missing):
         await iris.memory.connect().streams.publish(subject, part, headers={subjects.PART: str(number)})
-    return ArtifactView(bytes=sum(map(len, parts)), files=len(parts), note=None, subject=subject)
+    return ArtifactView(bytes=sum(map(len, parts)), files=len(parts), note=None, upload=upload)
 
 
 def ended(number: int, artifact: ArtifactView | None, *, still_open: bool = False) -> AttemptView:
@@ -58,7 +58,7 @@ async def test_another_attempt_can_be_asked_for_whatever_the_task_shows(iris: Ho
     response = await asked(iris, ended(9, None), path=f"{PATH}?attempt=3")
     assert response.content == b"third"
     query = iris.state.queries[-1]
-    assert (query.what, query.arguments) == ("attempts", {"task": "/a/0", "cursor": "2", "limit": 1})
+    assert (query.what, query.arguments) == ("attempts", {"task": "j1/0", "cursor": "2", "limit": 1})
 
 
 async def test_only_the_owner_and_admins_may_have_it(iris: House):
@@ -70,7 +70,7 @@ async def test_only_the_owner_and_admins_may_have_it(iris: House):
 async def test_without_one_a_sentence_says_why(iris: House):
     kept, lost = (
         await stored(iris, b"x"),
-        ArtifactView(bytes=0, files=0, note="out is no directory any more", subject=None),
+        ArtifactView(bytes=0, files=0, note="out is no directory any more", upload=None),
     )
     responses = [
         await asked(iris),

@@ -387,10 +387,10 @@ async def test_only_admins_read_the_configuration():
 
 async def test_the_page_of_a_task_links_to_its_artifacts_or_says_why_there_is_none(iris: House):
     kept, lost = attempt_of(0, "failed"), attempt_of(1, "failed")
-    kept.artifact = ArtifactView(bytes=5, files=2, note="left out: <b>", subject="iris.artifact.w0.1.x")
-    lost.artifact = ArtifactView(bytes=0, files=0, note="out is no directory any more", subject=None)
+    kept.artifact = ArtifactView(bytes=5, files=2, note="left out: <b>", upload="x")
+    lost.artifact = ArtifactView(bytes=0, files=0, note="out is no directory any more", upload=None)
     iris.state.tasks["/a/0"].attempts = [kept, lost]
     shown = await page(iris, "/tasks/%2Fa%2F0")
-    assert '<a href="/v1/tasks/%2Fa%2F0/artifact?attempt=0" download>artifact</a>' in shown
+    assert '<a href="/v1/tasks/j1%2F0/artifact?attempt=0" download>artifact</a>' in shown
     assert "left out: &lt;b&gt;" in shown
     assert 'no artifact</span> <span class="faint">out is no directory any more' in shown

@@ -16,6 +16,7 @@ def host(number: int, state: str = "healthy", held: int = 0, total: int = 4, **a
         "total": {"chips": total},
         "committed": {"chips": held},
         "tasks": [f"/job{number}/0"] if held else [],
+        "task_ids": [f"j{number}/0"] if held else [],
         "task_count": int(held > 0),
     }
 
@@ -33,7 +34,7 @@ def test_a_cuboid_has_a_plane_for_each_of_its_layers():
     made = shape("v4-64", *(host(number, held=4 * (number == 5)) for number in range(8)))
     assert (made.width, [len(plane) for plane in classes(made)]) == (2, [2, 2, 2, 2])
     assert classes(made)[2] == ["of-4 on-0", "of-4 on-4"]
-    assert (made.words, made.holders) == ("7 of 8 hosts free", ["/job5"])
+    assert (made.words, made.holders) == ("7 of 8 hosts free", [("/job5", "j5")])
 
 
 def test_a_host_that_has_not_registered_leaves_its_place_empty():

@@ -85,6 +85,7 @@ DECISIONS = {
     ("GET", "/jobs"): REFUSED,
     ("GET", "/jobs/{job}"): REFUSED,
     ("GET", "/tasks/{task}"): REFUSED,
+    ("GET", "/tasks/{job}/{index}"): REFUSED,
     ("GET", "/queue"): REFUSED,
     ("GET", "/workers"): REFUSED,
     ("GET", "/workers/{worker}"): REFUSED,

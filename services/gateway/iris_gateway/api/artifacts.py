@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator
 import msgspec
 from starlette.responses import Response
 
+from iris_core import subjects
 from iris_core.views import ArtifactView
-from iris_gateway.api.logs import check_may_read
-from iris_gateway.api.tasks import task_of
+from iris_gateway.api.tasks import AttemptRecord, TaskRecord, task_of, task_record
+from iris_gateway.auth import require_reader
 from iris_gateway.endpoint import Answers, Call, Endpoint
 from iris_gateway.parameters import Parameter
 from iris_gateway.problem import ProblemResponse
@@ -19,32 +20,21 @@ GZIP = "application/gzip"
 _LAST = 9_999_999
 
 
-class _EndedAttempt(msgspec.Struct):
-    number: int
-    open: bool
-    artifact: ArtifactView | None = None
-
-
-class _TaskWithArtifacts(msgspec.Struct):
-    task: str
-    job: str
-    attempts: list[_EndedAttempt]
-
-
 class _AttemptsPage(msgspec.Struct):
-    items: list[_EndedAttempt]
+    items: list[AttemptRecord]
 
 
 async def fetched(call: Call) -> Response:
-    name, parameters = task_of(call), call.parameters()
+    parameters = call.parameters()
     wanted = parameters.number("attempt", 0, 0, _LAST) if "attempt" in call.request.query_params else None
     parameters.allow("attempt")
     parameters.finish()
-    task = msgspec.json.decode(await call.read("task", task=name), type=_TaskWithArtifacts)
-    await check_may_read(call, task.job)
-    attempt = await _attempt(call, name, task, wanted)
+    task = await task_record(call, task_of(call))
+    require_reader(call.caller, task.user, task.task)
+    attempt = await _attempt(call, task, wanted)
     artifact = _stored(task, attempt)
-    body = call.gateway.artifacts.parts(artifact.subject or "", artifact.bytes)
+    subject = subjects.artifact(attempt.worker, task.numbers[0], artifact.upload or "")
+    body = call.gateway.artifacts.parts(subject, artifact.bytes)
     response = stream(call, _continued(await anext(body), body))
     response.headers["content-type"] = GZIP
     response.headers["content-length"] = str(artifact.bytes)
@@ -53,12 +43,11 @@ async def fetched(call: Call) -> Response:
     return response
 
 
-async def _attempt(call: Call, name: str, task: _TaskWithArtifacts, wanted: int | None) -> _EndedAttempt:
-    """One attempt; None: the last one. Raises ProblemResponse not_found."""
-    found = task.attempts[-1:]
-    if wanted is not None:
-        cursor = str(wanted - 1) if wanted else ""
-        page = await call.read("attempts", task=name, cursor=cursor, limit=1)
+async def _attempt(call: Call, task: TaskRecord, wanted: int | None) -> AttemptRecord:
+    """One attempt, also one that the task does not show; None: the last one. Raises ProblemResponse not_found."""
+    found = [one for one in task.attempts if one.number == wanted] if wanted is not None else task.attempts[-1:]
+    if wanted is not None and not found:
+        page = await call.read("attempts", task=task.id, cursor=str(wanted - 1) if wanted else "", limit=1)
         found = msgspec.json.decode(page, type=_AttemptsPage).items
     if not found:
         what = "no attempt yet" if wanted is None else f"no attempt {wanted}"
@@ -66,20 +55,20 @@ async def _attempt(call: Call, name: str, task: _TaskWithArtifacts, wanted: int 
     return found[0]
 
 
-def _stored(task: _TaskWithArtifacts, attempt: _EndedAttempt) -> ArtifactView:
+def _stored(task: TaskRecord, attempt: AttemptRecord) -> ArtifactView:
     """What is kept of an attempt. Raises ProblemResponse conflict, not_found."""
     who, artifact = f"attempt {attempt.number} of {task.task}", attempt.artifact
     if attempt.open:
         raise ProblemResponse("conflict", f"{who} has not ended; its output directory is stored then")
     if artifact is None:
         raise ProblemResponse("not_found", f"{who} has no artifact: its job has no output directory, or it was lost")
-    if artifact.subject is None:
+    if artifact.upload is None:
         raise ProblemResponse("not_found", f"{who} has no artifact: {artifact.note}{_others(task)}")
     return artifact
 
 
-def _others(task: _TaskWithArtifacts) -> str:
-    numbers = [str(one.number) for one in task.attempts if one.artifact is not None and one.artifact.subject]
+def _others(task: TaskRecord) -> str:
+    numbers = [str(one.number) for one in task.attempts if one.artifact is not None and one.artifact.upload]
     return f"; there is one of attempt {', '.join(numbers)}" if numbers else ""
 
 

@@ -11,7 +11,7 @@ from iris_core.views import Page
 from iris_gateway.api.handling import PAGING
 from iris_gateway.api.jobs import job_of
 from iris_gateway.endpoint import EVENT_STREAM, JSON, Answers, Call, Endpoint, json_response
-from iris_gateway.event import A_TYPE, Filter, is_event_type
+from iris_gateway.event import A_TYPE, Filter, is_event_type, of_run
 from iris_gateway.event_history import newest_first, oldest_first
 from iris_gateway.parameters import Parameter, Parameters, job_reference
 from iris_gateway.problem import ProblemResponse
@@ -21,28 +21,32 @@ _FARTHEST = 10**18
 ORDERS = ("desc", "asc")
 
 
-class _NamedJob(msgspec.Struct):
+class _JobRecord(msgspec.Struct):
+    id: str
     name: str
+    next_run: str | None = None
 
 
 async def listed(call: Call) -> Response:
     parameters = call.parameters()
     within = parameters.text("within", allow=lambda text: 0 < len(text) <= 1100)
     deployment = parameters.text("deployment", allow=lambda text: 0 < len(text) <= 63)
-    job = await name_of(call, job_reference(within)) if within else ""
-    wanted = Filter(_types(parameters), job, deployment)
+    wanted = Filter(_types(parameters), deployment=deployment)
+    if within:
+        wanted = await _within(call, job_reference(within), wanted)
     return await _answer(call, parameters, wanted)
 
 
 async def of_job(call: Call) -> Response:
     parameters = call.parameters()
-    wanted = Filter(_types(parameters), await name_of(call, job_of(call)))
+    wanted = await _within(call, job_of(call), Filter(_types(parameters)))
     return await _answer(call, parameters, wanted)
 
 
-async def name_of(call: Call, job: str) -> str:
-    """The name of an existing job. Raises ProblemResponse not_found."""
-    return msgspec.json.decode(await call.read("job", job=job), type=_NamedJob).name
+async def _within(call: Call, job: str, wanted: Filter) -> Filter:
+    """The filter, of one job and all below it. Raises ProblemResponse not_found."""
+    found = msgspec.json.decode(await call.read("job", job=job), type=_JobRecord)
+    return of_run(wanted, found.id, found.name, found.next_run)
 
 
 def _types(parameters: Parameters) -> tuple[str, ...]:

@@ -31,8 +31,7 @@ from iris_core.messages import (
 from iris_core.spec import MAX_COMMAND_BYTES
 from iris_core.views import ExecutionLine, ExecutionPosition
 from iris_gateway.api.handling import json_body
-from iris_gateway.api.logs import numbers_of, owner_of
-from iris_gateway.api.tasks import task_of
+from iris_gateway.api.tasks import task_of, task_record
 from iris_gateway.auth import may_act
 from iris_gateway.endpoint import JSON_LINES, Answers, Call, Endpoint, json_response
 from iris_gateway.problem import ProblemResponse
@@ -72,34 +71,19 @@ class ExecutionInput(msgspec.Struct, forbid_unknown_fields=True):
     columns: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 0
 
 
-class _Numbered(msgspec.Struct):
-    number: int
-
-
-class _RunningTask(msgspec.Struct):
-    task: str
-    job: str
-    state: str
-    worker: str | None
-    log_subject: str
-    attempts: list[_Numbered]
-
-
 async def start(call: Call) -> Response:
     call.parameters().finish()
     name, body = task_of(call), await json_body(call, ExecutionBody)
     if (size := command_bytes(body.command)) > MAX_COMMAND_BYTES:
         raise ProblemResponse("too_large", f"the command has {size} bytes, at most {MAX_COMMAND_BYTES} are possible")
-    task = msgspec.json.decode(await call.read("task", task=name), type=_RunningTask)
-    owner = await owner_of(call, task.job)
-    if not may_act(call.caller, owner):
-        raise ProblemResponse("forbidden", f"{task.job} belongs to {owner}; only its owner or an admin may do this")
+    task = await task_record(call, name)
+    if not may_act(call.caller, task.user):
+        raise ProblemResponse("forbidden", f"{task.job} belongs to {task.user}; only its owner or an admin may do this")
     if task.state != "running" or not task.worker or not task.attempts:
         raise ProblemResponse("conflict", f"{task.task} is {task.state}; a command runs beside a running task only")
-    job, index = numbers_of(task.log_subject)
     execution = f"{call.gateway.new_id()}.{task.worker}"
     request = StartExecution(
-        *(execution, AttemptRef(job, index, task.attempts[-1].number), call.caller.user, tuple(body.command)),
+        *(execution, AttemptRef(*task.numbers, task.attempts[-1].number), call.caller.user, tuple(body.command)),
         *(body.tty, body.rows, body.columns, body.term),
     )
     response = stream(call, _lines(call, execution))
@@ -111,6 +95,7 @@ async def start(call: Call) -> Response:
         extra={
             "user": call.caller.user,
             "task": task.task,
+            "id": task.id,
             "worker": task.worker,
             "execution": execution,
             "command": body.command,

@@ -15,8 +15,8 @@ from starlette.responses import Response, StreamingResponse
 
 from iris_core.views import LogEnd, LogLineView
 from iris_gateway.api.jobs import job_of
-from iris_gateway.api.tasks import task_of
-from iris_gateway.auth import may_read
+from iris_gateway.api.tasks import TaskRecord, task_of, task_record
+from iris_gateway.auth import require_reader
 from iris_gateway.completion import Completion
 from iris_gateway.endpoint import EVENT_STREAM, JSON_LINES, TEXT, Answers, Call, Endpoint
 from iris_gateway.log_formats import Shown, Write, write_job_text, write_text
@@ -33,30 +33,13 @@ PIECE = 1000
 """Lines of a tail that are formatted at once."""
 
 _ATTEMPT = re.compile(r"(all|last|0|[1-9][0-9]{0,6})\Z")
-_LOG_SUBJECT = re.compile(r"j(?P<job>[0-9]+)\.(?P<index>[0-9]+)\Z")
 _STILL_HERE = b":\n\n"
-
-
-class _Attempt(msgspec.Struct):
-    number: int
-
-
-class _Task(msgspec.Struct):
-    task: str
-    job: str
-    index: int
-    state: str
-    log_subject: str
-    attempts: list[_Attempt]
-
-
-class _Owned(msgspec.Struct):
-    user: str
 
 
 class _Job(msgspec.Struct):
     id: str
     name: str
+    user: str
     state: str
 
 
@@ -84,37 +67,34 @@ class LogRequest:
 
 
 async def of_task(call: Call) -> Response:
-    name, parameters = task_of(call), call.parameters()
-
-    async def look() -> _Task:
-        return msgspec.json.decode(await call.read("task", task=name), type=_Task)
+    parameters = call.parameters()
+    task = await task_record(call, task_of(call))
+    require_reader(call.caller, task.user, task.job)
 
     async def ask() -> str:
-        return (await look()).state
+        return (await task_record(call, task.id)).state
 
-    task = await look()
-    await check_may_read(call, task.job)
     follow, attempt = parameters.truth("follow"), _attempt(parameters, "last")
-    job, index = numbers_of(task.log_subject)
     if attempt.isdigit() and not (task.attempts and int(attempt) <= task.attempts[-1].number):
         raise ProblemResponse("not_found", f"{task.task} has no attempt {attempt}; {_made(task)}")
     last = task.attempts[-1].number if task.attempts else 0
     only = int(attempt) if attempt.isdigit() else last if attempt == "last" and not follow else None
-    query = LogQuery(job, index, only, last if attempt == "last" else 0, _streams(parameters), _since(call, parameters))
+    first = last if attempt == "last" else 0
+    query = LogQuery(*task.numbers, only, first, _streams(parameters), _since(call, parameters))
     return await _respond(call, parameters, query, (task.job, task.task, task.state), ask, write_text)
 
 
 async def of_job(call: Call) -> Response:
-    name, parameters = job_of(call), call.parameters()
+    parameters = call.parameters()
 
-    async def look() -> _Job:
-        return msgspec.json.decode(await call.read("job", job=name), type=_Job)
+    async def look(job: str) -> _Job:
+        return msgspec.json.decode(await call.read("job", job=job), type=_Job)
 
-    job = await look()
-    await check_may_read(call, job.id)
+    job = await look(job_of(call))
+    require_reader(call.caller, job.user, job.name)
 
     async def ask() -> str:
-        return msgspec.json.decode(await call.read("job", job=job.id), type=_Job).state
+        return (await look(job.id)).state
 
     attempt = _attempt(parameters, "all")
     if attempt == "last":
@@ -122,22 +102,6 @@ async def of_job(call: Call) -> Response:
     only = int(attempt) if attempt.isdigit() else None
     query = LogQuery(int(job.id[1:]), None, only, 0, _streams(parameters), _since(call, parameters))
     return await _respond(call, parameters, query, (job.name, "", job.state), ask, write_job_text)
-
-
-async def check_may_read(call: Call, job: str) -> None:
-    """Only the owner of a job and admins may read its output and artifacts. Raises ProblemResponse forbidden."""
-    if call.caller.role == "admin":
-        return
-    owner = await owner_of(call, job)
-    if not may_read(call.caller, owner):
-        raise ProblemResponse(
-            "forbidden", f"{job} belongs to {owner}; only its owner or an admin may read what it prints"
-        )
-
-
-async def owner_of(call: Call, job: str) -> str:
-    """The user of a job. Raises ProblemResponse not_found, unavailable."""
-    return msgspec.json.decode(await call.gateway.queries.ask("job", call.caller, job=job), type=_Owned).user
 
 
 async def _respond(
@@ -241,15 +205,7 @@ def _since(call: Call, parameters: Parameters) -> int:
     return parameters.since_ms("since", call.gateway.now_ms())
 
 
-def numbers_of(log_subject: str) -> tuple[int, int]:
-    """The job's number and the task's index, under which output is stored."""
-    match = _LOG_SUBJECT.match(log_subject)
-    if match is None:
-        raise ProblemResponse("internal", "the state service does not say where this task's output is")
-    return int(match["job"]), int(match["index"])
-
-
-def _made(task: _Task) -> str:
+def _made(task: TaskRecord) -> str:
     """Which attempts exist, as text."""
     last = task.attempts[-1].number if task.attempts else -1
     return "it has none yet" if last < 0 else "its only one is 0" if not last else f"its last one is {last}"

@@ -25,7 +25,7 @@ from iris_gateway.dashboard import snippets
 from iris_gateway.dashboard.drawing import Axis
 from iris_gateway.dashboard.last_hour import ended_and_waited, held_over_time
 from iris_gateway.dashboard.render import ENDED, STATES
-from iris_gateway.event import Filter
+from iris_gateway.event import EVERYTHING, Filter, of_run
 from iris_gateway.event_history import STRETCH, newest_first
 from iris_gateway.gateway import Gateway
 from iris_gateway.log_lines import LogLine
@@ -167,7 +167,8 @@ async def job(look: PageData) -> Facts:
     """One job: its progress, what it waits for, or why it failed."""
     name = job_reference(look.segments["job"])
     shown = await look.at("job", job=name)
-    events, _ = await newest_first(look.gateway.feed.streams, Filter(within=shown["name"]), 20, None, STRETCH)
+    own = of_run(EVERYTHING, shown["id"], shown["name"], shown["next_run"])
+    events, _ = await newest_first(look.gateway.feed.streams, own, 20, None, STRETCH)
     failures = shown["task_counts"].get("failed", 0)
     failed = (await look.at("tasks", job=shown["id"], state="failed", limit=FAILURES))["items"] if failures else []
     state = look.query.get("state") or ("failed" if failures else "all")
@@ -182,9 +183,8 @@ async def job(look: PageData) -> Facts:
         "failures": failure_groups(failed),
         "looked_at": len(failed),
         "tasks": tasks,
-        "peak": max(((peak, one["task"]) for one in tasks["items"] if (peak := _peak(one))), default=None),
+        "peak": max(((peak, one["id"]) for one in tasks["items"] if (peak := _peak(one))), default=None),
         "query": {"state": state},
-        "parents": (await look.at("named_jobs", names=[shown["parent"] or ""]))["items"],
         "tree": await look.at("tree", job=shown["id"]),
         "history": (await look.at("history", job=shown["id"], limit=100))["items"],
         "events": [event.shown() for event in events],
@@ -205,7 +205,7 @@ def failure_groups(tasks: Sequence[Mapping[str, Any]]) -> list[Facts]:
     groups: dict[str, Facts] = {}
     for one in tasks:
         line = last_words(one)
-        group = groups.setdefault(_NUMBER.sub("#", line), {"line": line, "count": 0, "task": one["task"]})
+        group = groups.setdefault(_NUMBER.sub("#", line), {"line": line, "count": 0, "task": one["id"]})
         group["count"] += 1
     return sorted(groups.values(), key=lambda group: -group["count"])[:GROUPS]
 
@@ -223,15 +223,15 @@ def last_words(task: Mapping[str, Any]) -> str:
 
 
 async def task(look: PageData) -> Facts:
-    name = task_reference(look.segments["task"])
-    shown = await look.at("task", task=name)
-    above = await look.at("job", job=shown["job"])
+    reference = "/".join(look.segments[part] for part in ("job", "index", "task") if part in look.segments)
+    shown = await look.at("task", task=task_reference(reference))
+    above = await look.at("job", job=shown["job_id"])
     last = shown["attempts"][-1]["number"] if shown["attempts"] else None
     attempt = _number(look.query.get("attempt", ""))
     return {
         "title": f"{shown['state']}: {shown['task']}",
         "task": shown,
-        "why": await look.at("why", task=name),
+        "why": await look.at("why", task=shown["id"]),
         "output": await output_of(look, above, shown["index"], last if attempt is None else attempt),
     }
 

@@ -195,6 +195,7 @@ _PAGES = (
     ("/jobs", "Jobs", "jobs.html", page_data.jobs),
     ("/jobs/{job}", "Job", "job.html", page_data.job),
     ("/tasks/{task}", "Task", "task.html", page_data.task),
+    ("/tasks/{job}/{index}", "Task", "task.html", page_data.task),
     ("/queue", "Queue", "queue.html", page_data.queue),
     ("/workers", "Workers", "workers.html", page_data.workers),
     ("/workers/{worker}", "Worker", "worker.html", page_data.worker),

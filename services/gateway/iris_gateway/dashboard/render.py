@@ -113,8 +113,8 @@ def clock(at_ms: int) -> str:
 
 
 def most_cpu(tasks: Sequence[Mapping[str, Any]]) -> tuple[float, str] | None:
-    """The most seconds of processors that the last attempt of one of these tasks has used, and its name."""
-    last = [(task["attempts"][-1]["cpu_ms"] or 0, task["task"]) for task in tasks if task["attempts"]]
+    """The most seconds of processors that the last attempt of one of these tasks has used, and its id."""
+    last = [(task["attempts"][-1]["cpu_ms"] or 0, task["id"]) for task in tasks if task["attempts"]]
     used_ms, name = max(last, key=lambda one: one[0], default=(0, ""))
     return (used_ms / 1000, name) if used_ms else None
 

@@ -24,6 +24,13 @@ _PLACES = 64
 """Places of a slice that are drawn though most hosts have not registered: a page has a bounded size."""
 
 
+class SliceHolder(NamedTuple):
+    """A job that holds hosts of a slice."""
+
+    name: str
+    id: str
+
+
 class SliceShape(NamedTuple):
     """A slice as it is drawn.
 
@@ -37,7 +44,7 @@ class SliceShape(NamedTuple):
     width: int
     planes: list[Markup]
     words: str
-    holders: list[str]
+    holders: list[SliceHolder]
 
 
 def shape_of(slice_: Mapping[str, Any]) -> SliceShape:
@@ -57,8 +64,12 @@ def shape_of(slice_: Mapping[str, Any]) -> SliceShape:
         width,
         [Markup("".join(map(_host, plane))) for plane in planes],
         _words(places, slice_["free_workers"]),
-        sorted({task.rpartition("/")[0] for one in hosts for task in one["tasks"]}),
+        sorted({holder for one in hosts for holder in map(_holder, one["tasks"], one["task_ids"])}),
     )
+
+
+def _holder(task: str, task_id: str) -> SliceHolder:
+    return SliceHolder(task.rpartition("/")[0], task_id.partition("/")[0])
 
 
 def _placed(hosts: Sequence[Host], count: int) -> list[Host | None]:

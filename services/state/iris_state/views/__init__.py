@@ -10,7 +10,7 @@ from typing import Any
 
 from iris_core import codec
 from iris_core.errors import Code, Mistake, Refused
-from iris_core.messages import AdminCommand, Query
+from iris_core.messages import AdminCommand, Caller, Query
 from iris_state import privacy, task_scope
 from iris_state.deployments.records import Deployment
 from iris_state.ledger import Ledger
@@ -25,20 +25,21 @@ def refusal(detail: str, mistakes: Sequence[Mistake] = ()) -> bytes:
     return codec.to_json({"detail": detail, "errors": list(mistakes)})
 
 
-def job(ledger: Ledger, record: Job) -> bytes:
-    return codec.to_json(jobs.job_view(ledger, record))
+def job(ledger: Ledger, record: Job, caller: Caller) -> bytes:
+    """The answer to a command about a job; with ``if_exists=keep`` it may be another user's."""
+    return codec.to_json(privacy.shown(caller, jobs.job_view(ledger, record)))
 
 
-def admitted(ledger: Ledger, record: Job) -> bytes:
+def admitted(ledger: Ledger, record: Job, caller: Caller) -> bytes:
     """The answer to the submission that created a job."""
     view = jobs.job_view(ledger, record)
     view.warnings = capacity.warnings(ledger, record)
-    return codec.to_json(view)
+    return codec.to_json(privacy.shown(caller, view))
 
 
-def deployment(ledger: Ledger, record: Deployment) -> bytes:
+def deployment(ledger: Ledger, record: Deployment, caller: Caller) -> bytes:
     """The answer to a command about a deployment."""
-    return codec.to_json(deployments.deployment_view(ledger, record))
+    return codec.to_json(privacy.shown(caller, deployments.deployment_view(ledger, record)))
 
 
 def admin(ledger: Ledger, command: AdminCommand) -> bytes:
@@ -56,7 +57,7 @@ def read(ledger: Ledger, query: Query) -> bytes:
     if view is None:
         raise Refused(Code.NOT_FOUND, f"there is no view {query.what}")
     task_scope.allowed_query(ledger, query)
-    return codec.to_json(privacy.shown(ledger, query, view(ledger, query.arguments)))
+    return codec.to_json(privacy.shown(query.caller, view(ledger, query.arguments)))
 
 
 READS: dict[str, Callable[[Ledger, dict[str, Any]], Any]] = {

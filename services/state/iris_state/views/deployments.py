@@ -91,6 +91,7 @@ def route_view(ledger: Ledger, record: Deployment, route: Route) -> RouteView:
         detail=shortened(failed_probes(ledger, route) if route.is_live else route.reason, MAX_TEXT) or None,
         pending_reason=reason_of(ledger, job) if job is not None else None,
         requests_per_s=ledger.loads.rates.per_second(record.name, route.id, ledger.now_ms),
+        job_id=job.id if job is not None else "",
     )
 
 

@@ -42,6 +42,7 @@ def worker_view(ledger: Ledger, worker: Worker) -> WorkerView:
         registered_at=moment(worker.registered_ms),
         version=worker.version,
         clock_ahead_ms=presence.clock_ahead_ms,
+        task_ids=[f"{ledger.jobs[number].id}/{index}" for number, index, _ in islice(presence.open, TASKS)],
     )
 
 

@@ -59,7 +59,15 @@ def job_view(ledger: Ledger, record: Job, *, whole: bool = True) -> JobView:
         interrupted=interruptions.of_job(ledger, record),
         spec_abridged=spec is not record.spec,
         rerun_of=before.id if before is not None else None,
+        next_run=_next_run(ledger, record),
+        parent_id=parent.id if parent is not None else None,
     )
+
+
+def _next_run(ledger: Ledger, record: Job) -> str | None:
+    """The id of the next job of the same name."""
+    later = [number for number in ledger.namesakes.get(record.name, ()) if number > record.number]
+    return ledger.jobs[min(later)].id if later else None
 
 
 def reason_of(ledger: Ledger, record: Job) -> Reason | None:
@@ -197,6 +205,8 @@ def why(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
     return {
         "job": record.name,
         "task": f"{record.name}/{index}",
+        "job_id": record.id,
+        "id": f"{record.id}/{index}",
         "state": display_name(record.task(index).state),
         "job_state": display_name(record.state),
         "pending_tasks": record.counts[TaskState.PENDING],

@@ -50,4 +50,6 @@ def _queue_row(ledger: Ledger, number: int) -> QueueRow:
         sequence=record.number,
         tasks=len(pending),
         pending_reason=reason_of(ledger, record),
+        id=f"{record.id}/{pending[0]}",
+        job_id=record.id,
     )

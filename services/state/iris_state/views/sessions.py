@@ -27,6 +27,7 @@ def session_view(ledger: Ledger, record: Job, at: int) -> SessionView:
         since=moment(ledger.session_since(record, at)),
         tries=dict(stored.tries) if stored is not None else {},
         kernels=[_kernel(record, i) for i in members],
+        job_id=record.id,
     )
 
 
@@ -38,6 +39,7 @@ def _kernel(record: Job, index: int) -> KernelView:
         attempt=placed.number if placed is not None else len(task.attempts),
         worker=placed.worker if placed is not None else "",
         status=kernel_status(task).value.lower(),
+        id=f"{record.id}/{index}",
     )
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from iris_core import codec, subjects
+from iris_core import codec
 from iris_core.messages import AttemptRef, LiveUsage
 from iris_core.states import TaskState, display_name
-from iris_core.views import ArtifactView, AttemptView, Page, TaskView, moment
+from iris_core.views import ArtifactView, AttemptPage, AttemptView, Page, TaskView, moment
 from iris_state.ledger import Ledger
 from iris_state.records import Attempt, Job, Task
 from iris_state.views.jobs import note_of_task, reason_of_task
@@ -32,12 +32,14 @@ def task_view(ledger: Ledger, record: Job, index: int) -> TaskView:
         attempts=_newest(ledger, record, index),
         exit_code=last.exit_code if last is not None else None,
         error=shortened(_error(task), MAX_TEXT) or None,
-        log_subject=f"{record.id}.{index}",
         cause=task.cause.value if task.cause is not None else None,
         no_retry=task.no_retry,
         note=note_of_task(record, task),
         attempt_count=len(task.attempts),
         rerun_of=_original(ledger, record, index),
+        id=f"{record.id}/{index}",
+        job_id=record.id,
+        user=record.user,
     )
 
 
@@ -59,7 +61,7 @@ def _newest(ledger: Ledger, record: Job, index: int) -> list[AttemptView]:
     shown: list[AttemptView] = []
     left = ATTEMPT_BYTES
     for attempt in reversed(record.task(index).attempts):
-        view = attempt_view(record.number, attempt, _live(ledger, record, index, attempt))
+        view = attempt_view(attempt, _live(ledger, record, index, attempt))
         left -= len(codec.to_json(view))
         if shown and left < 0:
             break
@@ -73,7 +75,7 @@ def _live(ledger: Ledger, record: Job, index: int, attempt: Attempt) -> LiveUsag
     return presence.usage.get(AttemptRef(record.number, index, attempt.number)) if presence is not None else None
 
 
-def attempt_view(job: int, attempt: Attempt, live: LiveUsage | None) -> AttemptView:
+def attempt_view(attempt: Attempt, live: LiveUsage | None) -> AttemptView:
     usage = attempt.usage or (live.usage if live is not None else None)
     peak = attempt.peak_rss_bytes or (live.peak_bytes if live is not None else 0)
     return AttemptView(
@@ -102,11 +104,11 @@ def attempt_view(job: int, attempt: Attempt, live: LiveUsage | None) -> AttemptV
         preemption_count=attempt.preemptions,
         open=attempt.is_open,
         output_dropped_bytes=attempt.dropped_bytes,
-        artifact=_artifact(job, attempt),
+        artifact=_artifact(attempt),
     )
 
 
-def _artifact(job: int, attempt: Attempt) -> ArtifactView | None:
+def _artifact(attempt: Attempt) -> ArtifactView | None:
     kept = attempt.artifact
     if kept is None:
         return None
@@ -114,7 +116,7 @@ def _artifact(job: int, attempt: Attempt) -> ArtifactView | None:
         bytes=kept.bytes,
         files=kept.files,
         note=shortened(kept.note, MAX_TEXT) or None,
-        subject=subjects.artifact(attempt.worker, job, kept.upload) if kept.upload else None,
+        upload=kept.upload or None,
     )
 
 
@@ -131,10 +133,17 @@ def tasks(ledger: Ledger, arguments: dict[str, Any]) -> Page:
     return page(rows, lambda index: task_view(ledger, record, index), arguments, wanted)
 
 
-def attempts(ledger: Ledger, arguments: dict[str, Any]) -> Page:
+def attempts(ledger: Ledger, arguments: dict[str, Any]) -> AttemptPage:
     """All attempts of one task by number."""
     record, index = found_task(ledger, arguments)
     after = behind(arguments)
     start = 0 if after is None else after + 1
     rows = enumerate(record.task(index).attempts[start:], start)
-    return page(rows, lambda made: attempt_view(record.number, made, _live(ledger, record, index, made)), arguments)
+    found = page(rows, lambda made: attempt_view(made, _live(ledger, record, index, made)), arguments)
+    return AttemptPage(
+        items=found.items,
+        next_cursor=found.next_cursor,
+        id=f"{record.id}/{index}",
+        task=f"{record.name}/{index}",
+        user=record.user,
+    )

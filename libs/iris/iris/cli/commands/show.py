@@ -84,7 +84,7 @@ def show(client: Client, name: str, form: str) -> None:
         return
     if kind == "tasks":
         show_task(found, wide=form == "wide")
-        show_history(client, found["log_subject"].partition(".")[0], found["index"], wide=form == "wide")
+        show_history(client, found["job_id"], found["index"], wide=form == "wide")
     else:
         tasks = client.pages(f"/v1/jobs/{found['id']}/tasks", dict)
         show_job(found, tasks, wide=form == "wide")
@@ -124,6 +124,7 @@ def job_facts(job: Row) -> Iterator[tuple[str, str]]:
     yield "band", job["band"]
     yield "parent", job["parent"] or ""
     yield "rerun of", show_original(job)
+    yield "run again as", job.get("next_run") or ""
     yield "command", shlex.join(spec["command"])
     yield "asks", show_resources(spec["resources"])
     yield "tasks", ", ".join(f"{count} {state}" for state, count in job["task_counts"].items() if count)
@@ -179,7 +180,7 @@ def show_artifact(artifact: Row | None) -> str:
     """``3 files in 12KiB; left out: a.sock (...)``, or why it is not kept; nothing for an attempt that has none."""
     if artifact is None:
         return ""
-    kept = f"{artifact['files']} files in {show_bytes(artifact['bytes'])}" if artifact["subject"] else "not kept"
+    kept = f"{artifact['files']} files in {show_bytes(artifact['bytes'])}" if artifact["upload"] else "not kept"
     return "; ".join(filter(None, (kept, artifact["note"])))
 
 
