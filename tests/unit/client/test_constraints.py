@@ -51,6 +51,13 @@ def test_a_key_in_capitals_is_refused_and_says_that_keys_are_lower_case():
         parse_constraint("Zone=eu-1")
 
 
+@pytest.mark.parametrize(("text", "shown"), [("zone = = eu", 'zone="= eu"'), ("cores>=>3", 'cores>=">3"')])
+def test_two_operators_are_refused_with_the_quoted_value(text, shown):
+    with pytest.raises(InvalidOption) as refused:
+        parse_constraint(text)
+    assert str(refused.value) == f"{text!r} has two operators; quote a value: {shown}"
+
+
 KEYS = st.text(string.ascii_lowercase, min_size=1, max_size=8)
 TEXTS = st.text(string.ascii_letters + string.digits + " ._-=<>!'\"", max_size=12)
 VALUES = st.integers(-(10**12), 10**12) | st.floats(-1e6, 1e6).map(lambda value: round(value, 3)) | TEXTS

@@ -24,6 +24,7 @@ from iris.client.deployment_options import DeployOptions, deployment_fields
 from iris.client.deployments import Deployment
 from iris.client.job_options import CommandLine, JobOptions, TaskOptions, job_spec
 from iris.client.jobs import Job
+from iris.client.option_names import refuse_unknown, takes
 from iris.client.problems import InvalidOption, NotFound
 from iris.client.transport import HttpRequest, UrlQuery, in_path
 from iris_core.serving import TASK_TOKEN
@@ -63,6 +64,7 @@ class Client(GatewayApi):
     Raises NoGateway without an address of a gateway. Every method may raise Problem and Unreachable.
     """
 
+    @takes(JobOptions)
     def run(
         self,
         command: CommandLine,
@@ -74,7 +76,7 @@ class Client(GatewayApi):
     ) -> Job:
         """Submit a job and return at once; options as in ``iris run``.
 
-        Raises InvalidOption, Conflict, NotFound, Rejected.
+        Raises TypeError for an unknown option, InvalidOption, Conflict, NotFound, Rejected.
 
         ``workdir``: a directory sent along, the tasks' working directory; the packages that its ``uv.lock`` or
         ``requirements.txt`` lists are installed.
@@ -90,6 +92,7 @@ class Client(GatewayApi):
 
         One idempotency key and owner give the same generated name each time, also with a token that was renewed.
         """
+        refuse_unknown("spec", options, JobOptions.__annotations__)
         options = options.copy()
         options["user"] = owner = options.get("user") or self._owner()
         named = options.get("name") or not idempotency_key
@@ -111,6 +114,7 @@ class Client(GatewayApi):
         token = self.address.bearer()
         return "" if not token or token.startswith(TASK_TOKEN) else self.get("/v1/whoami", CallerView).user
 
+    @takes(JobOptions)
     def map(
         self,
         function: Callable[[A], R],
@@ -189,6 +193,7 @@ class Client(GatewayApi):
         """Submit a job again, or only its tasks that did not succeed, which keep their indexes; a gang whole."""
         return Job(self, self.post(f"/v1/jobs/{in_path(job)}/rerun", JobView, body={"failed_only": failed_only}))
 
+    @takes(DeployOptions)
     def deploy(
         self,
         command: CommandLine,

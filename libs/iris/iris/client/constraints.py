@@ -22,6 +22,8 @@ _NAMED = re.compile(rf"(?P<no>!?)\s*(?P<key>{_KEY})\Z")
 _INTEGER = re.compile(r"[+-]?\d{1,18}\Z")
 _DECIMAL = re.compile(r"[+-]?(\d+\.\d*|\.\d+)([eE][+-]?\d{1,3})?\Z")
 
+FORMS = "write key=value, key!=value, key, !key, key>=3 or 'key in a,b'"
+
 _OPS = {
     "=": ConstraintOp.EQ,
     "==": ConstraintOp.EQ,
@@ -40,13 +42,15 @@ def parse_constraint(text: str, mode: Mode = "required") -> Constraint:
         values = tuple(parse_value(value) for value in match["values"].split(","))
         return Constraint(match["key"], ConstraintOp.IN, values=values, mode=mode)
     if match := _COMPARED.match(plain):
+        if match["value"].startswith(tuple("=<>!")):
+            raise InvalidOption(
+                f'{text!r} has two operators; quote a value: {match["key"]}{match["op"]}"{match["value"]}"'
+            )
         return Constraint(match["key"], _OPS[match["op"]], value=parse_value(match["value"]), mode=mode)
     if match := _NAMED.match(plain):
         return Constraint(match["key"], ConstraintOp.NOT_EXISTS if match["no"] else ConstraintOp.EXISTS, mode=mode)
     hint = "; keys are lower case" if plain != plain.lower() and parseable(plain.lower()) else ""
-    raise InvalidOption(
-        f"{text!r} is not a constraint{hint}; write key=value, key!=value, key, !key, key>=3 or 'key in a,b'"
-    )
+    raise InvalidOption(f"{text!r} is not a constraint{hint}; {FORMS}")
 
 
 def parseable(text: str) -> bool:

@@ -22,8 +22,10 @@ from iris.client.job_options import (
     read_constraints,
     read_device,
     read_environment,
+    read_list,
+    read_pairs,
+    refuse,
 )
-from iris.client.problems import InvalidOption
 from iris.client.units import parse_duration
 from iris_core.codec import to_builtins
 from iris_core.serving import UpdatePolicy
@@ -109,13 +111,13 @@ def _template(command: CommandLine | None, options: DeployOptions, reading: Opti
     no_words: tuple[str, ...] = ()
     device, hosts = reading.read(lambda: read_device(options), none)
     if hosts > 1:
-        reading.read(partial(_refuse, f"a route is one task, and {options['tpu']} takes {hosts} hosts"), None)
+        reading.read(partial(refuse, f"a route is one task, and {options['tpu']} takes {hosts} hosts"), None)
     resources: dict[str, Any] = read_amounts(options, reading)
     fields = {
         **_given(options, "band", "bundle"),
-        "env": dict(options.get("env") or {}),
-        "labels": dict(options.get("labels") or {}),
-        "ports": list(options.get("ports") or ()),
+        "env": read_pairs(options, "env", reading),
+        "labels": read_pairs(options, "labels", reading),
+        "ports": list(read_list(options, "ports", reading)),
         "resources": {**resources, "device": device} if device is not None else resources,
         "constraints": read_constraints(options, reading),
         "probe": _probe(options, reading),
@@ -139,7 +141,7 @@ def _probe(options: DeployOptions, reading: OptionReader) -> dict[str, Any]:
     kinds = {"http": options.get("probe_path"), "tcp": options.get("probe_tcp"), "command": command}
     wanted = [kind for kind, value in kinds.items() if value]
     if len(wanted) > 1:
-        reading.read(partial(_refuse, "a probe is by a path, by TCP or by a command: say one of them"), None)
+        reading.read(partial(refuse, "a probe is by a path, by TCP or by a command: say one of them"), None)
     fields: dict[str, Any] = {"kind": wanted[0]} if wanted else {}
     if command:
         fields["command"] = shlex.split(command) if isinstance(command, str) else list(command)
@@ -172,7 +174,7 @@ def _scaling(options: DeployOptions, reading: OptionReader) -> dict[str, Any]:
     times = {name: f"{name}_s" for name in ("stabilization", "cooldown", "panic_window")}
     fields |= _seconds(options, reading, {**times, "scale_window": "window_s"})
     if fields and options.get("no_scaling"):
-        reading.read(partial(_refuse, "a scaling rule is changed or removed, not both"), None)
+        reading.read(partial(refuse, "a scaling rule is changed or removed, not both"), None)
     return fields
 
 
@@ -188,7 +190,3 @@ def _seconds(options: Mapping[str, Any], reading: OptionReader, names: Mapping[s
         if options.get(name) is not None
     }
     return {field: reading.read(parse, 0.0) for field, parse in parsers.items()}
-
-
-def _refuse(words: str) -> None:
-    raise InvalidOption(words)

@@ -13,6 +13,7 @@ from iris.client.api import GatewayApi
 from iris.client.deployment_options import DeployOptions, deployment_fields
 from iris.client.events import read_events
 from iris.client.job_options import CommandLine
+from iris.client.option_names import takes
 from iris.client.problems import DeploymentFailed, InvalidOption, WaitTimeout
 from iris.client.transport import in_path
 from iris_core.views import DeploymentView, HistoryRow, RouteView
@@ -103,6 +104,7 @@ class Deployment:
         """Set the number of routes."""
         return self._patch({"replicas": replicas})
 
+    @takes(DeployOptions)
     def update(
         self, command: CommandLine | None = None, *, version: int | None = None, **options: Unpack[DeployOptions]
     ) -> DeploymentView:

@@ -8,11 +8,11 @@ docs/design/interfaces.md#sdk.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from iris.client.constraints import Mode, parse_constraint
+from iris.client.constraints import FORMS, Mode, parse_constraint
 from iris.client.decode import from_builtins
 from iris.client.job_names import full_name
 from iris.client.problems import InvalidOption
@@ -124,15 +124,15 @@ def job_spec(
     wanted = {
         "name": reading.read(lambda: name_of(options, environ, seed), ""),
         "command": reading.read(lambda: read_command(command), no_words),
-        "env": dict(options.get("env") or {}),
+        "env": read_pairs(options, "env", reading),
         "replicas": gang if replicas is None else replicas,
         "resources": read_resources(options, device, reading),
         "constraints": read_constraints(options, reading),
         "coscheduling": reading.read(lambda: read_coscheduling(group_by, options.get("success")), None),
         "scheduling_timeout_s": reading.read(lambda: read_time(options.get("scheduling_timeout")), None),
         "timeout_s": reading.read(lambda: read_time(options.get("timeout")), None),
-        "ports": tuple(options.get("ports") or ()),
-        "labels": dict(options.get("labels") or {}),
+        "ports": read_list(options, "ports", reading),
+        "labels": read_pairs(options, "labels", reading),
         "user": options.get("user") or "",
         "environment": read_environment(options),
         **given,
@@ -219,14 +219,40 @@ def read_amounts(options: TaskOptions, reading: OptionReader) -> dict[str, int]:
 
 def read_constraints(options: TaskOptions, reading: OptionReader) -> tuple[Constraint, ...]:
     """Required constraints first, then preferred ones, each in the given order, without invalid ones."""
-    given: list[tuple[str | Constraint, Mode]] = [(one, "required") for one in options.get("constraints") or ()]
-    given += [(one, "preferred") for one in options.get("prefer") or ()]
+    given: list[tuple[str | Constraint, Mode]] = [
+        (one, "required") for one in read_list(options, "constraints", reading)
+    ]
+    given += [(one, "preferred") for one in read_list(options, "prefer", reading)]
     found = [reading.read(partial(_constraint, one, mode), None) for one, mode in given]
     return tuple(one for one in found if one is not None)
 
 
 def _constraint(given: str | Constraint, mode: Mode) -> Constraint | None:
-    return given if isinstance(given, Constraint) else parse_constraint(given, mode)
+    if not isinstance(given, str):
+        return given if isinstance(given, Constraint) else refuse(f"{given!r} is not a constraint; {FORMS}")
+    return parse_constraint(given, mode)
+
+
+def read_list(options: TaskOptions, name: str, reading: OptionReader) -> tuple[Any, ...]:
+    """The items of an option that is a list; one text or constraint is refused, because a text is a list of letters."""
+    given = options.get(name) or ()
+    if isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping):
+        return tuple(given)
+    return reading.read(partial(refuse, f"{name} is a list, not {given!r}; write {name}=[{given!r}]"), ())
+
+
+def read_pairs(options: TaskOptions, name: str, reading: OptionReader) -> dict[str, str]:
+    """An option that is a dictionary."""
+    given = options.get(name) or {}
+    if isinstance(given, Mapping):
+        return dict(given)
+    words = f"{name} is a dictionary, not {given!r}; write for example {name}={{'KEY': 'value'}}"
+    return reading.read(partial(refuse, words), {})
+
+
+def refuse(words: str) -> Any:
+    """Raise InvalidOption."""
+    raise InvalidOption(words)
 
 
 def read_time(given: float | str | None) -> float | None:
