@@ -41,7 +41,10 @@ async def test_the_asynchronous_client_refuses_the_same():
 
 
 def test_an_update_names_the_nearest_option():
-    with answering(lambda _: Said(200, {**pages.DEPLOYMENT, "available": 2})) as server, Client(server.url) as client:
+    with (
+        answering(lambda _: Said(200, {**pages.DEPLOYMENT, "available": 2, "version": 4})) as server,
+        Client(server.url) as client,
+    ):
         chat = client.deployment("chat")
         assert refusal(chat.update, replicsa=2) == "update() has no option 'replicsa'; did you mean 'replicas'?"
         assert [request.method for request in server.requests] == ["GET"]
