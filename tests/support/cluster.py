@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -142,7 +142,7 @@ def start(data: Path, *options: str) -> Cluster:
     log = data.parent / f"{data.name}-up.log"
     with log.open("wb") as errors:
         up = subprocess.Popen(
-            [*IRIS, "up", "--data", str(data), "--http", "127.0.0.1:0", *options],
+            [*IRIS, "up", "--data", str(data), "--http", "127.0.0.1:0", *_cores(options), *options],
             env=environment(),
             stdin=subprocess.DEVNULL,
             stderr=errors,
@@ -151,6 +151,11 @@ def start(data: Path, *options: str) -> Cluster:
     until(lambda: b"dashboard" in log.read_bytes() or up.poll() is not None, "the cluster is up", START_S)
     assert up.poll() is None, log.read_text()
     return Cluster(data, up)
+
+
+def _cores(options: Sequence[str]) -> tuple[str, ...]:
+    """Hosts of tests declare the same cores on every machine, unless a test says how many."""
+    return () if "--worker-cpu" in options else ("--worker-cpu", "8")
 
 
 def stop(cluster: Cluster) -> None:

@@ -103,6 +103,24 @@ def test_a_worker_is_told_what_its_host_has_and_shares_the_memory_of_this_one():
     assert given["worker.data"] == "/data/workers/worker-1"
 
 
+def test_hosts_share_the_cores_and_the_memory_of_this_machine():
+    made = dataclasses.replace(blueprint(workers=2), cores=6)
+    given = said_to(made.programs("nats://x")[-1])
+
+    assert (given["worker.cpu_millis"], given["worker.memory_bytes"]) == ("3000", "4000")
+    assert made.oversubscribed() == []
+
+
+def test_hosts_that_declare_more_than_this_machine_has_are_said():
+    made = dataclasses.replace(blueprint(workers=2, worker_cpu=8, worker_memory=5 << 30), cores=2, memory_bytes=4 << 30)
+    assert made.oversubscribed() == [
+        "2 hosts of 8 cores on a machine of 2: tasks may get less than they request",
+        "2 hosts of 5GiB memory on a machine of 4GiB: tasks may get less than they request",
+    ]
+    small = dataclasses.replace(blueprint(workers=3), cores=2)
+    assert small.oversubscribed() == ["3 hosts of 1 cores on a machine of 2: tasks may get less than they request"]
+
+
 def test_the_bus_password_is_on_no_command_line():
     for program in blueprint().programs("nats://iris:secret@x"):
         assert "secret" not in " ".join(program.argv)

@@ -227,10 +227,10 @@ def read_constraints(options: TaskOptions, reading: OptionReader) -> tuple[Const
     return tuple(one for one in found if one is not None)
 
 
-def _constraint(given: str | Constraint, mode: Mode) -> Constraint | None:
-    if not isinstance(given, str):
-        return given if isinstance(given, Constraint) else refuse(f"{given!r} is not a constraint; {FORMS}")
-    return parse_constraint(given, mode)
+def _constraint(given: object, mode: Mode) -> Constraint:
+    if isinstance(given, str):
+        return parse_constraint(given, mode)
+    return given if isinstance(given, Constraint) else refuse(f"{given!r} is not a constraint; {FORMS}")
 
 
 def read_list(options: TaskOptions, name: str, reading: OptionReader) -> tuple[Any, ...]:

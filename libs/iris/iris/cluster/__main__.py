@@ -51,7 +51,9 @@ def main(reply: int, options: StartOptions) -> int:
     except (InvalidOption, BadSetting, DirectoryInUse, StartFailed, OSError) as error:
         return answer(reply, f"failed {error}")
     settings, words = programs.settings, (programs.url, programs.proxy, len(workers))
-    started = StartedCluster(*words, settings.ready_s, settings.sandbox, settings.auth, token)
+    started = StartedCluster(
+        *words, settings.ready_s, settings.sandbox, settings.auth, token, programs.oversubscribed()
+    )
     answer(reply, f"started {msgspec.json.encode(started).decode()}")
     say(f"the cluster on {paths.data} is started as {programs.url}")
     supervisor.run()
@@ -96,6 +98,7 @@ def draw(paths: ClusterPaths, options: StartOptions) -> ClusterPrograms:
             config,
             dict(os.environ),
             memory,
+            len(os.sched_getaffinity(0)),
             proxies=_whole(given.text("proxy", "workers") or "1"),
             drain_s=given.section("run", RunSettings).drain_s,
             token_file=paths.token_file if settings.auth and not tokens else None,

@@ -64,6 +64,8 @@ def launch(data: Path, config: Path | None, given: Mapping[str, Any], *, detach:
         return ExitCode.UNEXPECTED
     if not started.auth:
         note(f"warning: no authentication: whoever reaches {started.url} is admin and runs commands as you")
+    for warning in started.warnings:
+        note(f"warning: {warning}")
     if detach:
         for line in remarks(started, data) if sys.stderr.isatty() else ():
             note(line)

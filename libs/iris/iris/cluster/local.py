@@ -36,7 +36,8 @@ class LocalCluster:
 
     Args:
         data: its data directory; by default a temporary one.
-        workers: CPU hosts. worker_cpu: cores of every host. tpu: slices, e.g. ``["v5litepod-16x2"]``.
+        workers: CPU hosts. worker_cpu: cores of every host, whatever this machine has.
+        tpu: slices, e.g. ``["v5litepod-16x2"]``.
         config: an `iris.toml`.
         ready_s: how long the start may take.
         auth: want a token for each request; ``client`` has it, and `iris` finds it with ``environ``.

@@ -19,7 +19,8 @@ class StartedCluster(msgspec.Struct, frozen=True):
     """What has been started: the gateway's address, and host and port of the proxy.
 
     ``workers``: how many. ``ready_s``: how long they may take. ``sandbox``: tasks are confined. ``auth``: the gateway
-    wants tokens. ``token_file``: the one with the owner's; empty when none was made.
+    wants tokens. ``token_file``: the one with the owner's; empty when none was made. ``warnings``: what the hosts
+    declare beyond what the machine has.
     """
 
     url: str
@@ -29,3 +30,4 @@ class StartedCluster(msgspec.Struct, frozen=True):
     sandbox: bool
     auth: bool
     token_file: str = ""
+    warnings: list[str] = []

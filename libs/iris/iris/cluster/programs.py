@@ -21,6 +21,7 @@ from iris_core.constraints import TPU_TOPOLOGY, TPU_VM_COUNT
 from iris_core.roles import login
 from iris_core.spec import Attribute
 from iris_core.topology import Topology
+from iris_core.units import BYTES, CORES
 
 _STOP_S = {"worker": 12.0}
 _STOPS_SOON_S = 6.0
@@ -42,7 +43,7 @@ class ClusterPrograms:
     Attributes:
         http: where the gateway listens, its port decided. proxy: where the proxy does.
         config: the `iris.toml` every service reads, if any.
-        environ: of this process; services inherit it.
+        environ: of this process; services inherit it. memory_bytes, cores: of this machine.
         metrics: ``host:port`` where a process serves its metrics, by the names of `served`; empty: nowhere.
         proxies: processes that serve the proxy's address together. drain_s: how long a proxy may take to end.
         token_file: the gateway's, when it is made here; None: it is another one, or there is none.
@@ -55,6 +56,7 @@ class ClusterPrograms:
     config: Path | None
     environ: Mapping[str, str]
     memory_bytes: int
+    cores: int = 1
     metrics: Mapping[str, str] = field(default_factory=dict)
     proxies: int = 1
     drain_s: float = 30.0
@@ -74,6 +76,29 @@ class ClusterPrograms:
         for number, topology in enumerate(read_slices(self.settings.tpu)):
             hosts += slice_hosts(f"slice-{number}", topology)
         return hosts
+
+    def host_millis(self) -> int:
+        """Millicores of each host."""
+        share = max(1000, self.cores * 1000 // max(1, len(self.hosts())))
+        return round(self.settings.worker_cpu * 1000) or share
+
+    def host_memory(self) -> int:
+        """Bytes of each host."""
+        return self.settings.worker_memory or self.memory_bytes // max(1, len(self.hosts()))
+
+    def oversubscribed(self) -> list[str]:
+        """What the hosts declare together beyond what this machine has, each in a sentence."""
+        hosts = len(self.hosts())
+        has = (
+            (CORES, self.host_millis(), self.cores * 1000, "cores"),
+            (BYTES, self.host_memory(), self.memory_bytes, "memory"),
+        )
+        less = "tasks may get less than they request"
+        return [
+            f"{hosts} hosts of {unit.show(each)} {word} on a machine of {unit.show(there)}: {less}"
+            for unit, each, there, word in has
+            if hosts * each > there
+        ]
 
     def programs(self, nats_url: str) -> list[Program]:
         """Every process but the bus."""
@@ -111,10 +136,8 @@ class ClusterPrograms:
         return self._program(service, name, given.get(service, {}), nats_url)
 
     def _workers(self, nats_url: str) -> Iterator[Program]:
-        hosts = self.hosts()
-        memory = self.settings.worker_memory or self.memory_bytes // max(1, len(hosts))
-        for host in hosts:
-            given = worker_settings(host, self, memory)
+        for host in self.hosts():
+            given = worker_settings(host, self)
             yield self._program("worker", host.worker, given, nats_url, self.settings.restart_workers)
 
     def _program(
@@ -161,15 +184,15 @@ def slice_hosts(name: str, topology: Topology) -> list[HostProgram]:
     ]
 
 
-def worker_settings(host: HostProgram, programs: ClusterPrograms, memory_bytes: int) -> dict[str, object]:
+def worker_settings(host: HostProgram, programs: ClusterPrograms) -> dict[str, object]:
     """The settings of one worker besides the common ones."""
     return {
         "worker.id": host.worker,
         "worker.data": programs.paths.worker(host.worker),
         "worker.gateway_url": programs.url,
         "worker.address": "127.0.0.1",
-        "worker.cpu_millis": round(programs.settings.worker_cpu * 1000),
-        "worker.memory_bytes": memory_bytes,
+        "worker.cpu_millis": programs.host_millis(),
+        "worker.memory_bytes": programs.host_memory(),
         "worker.chips": host.chips,
         "worker.attributes": ",".join(f"{key}={value}" for key, value in host.attributes.items()),
         **({} if programs.settings.sandbox else {"worker.sandbox": "off", "worker.run_as": "worker"}),

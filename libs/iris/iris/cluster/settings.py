@@ -21,8 +21,8 @@ class ClusterSettings(msgspec.Struct, frozen=True):
 
     Attributes:
         http: where the gateway listens; port 0 takes a free one. proxy: where the proxy of deployments does.
-        workers: CPU hosts, each a worker process. worker_cpu: cores of every host, also of a slice's.
-        worker_memory: bytes of every host; 0 is an equal share of this machine's.
+        workers: CPU hosts, each a worker process. worker_cpu: cores of every host, also of a slice's; 0 is an equal
+            share of this machine's, 1 at least. worker_memory: bytes of every host; 0 is an equal share.
         tpu: simulated slices, e.g. ``v5litepod-16x2, v4-8``.
         replicas: processes of a service other than one, e.g. ``state=2``.
         restart_workers: start a worker again that died, as if its host had come back; otherwise a dead host stays dead.
@@ -35,7 +35,7 @@ class ClusterSettings(msgspec.Struct, frozen=True):
     http: str = "127.0.0.1:8080"
     proxy: str = "127.0.0.1:0"
     workers: ProcessCount = 2
-    worker_cpu: Annotated[float, msgspec.Meta(gt=0)] = 8
+    worker_cpu: Annotated[float, msgspec.Meta(ge=0)] = 0
     worker_memory: Annotated[int, msgspec.Meta(ge=0)] = 0
     tpu: tuple[str, ...] = ()
     replicas: tuple[str, ...] = ()

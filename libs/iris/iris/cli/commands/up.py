@@ -18,7 +18,11 @@ _HTTP = "Where the gateway listens; port 0 takes a free one.  [default: 127.0.0.
 @click.option("--data", type=click.Path(file_okay=False, path_type=Path), help=_DATA)
 @click.option("--http", help=_HTTP, metavar="HOST:PORT")
 @click.option("--workers", type=click.IntRange(0, 1000), help="CPU hosts, each a process.  [default: 2]")
-@click.option("--worker-cpu", type=click.FloatRange(0, min_open=True), help="Cores of each host.  [default: 8]")
+@click.option(
+    "--worker-cpu",
+    type=click.FloatRange(0, min_open=True),
+    help="Cores of each host.  [default: an equal share of this machine's, 1 at least]",
+)
 @click.option("--tpu", multiple=True, help="Simulated slices, for example v5litepod-16x2.", metavar="VARIANT[xN]")
 @click.option("--replicas", multiple=True, help="Processes of a service, for example state=2.", metavar="SERVICE=N")
 @click.option("--auth/--no-auth", default=None, help="Want a token for each request.  [default: auth]")
