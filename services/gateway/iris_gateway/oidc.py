@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import jwt
+import msgspec
 
 from iris_core.messages import Caller
 from iris_core.token_file import is_user_name
@@ -26,6 +27,7 @@ log = logging.getLogger(__name__)
 
 ALGORITHMS = frozenset(("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"))
 """Signatures with a public key. ``none`` and the HS ones, with which a public key would be a secret, are not there."""
+_PUBLIC = frozenset(("RSA", "EC", "OKP"))
 LEEWAY_S = 60
 """How far the clocks of the issuer and the gateway may differ."""
 REFRESH_S = 300.0
@@ -34,6 +36,27 @@ AGAIN_S = 10.0
 _READ_S = 10.0
 _MOST_BYTES = 256 << 10
 _NEEDED = ("exp", "iat", "iss", "aud", "sub")
+
+
+class _Jwk(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The public members of a JSON Web Key that a signature is verified with; others are not read."""
+
+    kty: str
+    kid: str = ""
+    use: str = ""
+    alg: str | None = None
+    crv: str = ""
+    n: str = ""
+    e: str = ""
+    x: str = ""
+    y: str = ""
+
+
+class _KeySet(msgspec.Struct, frozen=True):
+    keys: tuple[_Jwk, ...]
+
+
+_read_key_set = msgspec.json.Decoder(_KeySet).decode
 
 
 class Issuer:
@@ -78,7 +101,7 @@ class Issuer:
         """
         try:
             header = jwt.get_unverified_header(token)
-        except jwt.PyJWTError:
+        except (jwt.PyJWTError, RecursionError):
             raise unauthenticated("this is no token of the issuer") from None
         claims = self._claims(token, self._key(header.get("kid")))
         return Caller(self._user(claims), self._role(claims))
@@ -134,11 +157,24 @@ class Issuer:
 def read_key_set(data: bytes) -> dict[str, jwt.PyJWK]:
     """The public signing keys of a JSON Web Key Set by their ids. Raises ValueError."""
     try:
-        keys = jwt.PyJWKSet.from_json(data.decode()).keys
-    except (jwt.PyJWTError, AttributeError) as error:
+        given = _read_key_set(data).keys
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"this is no key set: {error}") from None
-    signing = (key for key in keys if key.public_key_use in (None, "sig") and key.algorithm_name in ALGORITHMS)
-    return {key.key_id: key for key in signing if key.key_id}
+    keys = {one.kid: key for one in given if one.kid and one.use in ("", "sig") and (key := _key_of(one)) is not None}
+    if not keys:
+        raise ValueError(f"none of its {len(given)} keys can be used")
+    return keys
+
+
+def _key_of(given: _Jwk) -> jwt.PyJWK | None:
+    """A key for signatures with a public key; None when it is another one, or invalid."""
+    if given.kty not in _PUBLIC:
+        return None
+    try:
+        key = jwt.PyJWK(msgspec.to_builtins(given))
+    except (jwt.PyJWTError, ValueError):
+        return None
+    return key if key.algorithm_name in ALGORITHMS else None
 
 
 def values_of(claims: Mapping[str, Any], path: str) -> Iterable[str]:

@@ -185,9 +185,47 @@ def test_only_public_keys_for_signatures_are_used():
         ).encode()
     )
     assert found.keys() == {"r1", "e1"}
-    for wrong in (b"", b"{}", b"[]", b"<html>", b'{"keys": []}', b'{"keys": 7}', b"\xff"):
-        with pytest.raises(ValueError, match=r"."):
-            oidc.read_key_set(wrong)
+
+
+GOOD = jwk("r1", RSA, alg="RS256")
+DEEP = b"[" * 100_000
+
+
+ODD = (7, 1.5, True, [], ["RS256"], {}, {"a": 1}, "\x00", "é", "!!")
+ANY_TEXT = ("kid",)
+EDWARDS = {"kty": "OKP", "kid": "o", "crv": "Ed25519", "x": "AA"}
+ODD_MEMBERS = [
+    {**key, name: odd}
+    for key, names in ((GOOD, ("kty", "kid", "use", "alg", "n", "e")), (jwk("e1", EC), ("x", "y", "crv")))
+    for name in names
+    for odd in ODD
+    if not (name in ANY_TEXT and isinstance(odd, str))
+]
+ODD_KEYS = (b"[]", b"7", b"null", b'"text"', b"{}", b"[7]", b"[null]", b"[[]]", b"[{}]")
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        *(b"", b"{}", b"[]", b"null", b"<html>", b"\xff", DEEP, b'{"keys": %b' % DEEP, b'{"other": %b' % DEEP),
+        *(b'{"keys": %b}' % keys for keys in ODD_KEYS),
+        *(json.dumps({"keys": [key]}).encode() for key in (*ODD_MEMBERS, EDWARDS)),
+    ],
+)
+def test_a_key_set_of_odd_types_or_depth_is_refused(document: bytes):
+    with pytest.raises(ValueError, match=r"."):
+        oidc.read_key_set(document)
+
+
+def test_one_odd_key_does_not_cost_the_others():
+    odd = [{**GOOD, "kid": "x", "n": "!!"}, {"kty": "oct", "kid": "h"}, {**GOOD, "kid": "d", "key_ops": {"a": [[]]}}]
+    assert oidc.read_key_set(json.dumps({"keys": [*odd, GOOD], "more": {}}).encode()).keys() == {"r1", "d"}
+
+
+async def test_a_token_whose_head_is_deep_or_odd_is_401(story: Story):
+    for head in (DEEP[:20_000], b"7", b'{"alg": [], "kid": {}}', b'{"alg": "RS256", "kid": 7}', b"\xff"):
+        forged = f"{base64.urlsafe_b64encode(head).decode().rstrip('=')}.e30.AA"
+        assert (await story.asks(forged))[0] == 401
 
 
 async def test_an_issuer_that_changes_its_key_is_read_again_and_not_for_every_token(
