@@ -23,6 +23,8 @@ from iris_gateway.problem import ProblemResponse
 from iris_gateway.readers import reading
 
 RING = 20_000
+PIECE = 128
+"""Events that a watcher is given at once at most: one that does not read holds no more of them."""
 _ROUND_S = 0.0001
 _LONGEST_ROUND_S = 0.1
 _AGAIN_S = 0.5
@@ -35,7 +37,7 @@ class Lagging(Exception):
 
 
 class NewEvents(NamedTuple):
-    """Everything up to ``position`` was checked; these events match."""
+    """Everything up to ``position`` was checked; these events match, at most `PIECE`."""
 
     position: int
     events: list[EventRecord]
@@ -123,8 +125,10 @@ class Feed:
         await self.wake()
         position = after
         async for older in self._older(position):
-            position = older[-1].sequence
-            yield NewEvents(position, wanted.of(older))
+            for start in range(0, len(older), PIECE):
+                piece = older[start : start + PIECE]
+                position = piece[-1].sequence
+                yield NewEvents(position, wanted.of(piece))
         arrival = asyncio.Event()
         self._waiters.add(arrival)
         try:
@@ -143,7 +147,8 @@ class Feed:
             raise Lagging
         if position >= self.newest:
             return ()
-        return self._ring[bisect_right(self._ring, position, key=_sequence) :]
+        start = bisect_right(self._ring, position, key=_sequence)
+        return self._ring[start : start + PIECE]
 
     async def _older(self, position: int) -> AsyncIterator[list[EventRecord]]:
         """The events before the ring's first one."""

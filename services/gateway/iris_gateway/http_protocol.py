@@ -1,4 +1,5 @@
-"""Parses HTTP with uvicorn's fast parser, and adds limits of a request's head and of connections.
+"""Parses HTTP with uvicorn's fast parser, and adds limits of a request's head, of connections, and of clients that do
+not read.
 
 Out of scope: requests (`middleware`), bodies (`bodies`), and listening (`service`).
 """
@@ -25,6 +26,7 @@ class Connections:
     Args:
         head_s: seconds a request's head may take, from the start of the connection or its first byte.
         per_address: open connections of one address, 0: unlimited.
+        unread_s: seconds in which a client must read something of what waits for it.
 
     Attributes:
         open: open connections by address. now: of all addresses. most: highest number at once.
@@ -32,6 +34,7 @@ class Connections:
 
     head_s: float
     per_address: int = 0
+    unread_s: float = 30.0
     open: Counter[str] = field(default_factory=Counter)
     now: int = 0
     most: int = 0
@@ -56,6 +59,8 @@ class HttpProtocol(HttpToolsProtocol):
     _in_head = False
     _head_bytes = 0
     _head_timer: asyncio.TimerHandle | None = None
+    _unread_bytes = 0
+    _unread_timer: asyncio.TimerHandle | None = None
 
     def __init__(self, connections: Connections, **given: Any) -> None:
         super().__init__(**given)
@@ -76,7 +81,32 @@ class HttpProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._connections.leave(self._address)
         self._head_is_here()
+        self._stop_unread()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """The client reads too little: nothing more is written until it has read, and it must read something."""
+        super().pause_writing()
+        self._expect_reading()
+
+    def resume_writing(self) -> None:
+        self._stop_unread()
+        super().resume_writing()
+
+    def _expect_reading(self) -> None:
+        self._unread_bytes = self.transport.get_write_buffer_size()
+        self._unread_timer = self.loop.call_later(self._connections.unread_s, self._look_whether_read)
+
+    def _look_whether_read(self) -> None:
+        if self.transport.get_write_buffer_size() >= self._unread_bytes:
+            self.transport.abort()
+        else:
+            self._expect_reading()
+
+    def _stop_unread(self) -> None:
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
+            self._unread_timer = None
 
     def data_received(self, data: bytes) -> None:
         """A head that is too long is refused; data after it may be the end of a previous body."""

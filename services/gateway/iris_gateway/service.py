@@ -164,7 +164,7 @@ class HttpServer(uvicorn.Server):
 
     def __init__(self, gateway: Gateway, settings: GatewaySettings, certificate: Certificate | None = None) -> None:
         self.ready = asyncio.Event()
-        self.connections = Connections(settings.head_s, settings.connections_per_address)
+        self.connections = Connections(settings.head_s, settings.connections_per_address, settings.unread_s)
         config = uvicorn.Config(
             Middleware(gateway, (*ENDPOINTS, *PAGES)),
             lifespan="off",

@@ -42,6 +42,7 @@ class GatewaySettings(msgspec.Struct, frozen=True):
         bundles_bytes: limit of all stored bundles; beyond it uploads are answered 503.
         uploads_per_user: concurrent uploads of one user.
         head_s: how long a request's head may take. body_idle_s: the longest pause in a bundle that is sent.
+        unread_s: how long a client may read nothing of what is sent to it; then its connection is closed.
         connections_per_address: open connections of one address, 0: unlimited; a proxy counts as one address.
         watchers, watchers_per_user: open event and log streams at once.
         requests_per_s: requests of one user per second, 0: unlimited. request_burst: at once after a pause.
@@ -69,6 +70,7 @@ class GatewaySettings(msgspec.Struct, frozen=True):
     uploads_per_user: int = 4
     head_s: float = 20.0
     body_idle_s: float = 30.0
+    unread_s: float = 30.0
     connections_per_address: int = 5000
     watchers: int = 5000
     watchers_per_user: int = 2000

@@ -1,13 +1,15 @@
 """Public events: pages of past ones, and streams that resume where they ended."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 
 import httpx
 import pytest
 
 from iris_gateway.event import Filter
-from iris_gateway.feed import Feed, Lagging
+from iris_gateway.feed import PIECE, Feed, Lagging
 from tests.support.gateway import House, house, listening
 from tests.support.rounds import rounds_until
 
@@ -29,7 +31,7 @@ async def frames(response: httpx.Response) -> AsyncIterator[dict[str, str]]:
 
 async def some(response: httpx.Response, count: int) -> list[dict[str, str]]:
     found = []
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         async for event in frames(response):
             found.append(event)
             if len(found) == count:
@@ -147,6 +149,47 @@ async def test_a_watcher_that_falls_behind_the_ring_is_let_go_and_may_come_back(
             seen += [event.sequence for event in (await anext(again)).events]
         await again.aclose()
     assert seen == list(range(1, 21))
+
+
+async def test_a_watcher_is_given_few_events_at_once():
+    async with house() as iris:
+        feed = iris.gateway.feed
+        watcher = feed.watch(Filter(), feed.newest)
+        await anext(watcher)
+        for number in range(3 * PIECE):
+            await iris.state.tell_job(f"/a{number}", "pending")
+        await rounds_until(lambda: feed.newest == 3 * PIECE)
+        assert [len((await anext(watcher)).events) for _ in range(3)] == [PIECE] * 3
+        await watcher.aclose()
+
+
+SILENT, EVENTS, LONG = 10, 1000, "a" * 8000  # more than systems buffer for a connection
+
+
+async def test_watchers_that_do_not_read_are_cut_off_and_who_reads_misses_nothing():
+    async with house(unread_s=0.2) as iris, listening(iris, unread_s=0.2) as http, AsyncExitStack() as held:
+        for _ in range(SILENT):
+            held.callback((await watching_silently(http)).close)
+        await rounds_until(lambda: iris.gateway.watching == SILENT)
+        async with http.stream("GET", "/v1/events?type=job", headers=SSE) as reading:
+            told = asyncio.create_task(some(reading, EVENTS))
+            for number in range(EVENTS):
+                await iris.state.tell_job(f"/{LONG}{number}", "pending")
+            assert [event["id"] for event in await told] == [str(n) for n in range(1, EVENTS + 1)]
+            async with asyncio.timeout(20):
+                while iris.gateway.watching > 1:
+                    await asyncio.sleep(0.01)
+
+
+async def watching_silently(http: httpx.AsyncClient) -> socket.socket:
+    """A client that asks for events and never reads."""
+    made = socket.socket()
+    made.setblocking(False)
+    loop = asyncio.get_running_loop()
+    await loop.sock_connect(made, (http.base_url.host, http.base_url.port))
+    head = b"GET /v1/events HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: text/event-stream\r\n\r\n"
+    await loop.sock_sendall(made, head)
+    return made
 
 
 async def test_two_hundred_watchers_each_miss_nothing():
