@@ -1,6 +1,7 @@
 """Requests through the proxy as a process on real NATS; the test writes the discovery."""
 
 import asyncio
+import base64
 import contextlib
 import hashlib
 import json
@@ -18,7 +19,7 @@ from iris_core.messages import LoadReport
 from iris_core.serving import DiscoveredRoute, Discovery
 from iris_core.subjects import DISCOVERY_BUCKET, LOADS
 from tests.support.nats import OpenServer
-from tests.support.proxy import Front, Held, Route, Talk, front, saying
+from tests.support.proxy import Answering, Front, Held, Route, Talk, front, saying
 
 pytestmark = pytest.mark.integration
 
@@ -159,6 +160,64 @@ async def test_a_get_on_a_reused_connection_that_was_closed_is_sent_again_on_a_f
     await proxy.publish("chat", route)
     assert [(await proxy.get("/d/chat/"))[1] for _ in range(6)] == [b"ok"] * 6
     assert proxy.metric(await proxy.metrics(), "iris_proxy_retries_total") >= 3
+
+
+def deadly(counted: list[bytes]) -> Answering:
+    """A server that one target ends: its connections and its address are gone."""
+
+    async def answer(talk: Talk) -> None:
+        while True:
+            head, _ = await talk.request()
+            counted.append(head)
+            if b"/deadly" in head:
+                await victims[id(counted)].stop()
+                return
+            await talk.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+    return answer
+
+
+victims: dict[int, Route] = {}
+
+
+@pytest.mark.parametrize("kept", [True, False])
+async def test_one_get_that_kills_its_server_kills_exactly_one(proxy: Front, kept: bool):
+    heads: list[list[bytes]] = [[], [], []]
+    routes = [await proxy.route(deadly(counted)) for counted in heads]
+    victims.update({id(counted): route for counted, route in zip(heads, routes, strict=True)})
+    await proxy.publish("chat", *routes)
+    if kept:
+        await asyncio.gather(*(proxy.get("/d/chat/") for _ in range(20)))
+    head, body = await proxy.get("/d/chat/deadly")
+    assert sum(b"/deadly" in head for counted in heads for head in counted) == 1
+    assert (head.split(b" ")[1], refusal(body)["code"]) == (b"502", "bad_gateway")
+    assert str(refusal(body)["detail"]).endswith("; it may have begun the request, so no other route gets it")
+    answers = [await proxy.get("/d/chat/") for _ in range(20)]
+    assert {body for _, body in answers} == {b"ok"}
+
+
+async def test_where_requests_are_idempotent_another_route_gets_them(proxy: Front):
+    async def mute(talk: Talk) -> None:
+        await talk.head()
+
+    routes = await proxy.route(mute), await proxy.route(saying(b"ok"))
+    await proxy.publish("chat", *routes, retry="idempotent")
+    assert {(await proxy.get("/d/chat/"))[1] for _ in range(6)} == {b"ok"}
+    answers = [(await proxy.get("/d/chat/", method=b"POST"))[0].split(b" ")[1] for _ in range(10)]
+    assert set(answers) == {b"200", b"502"}
+
+
+async def test_an_address_is_ejected_at_its_first_refusal_and_probed_back(proxy: Front):
+    back = await proxy.route(saying(b"back"))
+    await back.stop()
+    await proxy.publish("chat", back, await proxy.route(saying(b"here")))
+    assert {(await proxy.get("/d/chat/"))[1] for _ in range(200)} == {b"here"}
+    retries = proxy.metric(await proxy.metrics(), "iris_proxy_retries_total")
+    await back.start()
+    async with asyncio.timeout(20):
+        while (await proxy.get("/d/chat/"))[1] != b"back":
+            pass
+    assert retries <= 3  # at its first refusal, and at probes that came too early
 
 
 @pytest.mark.parametrize("method", [b"PUT", b"DELETE", b"POST", b"PATCH"])
@@ -485,15 +544,35 @@ async def test_a_cookie_keeps_a_client_on_its_route(proxy: Front):
         assert (body, b"Set-Cookie" in head) == (first, False)
 
 
-async def test_a_token_of_iris_does_not_reach_a_service(connection, nats_url, tmp_path):
+async def test_credentials_of_iris_do_not_reach_a_service_unless_it_asks(connection, nats_url, tmp_path):
     tokens = tmp_path / "tokens"
     tokens.write_text(f"ann user {hashlib.sha256(b'secret').hexdigest()}\n")
-    async with front(connection, nats_url, tmp_path, f"proxy.token_file={tokens}") as proxy:
-        echo = Echo()
-        await proxy.publish("chat", await proxy.route(echo))
-        for token in (b"secret", b"of-the-service"):
-            await proxy.get("/d/chat/", b"Authorization: Bearer %b\r\n" % token)
-    assert [b"Authorization" in head for head, _ in echo.requests] == [False, True]
+    claims = [base64.urlsafe_b64encode(b'{"iss": "https://id", "aud": "%b"}' % aud) for aud in (b"iris", b"shop")]
+    given = [b"secret", b"iristask_x", b"e30.%b.s" % claims[0], b"e30.%b.s" % claims[1], b"of-the-service"]
+    issuer = ("proxy.oidc_issuer=https://id", "proxy.oidc_audience=iris")
+    async with front(connection, nats_url, tmp_path, f"proxy.token_file={tokens}", *issuer) as proxy:
+        passed = []
+        for forwards in (False, True):
+            echo = Echo()
+            await proxy.publish("chat", await proxy.route(echo), forward_authorization=forwards)
+            for token in given:
+                await proxy.get("/d/chat/", b"Authorization: Bearer %b\r\n" % token)
+            passed.append([b"Authorization" in head for head, _ in echo.requests])
+    assert passed == [[False, False, False, True, True], [True] * 5]
+
+
+async def test_a_service_sets_its_own_cookies_and_not_the_dashboards(proxy: Front):
+    fields = b"Set-Cookie: iris_token=x\r\nSet-Cookie: __Host-iris_token=x; Secure\r\nSet-Cookie: theme=dark\r\n"
+    await proxy.publish("chat", await proxy.route(saying(b"ok", fields=fields)))
+    head, _ = await proxy.get("/d/chat/")
+    assert [line for line in head.split(b"\r\n") if line.startswith(b"Set-Cookie")] == [b"Set-Cookie: theme=dark"]
+
+
+async def test_connect_is_refused(proxy: Front):
+    echo = Echo()
+    await proxy.publish("chat", await proxy.route(echo))
+    head, _ = await proxy.get("/d/chat/", method=b"CONNECT")
+    assert (head.split(b" ")[1], echo.requests) == (b"400", [])
 
 
 SIZE = 100_000_000

@@ -15,9 +15,10 @@ from iris_core.spec import BandName, Constraint, Environment, JobSpec, Probe
 
 TASK_TOKEN = "iristask_"
 """The beginning of every token of a task, for people and for programs that look for secrets."""
-TOKEN_COOKIE = "iris_token"
-"""The cookie in which a browser keeps the token of the dashboard. Browsers send it to every port of a host, so the
-proxy removes it from requests: no route receives it.
+TOKEN_COOKIE, SECURE_TOKEN_COOKIE = "iris_token", "__Host-iris_token"
+"""The cookie in which a browser keeps the token of the dashboard: over plain HTTP, and over TLS, where a browser
+accepts it from this very host only. Browsers send cookies to every port of a host, so the proxy removes these from
+requests and answers: no route receives one or sets one.
 """
 
 
@@ -124,6 +125,11 @@ class ProxyPolicy(_Part, frozen=True):
         body_bytes: largest body of a request. max_outstanding: requests of one route at a time; further requests wait
             for at most ``queue_s``.
         affinity: ``header:NAME`` or ``cookie``: requests with the same value go to the same route while it is healthy.
+        retry: ``idempotent``: a request without a body whose method may be repeated (GET, HEAD, OPTIONS, TRACE, PUT,
+            DELETE) goes to another route when its connection was closed before the first byte of an answer. ``never``:
+            a request that a route may have begun goes to no other route.
+        forward_authorization: routes receive the field Authorization whatever it holds, also tokens of Iris and of its
+            issuer; else those are removed.
     """
 
     connect_s: float = 2.0
@@ -134,6 +140,8 @@ class ProxyPolicy(_Part, frozen=True):
     max_outstanding: int = 100
     queue_s: float = 10.0
     affinity: str = ""
+    retry: Literal["never", "idempotent"] = "never"
+    forward_authorization: bool = False
 
 
 class DeploymentSpec(_Part, frozen=True):

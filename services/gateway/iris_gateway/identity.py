@@ -10,7 +10,7 @@ from __future__ import annotations
 from starlette.requests import Request
 
 from iris_core.messages import Caller
-from iris_core.serving import TASK_TOKEN, TOKEN_COOKIE
+from iris_core.serving import SECURE_TOKEN_COOKIE, TASK_TOKEN, TOKEN_COOKIE
 from iris_gateway.auth import ANONYMOUS, bearer_of, checked_user, no_form, own_form, own_machine, own_pages
 from iris_gateway.gateway import Gateway
 from iris_gateway.problem import ProblemResponse
@@ -44,8 +44,8 @@ def _caller(gateway: Gateway, request: Request, *, with_cookie: bool, task: bool
     if gateway.open:
         return Caller(user=checked_user(request.headers.get("x-iris-user", "")) or ANONYMOUS, role="admin")
     authorization = request.headers.get("authorization")
-    if authorization is None and with_cookie and TOKEN_COOKIE in request.cookies:
-        return identify_person(gateway, request.cookies[TOKEN_COOKIE])  # a task has no cookie
+    if authorization is None and with_cookie and token_cookie(request) in request.cookies:
+        return identify_person(gateway, request.cookies[token_cookie(request)])  # a task has no cookie
     secret = bearer_of(authorization or "")
     if secret.startswith(TASK_TOKEN):
         caller = gateway.task_tokens.identify(secret, gateway.now_ms())
@@ -53,6 +53,11 @@ def _caller(gateway: Gateway, request: Request, *, with_cookie: bool, task: bool
             raise ProblemResponse("forbidden", "the token of a task is for jobs of its own subtree, and nothing else")
         return caller
     return identify_person(gateway, secret)
+
+
+def token_cookie(request: Request) -> str:
+    """The name of the dashboard's cookie: over TLS the one that no other host of the domain can set."""
+    return SECURE_TOKEN_COOKIE if request.url.scheme == "https" else TOKEN_COOKIE
 
 
 def identify_person(gateway: Gateway, secret: str) -> Caller:

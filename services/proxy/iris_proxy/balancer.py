@@ -32,7 +32,6 @@ class Balancer:
     """The routes of one deployment.
 
     Args:
-        clock: seconds that only grow.
         queue_requests: the largest number that may wait. wake_s: how long they wait for a first route.
         on_wake: called when the first request waits for a first route.
 
@@ -44,12 +43,10 @@ class Balancer:
     def __init__(
         self,
         discovery: Discovery,
-        clock: Callable[[], float],
         queue_requests: int,
         wake_s: float = 30.0,
         on_wake: Callable[[], None] = lambda: None,
     ) -> None:
-        self._clock = clock
         self._queue_requests = queue_requests
         self._wake_s = wake_s
         self._on_wake = on_wake
@@ -90,8 +87,9 @@ class Balancer:
 
     async def acquire(self, key: str = "", tried: Collection[RouteLoad] = ()) -> RouteLoad:
         """A route with capacity, in use until `release`. Raises ProxyRefusal if none becomes free in time."""
-        self._arrived += 1
-        self._requests += 1
+        if not tried:
+            self._arrived += 1
+            self._requests += 1
         route = None if self._waiting else self._take(key, tried)
         if route is not None:
             return route
@@ -127,15 +125,19 @@ class Balancer:
         """A route with capacity; None if all are full or the first one starts. Raises ProxyRefusal without routes."""
         if self._wakes:
             return None
-        candidates = eligible(self.routes, tried, self._clock())
+        candidates = eligible(self.routes, tried)
         if not candidates:
             raise without_route(self._name, self._reason)
         route = choose(candidates, self.policy.max_outstanding, random.randrange, key)
         if route is not None:
-            route.outstanding += 1
-            route.sent += 1
-            self.under_way += 1
+            self.take_again(route)
         return route
+
+    def take_again(self, route: RouteLoad) -> None:
+        """Count a request on a route, in use until `release`."""
+        route.outstanding += 1
+        route.sent += 1
+        self.under_way += 1
 
     def _serve(self) -> None:
         """Assign free capacity to queued requests, in order."""

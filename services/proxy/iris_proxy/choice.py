@@ -1,6 +1,6 @@
 """Chooses the route of a request: the one with the fewest outstanding requests, or by its affinity key.
 
-Routes whose connections failed three times in a row are ejected for a while, never more than half of them.
+A route that takes no connection is ejected until a probe finds it again (`probing`).
 Source: docs/design/serving.md#proxy-rules.
 """
 
@@ -12,42 +12,24 @@ from dataclasses import dataclass
 
 from iris_core.serving import Discovery
 
-_FAILURES = 3
-_EJECTED_S = 5.0
-_LONGEST_EJECTION_S = 60.0
 _OVERLOAD = 1.25
 
 
 @dataclass(eq=False, slots=True)
 class RouteLoad:
-    """The load and failures of one route, as this proxy sees them.
+    """The load of one route, as this proxy sees it.
 
     Attributes:
         outstanding: requests sent to it that have not ended. sent: since the last report.
-        failures: failed connections in a row. ejections: ejections in a row.
-        ejected_until_s: it gets no requests until this time of the caller's clock.
+        ejected: it took no connection, and gets no requests while there is another route.
     """
 
     id: str
     address: str
     stale: bool = False
     outstanding: int = 0
-    failures: int = 0
-    ejections: int = 0
-    ejected_until_s: float = 0.0
+    ejected: bool = False
     sent: int = 0
-
-    def failed(self, now_s: float) -> None:
-        """A connection was refused or timed out."""
-        self.failures += 1
-        if self.failures >= _FAILURES and now_s >= self.ejected_until_s:
-            self.ejected_until_s = now_s + min(_EJECTED_S * 2**self.ejections, _LONGEST_EJECTION_S)
-            self.ejections += 1
-
-    def connected(self) -> None:
-        """Reset the failures: it has answered."""
-        self.failures = self.ejections = 0
-        self.ejected_until_s = 0.0
 
 
 def merged(present: Iterable[RouteLoad], discovery: Discovery) -> list[RouteLoad]:
@@ -61,14 +43,13 @@ def merged(present: Iterable[RouteLoad], discovery: Discovery) -> list[RouteLoad
     return routes
 
 
-def eligible(routes: Sequence[RouteLoad], tried: Collection[RouteLoad], now_s: float) -> list[RouteLoad]:
-    """The routes a request may use: healthy ones, else stale ones, without ejected and already tried ones."""
+def eligible(routes: Sequence[RouteLoad], tried: Collection[RouteLoad]) -> list[RouteLoad]:
+    """The routes a request may use: healthy ones, else stale ones, without ejected and already tried ones; when all are
+    ejected, the proxy may be at fault, and all may be tried.
+    """
     healthy = [route for route in routes if not route.stale] or list(routes)
-    ejected = sorted((r for r in healthy if r.ejected_until_s > now_s), key=lambda r: -r.ejected_until_s)
-    if not ejected and not tried:
-        return healthy
-    out = ejected[: len(healthy) // 2]
-    return [route for route in healthy if route not in out and route not in tried]
+    present = [route for route in healthy if not route.ejected] or healthy
+    return [route for route in present if route not in tried]
 
 
 def choose(routes: Sequence[RouteLoad], limit: int, randomly: Callable[[int], int], key: str = "") -> RouteLoad | None:

@@ -20,17 +20,19 @@ from aiohttp.http_exceptions import HttpProcessingError
 from iris_core.serving import ProxyPolicy
 from iris_proxy.balancer import Balancer
 from iris_proxy.choice import RouteLoad
+from iris_proxy.credentials import OwnTokens
 from iris_proxy.headers import Fields, cookie, to_route
 from iris_proxy.pool import Pool
 from iris_proxy.refusal import ProxyRefusal
 from iris_proxy.reply import Reply, inform
-from iris_proxy.retry import Failure, RetryBudget, may_retry
+from iris_proxy.retry import Failure, Retry, RetryBudget, SentRequest, where_to_retry
 from iris_proxy.tunnel import tunnel
 from iris_proxy.upstream import NoAnswer, RouteAnswer
 
 log = logging.getLogger(__name__)
 
 AFFINITY_COOKIE = "iris_route"
+_BEGUN = "it may have begun the request, so no other route gets it"
 _USUALLY_WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 
 
@@ -84,7 +86,8 @@ class Exchange:
     """One request and its answer.
 
     Args:
-        tokens: digests of bearer tokens that are not forwarded. trusted: networks of trusted proxies.
+        credentials: tokens that are not forwarded unless the deployment asks for them. trusted: whether the client is a
+            trusted proxy. on_ejected: told of a route that is ejected.
     """
 
     def __init__(
@@ -95,21 +98,22 @@ class Exchange:
         balancer: Balancer,
         pool: Pool,
         *,
-        tokens: frozenset[bytes],
+        credentials: OwnTokens,
         trusted: bool,
-        clock: Callable[[], float],
+        on_ejected: Callable[[RouteLoad], None],
     ) -> None:
         self._request = request
         self._target = target
         self._balancer = balancer
         self._policy = balancer.policy
         self._pool = pool
-        self._clock = clock
+        self._on_ejected = on_ejected
         self._upload = Upload(request, self._policy) if request.body_exists else None
         self._upgrade = _wants_websocket(request)
         self._deployment = deployment
         self._new_cookie = ""
         self._reply: Reply | None = None
+        self._retries, self._begun = 0, False
         self._fields = to_route(
             request.headers.items(),
             deployment=deployment,
@@ -117,7 +121,7 @@ class Exchange:
             scheme="https" if request.secure else "http",
             host=request.headers.get("Host", ""),
             trusted=trusted,
-            tokens=tokens,
+            withheld=_nothing if self._policy.forward_authorization else credentials.accepts,
         )
         length = request.content_length if self._upload is not None else _length_of_nothing(request.method)
         self._chunked = self._upload is not None and length is None
@@ -144,24 +148,27 @@ class Exchange:
 
     async def _attempts(self, budget: RetryBudget, on_retry: Callable[[], None]) -> web.StreamResponse:
         budget.request()
-        key, tried, retries, fresh = self._key(), list[RouteLoad](), 0, False
+        key, tried, fresh = self._key(), list[RouteLoad](), False
         route = await self._balancer.acquire(key)
         while True:
             try:
                 return await self._on_route(route, fresh)
             except NoAnswer as error:
-                if not self._may_retry(error.failure, retries, fresh, budget):
-                    raise _refused(error) from error
-                fresh = error.failure is Failure.REUSED_CLOSED
-                if not fresh:
-                    tried.append(route)
-                refused = _refused(error)
+                where = self._where_to_retry(error.failure, budget)
+                refused = self._refused(error)
+                if where is Retry.NOWHERE:
+                    raise refused from error
+            self._retries += 1
+            on_retry()
+            fresh = where is Retry.SAME_ROUTE
+            if fresh:
+                self._balancer.take_again(route)
+                continue
+            tried.append(route)
             try:
                 route = await self._balancer.acquire(key, tried)
             except ProxyRefusal:
                 raise refused from None  # there is no other route to try
-            retries += 1
-            on_retry()
 
     async def _on_route(self, route: RouteLoad, fresh: bool) -> web.StreamResponse:
         """One attempt on a route, released at its end. Raises NoAnswer."""
@@ -189,9 +196,9 @@ class Exchange:
             )
         except NoAnswer as error:
             if error.failure is Failure.NOT_CONNECTED:
-                route.failed(self._clock())
+                self._on_ejected(route)
             raise
-        route.connected()
+        route.ejected = False
         return answer
 
     async def _hand_on(self, answer: RouteAnswer) -> web.StreamResponse:
@@ -228,17 +235,27 @@ class Exchange:
         scope = f"Path=/d/{self._deployment}; HttpOnly; SameSite=Lax"
         return [("Set-Cookie", f"{AFFINITY_COOKIE}={self._new_cookie}; {scope}")]
 
-    def _may_retry(self, failure: Failure, retries: int, fresh: bool, budget: RetryBudget) -> bool:
+    def _where_to_retry(self, failure: Failure, budget: RetryBudget) -> Retry:
+        """Where the request is sent again; a refused connection costs the routes nothing and the budget neither."""
         upload = self._upload
-        allowed = may_retry(
-            failure,
+        sent = SentRequest(
             self._request.method,
-            retries=retries,
             has_body=upload is not None,
             body_read=upload is not None and upload.begun,
-            fresh=fresh,
+            idempotent=self._policy.retry == "idempotent",
+            retries=self._retries,
+            begun=self._begun,
         )
-        return allowed and budget.take()
+        where = where_to_retry(failure, sent)
+        if failure is Failure.NOT_CONNECTED:
+            return where
+        self._begun = True
+        return where if where is Retry.NOWHERE or budget.take() else Retry.NOWHERE
+
+    def _refused(self, error: NoAnswer) -> ProxyRefusal:
+        """The answer for a request without one, with the reason why no other route gets it."""
+        begun = f"{error}; {_BEGUN}" if self._begun and self._policy.retry == "never" else str(error)
+        return ProxyRefusal("gateway_timeout" if error.status == 504 else "bad_gateway", begun)
 
     def _key(self) -> str:
         """The affinity key of this request, empty for any route. A client without the cookie gets one."""
@@ -264,5 +281,6 @@ def _length_of_nothing(method: str) -> int | None:
     return None if method in _USUALLY_WITHOUT_BODY else 0
 
 
-def _refused(error: NoAnswer) -> ProxyRefusal:
-    return ProxyRefusal("gateway_timeout" if error.status == 504 else "bad_gateway", str(error))
+def _nothing(_: str) -> bool:
+    """Withhold no field Authorization."""
+    return False

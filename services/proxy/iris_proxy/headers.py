@@ -6,16 +6,16 @@ Source: docs/design/serving.md#proxy-rules.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 
-from iris_core.serving import TOKEN_COOKIE
+from iris_core.serving import SECURE_TOKEN_COOKIE, TOKEN_COOKIE
 
 Fields = list[tuple[str, str]]
 
 _CONNECTION, _HOP, _MADE_ANEW, _AUTHORIZATION = "connection", "hop", "made", "own"
 _COOKIE, _FORWARDED, _X_FORWARDED = "cookie", "f", "x"
+_OWN_COOKIES = frozenset({TOKEN_COOKIE, SECURE_TOKEN_COOKIE})
 _KINDS = {
     "connection": _CONNECTION,
     **dict.fromkeys(("keep-alive", "te", "trailer", "transfer-encoding", "upgrade"), _HOP),
@@ -68,13 +68,13 @@ def to_route(
     scheme: str,
     host: str,
     trusted: bool,
-    tokens: Collection[bytes] = (),
+    withheld: Callable[[str], bool] = lambda _: False,
 ) -> Fields:
     """A request's fields for a route.
 
     Args:
         peer: the client's address. trusted: it is a proxy whose ``X-Forwarded-*`` is kept; else they are replaced.
-        tokens: SHA-256 of Iris' own bearer tokens, which are not forwarded; the dashboard's cookie is not either.
+        withheld: whether the value of a field Authorization is not forwarded; the dashboard's cookie never is.
     """
     kept: Fields = []
     before: dict[str, str] = {}
@@ -87,7 +87,7 @@ def to_route(
             before[low] = f"{before[low]}, {field[1]}" if low in before else field[1]
         elif kind == _COOKIE:
             kept += _without_token(field)
-        elif (kind == _FORWARDED and trusted) or (kind == _AUTHORIZATION and not _is_own(field[1], tokens)):
+        elif (kind == _FORWARDED and trusted) or (kind == _AUTHORIZATION and not withheld(field[1])):
             kept.append(field)
     return [*kept, *_forwarded(before if trusted else {}, f"/d/{deployment}", peer, scheme, host)]
 
@@ -96,8 +96,20 @@ def _without_token(field: tuple[str, str]) -> Fields:
     """A Cookie field without the dashboard's token; nothing when it held no other cookie."""
     if TOKEN_COOKIE not in field[1]:
         return [field]
-    pairs = [pair for pair in field[1].split(";") if pair.partition("=")[0].strip() != TOKEN_COOKIE]
+    pairs = [pair for pair in field[1].split(";") if pair.partition("=")[0].strip() not in _OWN_COOKIES]
     return [(field[0], ";".join(pairs).strip())] if pairs else []
+
+
+def to_client(fields: Iterable[tuple[str, str]]) -> Fields:
+    """An answer's fields for the client: its end-to-end fields, without cookies that sign in to the dashboard."""
+    return [field for field in end_to_end(fields) if not (field[0].lower() == "set-cookie" and _sets_token(field[1]))]
+
+
+def _sets_token(value: str) -> bool:
+    """Whether a Set-Cookie sets the dashboard's cookie; browsers send ``=NAME=value``, a cookie without a name, as
+    ``NAME=value``.
+    """
+    return value.lstrip("= \t").partition(";")[0].partition("=")[0].strip() in _OWN_COOKIES
 
 
 def _forwarded(before: dict[str, str], prefix: str, peer: str, scheme: str, host: str) -> Fields:
@@ -109,13 +121,6 @@ def _forwarded(before: dict[str, str], prefix: str, peer: str, scheme: str, host
         ("X-Forwarded-Prefix", before.pop("x-forwarded-prefix", "") + prefix),
         *((name.title(), value) for name, value in before.items()),
     ]
-
-
-def _is_own(authorization: str, tokens: Collection[bytes]) -> bool:
-    scheme, _, secret = authorization.partition(" ")
-    if not tokens or scheme.lower() != "bearer":
-        return False
-    return hashlib.sha256(secret.strip().encode("utf-8", "surrogateescape")).digest() in tokens
 
 
 def cookie(header: str, name: str) -> str:

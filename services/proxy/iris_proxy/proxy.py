@@ -15,9 +15,12 @@ from iris_core import codec
 from iris_core.messages import DeploymentLoad, DeploymentRequests
 from iris_core.serving import Discovery
 from iris_proxy.balancer import Balancer
+from iris_proxy.choice import RouteLoad
+from iris_proxy.credentials import OwnTokens
 from iris_proxy.forward import Exchange
 from iris_proxy.metrics import CLIENT_LEFT, ProxyMetrics
 from iris_proxy.pool import Pool
+from iris_proxy.probing import EjectedRoutes
 from iris_proxy.refusal import ProxyRefusal, check_head, split_target
 from iris_proxy.retry import RetryBudget
 from iris_proxy.settings import ProxySettings
@@ -32,7 +35,7 @@ class Proxy:
         clock: seconds that only grow.
 
     Attributes:
-        tokens: SHA-256 of Iris' own bearer tokens, which are not forwarded.
+        credentials: tokens that are not forwarded, unless a deployment asks for them.
         woken: set when a request waits for the first route of a deployment without routes.
     """
 
@@ -44,7 +47,8 @@ class Proxy:
         self._seen: Mapping[str, Entry] = {}
         self._pool = Pool(settings.idle_s)
         self._budget = RetryBudget()
-        self.tokens: frozenset[bytes] = frozenset()
+        self._ejected = EjectedRoutes(self._is_current)
+        self.credentials = OwnTokens(issuer=settings.oidc_issuer, audience=settings.oidc_audience)
         self.woken = asyncio.Event()
         self.metrics = ProxyMetrics()
 
@@ -67,9 +71,10 @@ class Proxy:
             self._balancers[name].update(discovery)
         else:
             settings = self._settings
-            self._balancers[name] = Balancer(
-                discovery, self._clock, settings.queue_requests, settings.wake_s, self.woken.set
-            )
+            self._balancers[name] = Balancer(discovery, settings.queue_requests, settings.wake_s, self.woken.set)
+
+    def _is_current(self, route: RouteLoad) -> bool:
+        return any(route in balancer.routes for balancer in self._balancers.values())
 
     def loads(self) -> tuple[DeploymentLoad, ...]:
         """The load of every deployment with a scaling rule since the last call."""
@@ -94,6 +99,7 @@ class Proxy:
         try:
             target, headers = request.raw_path, request.headers
             check_head(
+                request.method,
                 target,
                 len(headers.getall("Host", ())),
                 headers.getall("Transfer-Encoding", ()),
@@ -111,9 +117,9 @@ class Proxy:
                 inner,
                 balancer,
                 self._pool,
-                tokens=self.tokens,
+                credentials=self.credentials,
                 trusted=self._is_trusted(request.remote),
-                clock=self._clock,
+                on_ejected=self._ejected.eject,
             )
             return await exchange.run(self._budget, self.metrics.retried)
         except ProxyRefusal as refusal:
@@ -126,6 +132,7 @@ class Proxy:
         return any(address in network for network in self._networks)
 
     def close(self) -> None:
+        self._ejected.close()
         self._pool.close()
 
 

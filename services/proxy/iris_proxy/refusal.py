@@ -45,8 +45,10 @@ REFUSAL_TYPES: Mapping[str, RefusalType] = {
     ),
     "bad_gateway": RefusalType(
         502,
-        "The route refused the connection, closed it without an answer, or sent invalid HTTP.",
-        "Read iris deploy logs NAME; a service must keep idle connections for longer than 60 s.",
+        "The route refused the connection, closed it without an answer, or sent invalid HTTP. A request that it may "
+        "have begun is not sent to another route.",
+        "Read iris deploy logs NAME; a service must keep idle connections for longer than 60 s. Where requests may be "
+        "repeated, set retry to idempotent.",
     ),
     "gateway_timeout": RefusalType(
         504,
@@ -58,7 +60,7 @@ REFUSAL_TYPES: Mapping[str, RefusalType] = {
     ),
     "bad_request": RefusalType(
         400,
-        "The request could be read in two ways, or its body does not match its framing.",
+        "The request could be read in two ways, its body does not match its framing, or its method is CONNECT.",
         "Send one Host field, and either Content-Length or the transfer coding chunked.",
     ),
     "body_timeout": RefusalType(408, "The body paused for too long.", "Send the request again."),
@@ -114,7 +116,7 @@ def without_route(deployment: str, reason: str) -> ProxyRefusal:
 
 
 def check_head(
-    target: str, hosts: int, codings: Sequence[str], *, http_1_1: bool, head_bytes: int, most_bytes: int
+    method: str, target: str, hosts: int, codings: Sequence[str], *, http_1_1: bool, head_bytes: int, most_bytes: int
 ) -> None:
     """Raises ProxyRefusal for a request that must not be forwarded.
 
@@ -123,6 +125,8 @@ def check_head(
     """
     if head_bytes > most_bytes:
         raise ProxyRefusal("head_too_large", f"a head may have {most_bytes} bytes, not {head_bytes}", closes=True)
+    if method == "CONNECT":
+        raise _bad_request("CONNECT is refused: this proxy opens no tunnels, it forwards requests below /d/<name>/")
     if hosts != 1:
         raise _bad_request(f"a request needs one Host field, this one has {hosts}")
     if codings and ([coding.strip().lower() for coding in codings] != ["chunked"] or not http_1_1):

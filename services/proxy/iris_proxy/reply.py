@@ -14,7 +14,7 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import RawResponseMessage, StreamWriter
 from multidict import CIMultiDict
 
-from iris_proxy.headers import Fields, end_to_end
+from iris_proxy.headers import Fields, to_client
 
 _WITHOUT_BODY = frozenset({204, 304})
 _CONTINUE = 100
@@ -49,7 +49,7 @@ class Reply(web.StreamResponse):
     async def begin(self, added: Fields) -> None:
         """Write the head with fields ``added``, sent with the next bytes. Raises ValueError for control characters."""
         head = self._head
-        fields = CIMultiDict([*end_to_end(head.headers.items()), *added])
+        fields = CIMultiDict([*to_client(head.headers.items()), *added])
         if head.code == 101:
             self._keeps = False
             fields.extend((("Connection", "Upgrade"), ("Upgrade", "websocket")))
@@ -93,7 +93,7 @@ class Reply(web.StreamResponse):
 async def inform(request: web.BaseRequest, head: RawResponseMessage) -> None:
     """Forward a 1xx answer, except to HTTP/1.0 clients, and except 100, which this proxy sends itself."""
     if request.version != HttpVersion10 and head.code != _CONTINUE:
-        await request.writer.write_headers(_status_line(request, head), CIMultiDict(end_to_end(head.headers.items())))
+        await request.writer.write_headers(_status_line(request, head), CIMultiDict(to_client(head.headers.items())))
         request.writer.send_headers()
 
 

@@ -10,6 +10,7 @@ import logging
 import math
 import os
 import resource
+from dataclasses import replace
 from pathlib import Path
 
 from iris_bus.certificate import read_certificate
@@ -38,6 +39,7 @@ async def main(service: Service[ProxySettings]) -> None:
         raise BadSetting(
             f"[proxy] drain_s = {settings.drain_s:g}: must be less than [run] drain_s, {service.run.drain_s:g}"
         )
+    settings.check_issuer()
     if settings.workers > 1:
         await workers.keep(service)
     else:
@@ -50,7 +52,7 @@ async def serve(service: Service[ProxySettings]) -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     proxy = Proxy(settings, asyncio.get_running_loop().time)
-    proxy.tokens = read_tokens(settings.token_file)
+    proxy.credentials = replace(proxy.credentials, digests=read_tokens(settings.token_file))
     listener = Listener(proxy.handle, refused, settings)
     certificate = read_certificate("proxy", settings.tls_cert, settings.tls_key)
     listening = listen("proxy", *settings.address(), shared=settings.reuse_port)
@@ -114,6 +116,6 @@ async def keep_reading_tokens(proxy: Proxy, token_file: str) -> None:
     while True:
         await asyncio.sleep(_TOKENS_LOOK_S)
         try:
-            proxy.tokens = read_tokens(token_file)
+            proxy.credentials = replace(proxy.credentials, digests=read_tokens(token_file))
         except BadSetting as error:
             log.warning("%s; the tokens stay as they were", error)

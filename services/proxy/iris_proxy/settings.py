@@ -25,6 +25,8 @@ class ProxySettings(msgspec.Struct, frozen=True, kw_only=True):
         discovery_file: where the last discovery is kept, which a proxy that starts while the bus is away serves; empty:
             nowhere, and it listens once the bus has answered. Several proxies may share it.
         token_file: the gateway's; a bearer token that is in it is not passed on to a service.
+        oidc_issuer, oidc_audience: the gateway's; a bearer token of this issuer for this audience is not passed on
+            either. A token of the same issuer for a service's own audience is.
         trusted: networks of proxies in front of this one, whose ``X-Forwarded-*`` is believed, e.g. ``10.0.0.0/8``.
         head_s: timeout of a request's head. idle_s: how long a connection without a request stays
             open, to clients and to routes.
@@ -41,6 +43,8 @@ class ProxySettings(msgspec.Struct, frozen=True, kw_only=True):
     port_file: str = ""
     discovery_file: str = ""
     token_file: str = ""
+    oidc_issuer: str = ""
+    oidc_audience: str = ""
     trusted: tuple[str, ...] = ()
     head_s: PositiveSeconds = 10.0
     idle_s: PositiveSeconds = 60.0
@@ -57,6 +61,11 @@ class ProxySettings(msgspec.Struct, frozen=True, kw_only=True):
     def address(self) -> tuple[str, int]:
         """Host and port. Raises BadSetting."""
         return read_address("proxy", self.http)
+
+    def check_issuer(self) -> None:
+        """Raises BadSetting when only one of issuer and audience is set."""
+        if bool(self.oidc_issuer) != bool(self.oidc_audience):
+            raise BadSetting("[proxy] oidc_issuer and oidc_audience are set together, as in [gateway]")
 
     def networks(self) -> tuple[Network, ...]:
         """The trusted networks. Raises BadSetting."""

@@ -44,7 +44,7 @@ class RouteConnection(ResponseHandler):
     A timer that fires early is rearmed, so no request creates a timer.
 
     Attributes:
-        reused: whether it carried a request before the current one.
+        reused: whether it carried a request before the current one and has been idle since.
         heard: whether bytes of the current answer have arrived.
     """
 
@@ -280,14 +280,20 @@ async def _send(
         connection.set_exception(error)
 
 
+def _closed(connection: RouteConnection) -> Failure:
+    """The failure of a request whose connection was closed."""
+    if connection.heard:
+        return Failure.BROKEN
+    return Failure.REUSED_CLOSED if connection.reused else Failure.NEW_CLOSED
+
+
 def _no_answer(error: BaseException, connection: RouteConnection) -> NoAnswer | None:
     """The NoAnswer for an error while waiting for an answer; None if the route did not cause it."""
     match error:
         case TimeoutError():
             return NoAnswer(Failure.BROKEN, 504, "the route did not answer in time")
         case aiohttp.ServerDisconnectedError() | ConnectionError() | OSError():
-            failure = Failure.REUSED_CLOSED if connection.reused and not connection.heard else Failure.BROKEN
-            return NoAnswer(failure, 502, "the route closed the connection without an answer")
+            return NoAnswer(_closed(connection), 502, "the route closed the connection without an answer")
         case aiohttp.ClientError() | HttpProcessingError() | ValueError():
             return NoAnswer(Failure.BROKEN, 502, f"the route's answer cannot be read: {error}")
     return None

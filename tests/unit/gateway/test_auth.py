@@ -7,7 +7,7 @@ import pytest
 from iris_bus.settings import BadSetting
 from iris_core.limits import LOGIN_LINK_MINUTES
 from iris_core.messages import Caller
-from iris_core.serving import TOKEN_COOKIE
+from iris_core.serving import SECURE_TOKEN_COOKIE, TOKEN_COOKIE
 from iris_core.token_file import BadTokenFile
 from iris_gateway.auth import is_loopback, parse_tokens
 from iris_gateway.login_links import MOST, LoginLinks
@@ -169,6 +169,29 @@ async def test_a_link_that_another_site_may_have_led_to_signs_in_after_a_questio
     confirmed = await iris.http.post("/login", data={"code": code}, headers={"Sec-Fetch-Site": "same-origin"})
     assert (confirmed.status_code, confirmed.cookies[TOKEN_COOKIE]) == (303, "s-ada")
     assert (await iris.http.post("/login", data={"code": code})).status_code == 401
+
+
+async def test_over_tls_the_cookie_is_accepted_from_this_host_only(iris: House):
+    entered = await iris.http.post(
+        "https://iris/login", data={"token": "s-ada"}, headers={"Sec-Fetch-Site": "same-origin"}
+    )
+    cookie = entered.headers["set-cookie"]
+    assert cookie == f"{SECURE_TOKEN_COOKIE}=s-ada; HttpOnly; Path=/; SameSite=strict; Secure"
+    iris.http.cookies.clear()
+    codes = []
+    for name in (TOKEN_COOKIE, SECURE_TOKEN_COOKIE):
+        for origin in ("http://iris", "https://iris"):
+            answer = await iris.http.get(f"{origin}/v1/jobs", headers={"Cookie": f"{name}=s-ada"})
+            codes.append((name, origin, answer.status_code))
+    assert codes == [
+        (TOKEN_COOKIE, "http://iris", 200),
+        (TOKEN_COOKIE, "https://iris", 401),
+        (SECURE_TOKEN_COOKIE, "http://iris", 401),
+        (SECURE_TOKEN_COOKIE, "https://iris", 200),
+    ]
+    left = await iris.http.post("https://iris/logout", headers={"Sec-Fetch-Site": "same-origin"})
+    assert left.headers["set-cookie"].startswith(f'{SECURE_TOKEN_COOKIE}=""; expires=')
+    assert left.headers["set-cookie"].endswith("; Secure")
 
 
 async def test_a_link_is_made_for_those_with_a_token_only(iris: House):

@@ -18,7 +18,7 @@ def found(*ids: str, reason: str = "", **policy: object) -> Discovery:
 
 
 def balancer(*ids: str, queue_requests: int = 2, **said: object) -> Balancer:
-    return Balancer(found(*ids, **said), lambda: 0.0, queue_requests)
+    return Balancer(found(*ids, **said), queue_requests)
 
 
 async def refused(awaitable: Awaitable[object]) -> ProxyRefusal:
@@ -110,7 +110,7 @@ def idle(**policy: object) -> Discovery:
 
 async def test_requests_for_a_deployment_scaled_to_none_wait_for_its_first_route():
     woken: list[int] = []
-    chat = Balancer(idle(), lambda: 0.0, 100, on_wake=lambda: woken.append(1))
+    chat = Balancer(idle(), 100, on_wake=lambda: woken.append(1))
     waiting = [await begun(chat.acquire()) for _ in range(3)]
     assert (woken, [task.done() for task in waiting]) == ([1], [False] * 3)
     chat.update(idle())  # nothing has come yet
@@ -123,7 +123,7 @@ async def test_requests_for_a_deployment_scaled_to_none_wait_for_its_first_route
 
 
 async def test_at_most_so_many_wait_for_the_first_route_and_so_long():
-    chat = Balancer(idle(), lambda: 0.0, 2, wake_s=0.01)
+    chat = Balancer(idle(), 2, wake_s=0.01)
     waiting = [await begun(chat.acquire()) for _ in range(2)]
     for late in (chat.acquire(), *waiting):
         refusal = await refused(late)
@@ -132,14 +132,14 @@ async def test_at_most_so_many_wait_for_the_first_route_and_so_long():
 
 
 async def test_who_waits_for_the_first_route_of_what_is_deleted_is_told():
-    chat = Balancer(idle(), lambda: 0.0, 2)
+    chat = Balancer(idle(), 2)
     waiting = await begun(chat.acquire())
     chat.update(found(reason="draining"))
     assert (await refused(waiting)).code == "draining"
 
 
 async def test_a_deployment_that_keeps_a_route_by_its_rule_refuses_at_once_while_none_is_healthy():
-    chat = Balancer(msgspec.structs.replace(idle(), minimum=1), lambda: 0.0, 2)
+    chat = Balancer(msgspec.structs.replace(idle(), minimum=1), 2)
     with pytest.raises(ProxyRefusal, match="no route that can answer now"):
         await chat.acquire()
 

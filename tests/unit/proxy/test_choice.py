@@ -53,42 +53,23 @@ def test_a_key_goes_elsewhere_while_its_route_has_much_more_than_the_others():
 def test_stale_routes_get_requests_only_when_no_healthy_one_is_left():
     stale, healthy = routes(0, 5)
     stale.stale = True
-    assert eligible([stale, healthy], (), 0) == [healthy]
-    assert eligible([stale], (), 0) == [stale]
+    assert eligible([stale, healthy], ()) == [healthy]
+    assert eligible([stale], ()) == [stale]
 
 
 def test_a_route_that_was_tried_is_not_tried_again():
     one, other = routes(0, 0)
-    assert eligible([one, other], [one], 0) == [other]
-    assert eligible([one, other], [one, other], 0) == []
+    assert eligible([one, other], [one]) == [other]
+    assert eligible([one, other], [one, other]) == []
 
 
-def test_three_failed_connections_in_a_row_put_a_route_out_and_each_time_twice_as_long():
+def test_an_ejected_route_gets_requests_only_when_all_are_ejected():
     bad, good = routes(0, 0)
-    for _ in range(2):
-        bad.failed(0)
-    assert eligible([bad, good], (), 0) == [bad, good]
-    out_s = []
-    now_s = 0.0
-    for _ in range(6):
-        bad.failed(now_s)
-        out_s.append(bad.ejected_until_s - now_s)
-        assert eligible([bad, good], (), now_s) == [good]
-        now_s = bad.ejected_until_s
-    assert out_s == [5, 10, 20, 40, 60, 60]
-    assert eligible([bad, good], (), now_s) == [bad, good]
-    bad.connected()
-    bad.failed(now_s)
-    assert eligible([bad, good], (), now_s) == [bad, good]
-
-
-def test_never_more_than_half_are_out():
-    three = routes(0, 0, 0)
-    for at, route in enumerate(three):
-        for _ in range(3):
-            route.failed(at)
-    assert eligible(three, (), 3) == three[:2]  # the one that was put out last stays out
-    assert eligible(three[:1], (), 3) == three[:1]
+    bad.ejected = True
+    assert eligible([bad, good], ()) == [good]
+    assert eligible([bad, good], [good]) == []
+    good.ejected = True
+    assert eligible([bad, good], ()) == [bad, good]
 
 
 def test_a_new_set_keeps_the_counts_of_the_routes_that_stay():

@@ -1,7 +1,8 @@
 """Header fields that the proxy passes on, adds and removes."""
 
-from iris_core.token_file import digest_of
-from iris_proxy.headers import cookie, end_to_end, to_route
+import pytest
+
+from iris_proxy.headers import cookie, end_to_end, to_client, to_route
 
 HERE = {"deployment": "chat", "peer": "10.1.1.1", "scheme": "http", "host": "front", "trusted": False}
 ADDED = [
@@ -66,17 +67,23 @@ def test_what_a_trusted_proxy_says_is_kept_and_continued():
     ]
 
 
-def test_a_token_of_iris_stays_here_and_a_token_of_the_service_goes_on():
-    tokens = {digest_of("secret")}
-    ours, theirs = ("Authorization", "bearer secret"), ("Authorization", "Bearer sk-123")
-    assert to_route([ours], **HERE, tokens=tokens) == ADDED
-    assert to_route([theirs], **HERE, tokens=tokens) == [theirs, *ADDED]
+def test_a_withheld_authorization_stays_here_and_others_go_on():
+    ours, theirs = ("Authorization", "bearer secret"), ("authorization", "Bearer sk-123")
+    assert to_route([ours, theirs], **HERE, withheld=lambda value: value == ours[1]) == [theirs, *ADDED]
 
 
 def test_a_cookie_is_found_among_others():
     assert [cookie(header, "b") for header in ("a=1; b=2; c=3", "b=", "bb=1", "")] == ["2", "", "", ""]
 
 
-def test_the_cookie_of_the_dashboard_stays_here_and_other_cookies_go_on():
-    both = [("Cookie", "iris_token=secret; theme=dark"), ("Cookie", "iris_token=secret"), ("cookie", "a=1; b=2")]
+@pytest.mark.parametrize("name", ["iris_token", "__Host-iris_token"])
+def test_the_cookie_of_the_dashboard_stays_here_and_other_cookies_go_on(name: str):
+    both = [("Cookie", f"{name}=secret; theme=dark"), ("Cookie", f"{name}=secret"), ("cookie", "a=1; b=2")]
     assert to_route(both, **HERE) == [("Cookie", "theme=dark"), ("cookie", "a=1; b=2"), *ADDED]
+
+
+@pytest.mark.parametrize("name", ["iris_token", "__Host-iris_token"])
+def test_a_service_cannot_set_the_cookie_of_the_dashboard(name: str):
+    sets = [f"{name}=x; Path=/", f" {name} =x", f"={name}=x", name]
+    kept = [("Set-Cookie", "theme=dark; Path=/"), ("set-cookie", f"x={name}"), ("Set-Cookie", f"my_{name}=x")]
+    assert to_client([*(("Set-Cookie", one) for one in sets), *kept]) == kept

@@ -41,6 +41,7 @@ def test_other_paths_are_not_found(target: str):
         ("/d/c/", 1, ["chunked"], {"http_1_1": False}, 400),
         ("http://a/d/c/", 1, [], {}, 400),
         ("*", 1, [], {}, 400),
+        ("/d/c/", 1, [], {"method": "CONNECT"}, 400),
         ("/d/c/", 1, [], {"head_bytes": 1001}, 431),
     ],
 )
@@ -48,13 +49,13 @@ def test_a_head_that_could_be_read_in_two_ways_or_is_too_large_is_refused_and_th
     target: str, hosts: int, codings: list[str], changes: dict[str, object], status: int
 ):
     with pytest.raises(ProxyRefusal) as refusal:
-        check_head(target, hosts, codings, **{**GOOD, **changes})
+        check_head(**{"method": "GET", "target": target, "hosts": hosts, "codings": codings, **GOOD, **changes})
     assert (refusal.value.status, refusal.value.closes) == (status, True)
 
 
 def test_an_ordinary_head_passes():
-    check_head("/d/c/", 1, ["Chunked "], **GOOD)
-    check_head("/d/c/", 1, [], **GOOD)
+    check_head("GET", "/d/c/", 1, ["Chunked "], **GOOD)
+    check_head("GET", "/d/c/", 1, [], **GOOD)
 
 
 def test_a_deployment_without_a_route_says_why_and_when_to_come_back():

@@ -1,39 +1,50 @@
-"""Which requests may be retried, and how often."""
+"""Which failed requests are sent again, where, and how often."""
 
 import pytest
 
-from iris_proxy.retry import Failure, RetryBudget, may_retry
+from iris_proxy.retry import Failure, Retry, RetryBudget, SentRequest, where_to_retry
 
-FIRST = {"retries": 0, "has_body": False, "body_read": False, "fresh": False}
+ALL = ("GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE", "POST", "PATCH")
+SAFE, IDEMPOTENT = ALL[:4], ALL[:6]
 
 
-@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "PATCH"])
+def where(failure: Failure, method: str, **facts: object) -> Retry:
+    return where_to_retry(failure, SentRequest(method, **facts))
+
+
+@pytest.mark.parametrize("method", ALL)
 def test_a_connection_that_was_never_made_is_tried_elsewhere_for_any_method(method: str):
-    assert may_retry(Failure.NOT_CONNECTED, method, **FIRST)
-    assert may_retry(Failure.NOT_CONNECTED, method, **{**FIRST, "has_body": True})
-    assert not may_retry(Failure.NOT_CONNECTED, method, **{**FIRST, "has_body": True, "body_read": True})
+    assert where(Failure.NOT_CONNECTED, method) is Retry.OTHER_ROUTE
+    assert where(Failure.NOT_CONNECTED, method, has_body=True) is Retry.OTHER_ROUTE
+    assert where(Failure.NOT_CONNECTED, method, has_body=True, body_read=True) is Retry.NOWHERE
 
 
-def test_a_reused_connection_that_was_closed_is_tried_once_more_for_reads_without_a_body():
-    again = {
-        method: may_retry(Failure.REUSED_CLOSED, method, **FIRST) for method in ("GET", "HEAD", "OPTIONS", "TRACE")
-    }
-    assert set(again.values()) == {True}
-    for method in ("POST", "PUT", "DELETE", "PATCH"):
-        assert not may_retry(Failure.REUSED_CLOSED, method, **FIRST)
-    assert not may_retry(Failure.REUSED_CLOSED, "GET", **{**FIRST, "has_body": True})
-    assert not may_retry(Failure.REUSED_CLOSED, "GET", **{**FIRST, "retries": 1, "fresh": True})
+def test_a_read_on_a_connection_that_had_been_idle_is_sent_once_more_to_the_same_address():
+    again = {method: where(Failure.REUSED_CLOSED, method) for method in ALL}
+    assert again == {method: Retry.SAME_ROUTE if method in SAFE else Retry.NOWHERE for method in ALL}
+    assert where(Failure.REUSED_CLOSED, "GET", has_body=True) is Retry.NOWHERE
+    for failure in Failure:
+        assert where(failure, "GET", retries=1, begun=True) is Retry.NOWHERE
 
 
-def test_nothing_else_is_tried_again():
-    assert not may_retry(Failure.BROKEN, "GET", **FIRST)
+@pytest.mark.parametrize("failure", [Failure.NEW_CLOSED, Failure.BROKEN])
+def test_what_a_route_may_have_begun_goes_to_no_other_route(failure: Failure):
+    assert {where(failure, method) for method in ALL} == {Retry.NOWHERE}
+
+
+def test_where_requests_are_idempotent_those_without_a_body_go_to_another_route():
+    begun = {"idempotent": True, "retries": 1, "begun": True}
+    for failure in (Failure.NEW_CLOSED, Failure.REUSED_CLOSED, Failure.NOT_CONNECTED):
+        again = {method: where(failure, method, **begun) for method in ALL}
+        assert again == {method: Retry.OTHER_ROUTE if method in IDEMPOTENT else Retry.NOWHERE for method in ALL}
+        assert where(failure, "PUT", **begun, has_body=True) is Retry.NOWHERE
+    assert where(Failure.BROKEN, "GET", **begun) is Retry.NOWHERE
+    assert where(Failure.REUSED_CLOSED, "GET", idempotent=True) is Retry.SAME_ROUTE
 
 
 def test_a_request_is_sent_at_most_three_times():
-    assert [may_retry(Failure.NOT_CONNECTED, "GET", **{**FIRST, "retries": n}) for n in range(4)] == [
-        *(True, True),
-        *(False, False),
-    ]
+    sent = [where(Failure.NOT_CONNECTED, "GET", retries=n) for n in range(4)]
+    assert sent == [Retry.OTHER_ROUTE, Retry.OTHER_ROUTE, Retry.NOWHERE, Retry.NOWHERE]
 
 
 def test_of_many_requests_a_tenth_is_sent_again_and_ten_more():

@@ -40,6 +40,8 @@ class DeployOptions(TaskOptions, total=False):
     ``ports``: the names of the ports of each route, the first is the one that serves.
     ``probe_command``: words, or one text that is split as a shell does. ``probe_tcp``: a probe by connecting.
     ``max_surge``, ``max_unavailable``: a number of routes, or a per cent like ``25%``.
+    ``retry``: ``idempotent``, so that requests may be repeated on other routes, or ``never``.
+    ``forward_authorization``: routes receive the field Authorization whatever it holds.
     ``min_replicas`` and what follows it: the scaling rule; ``no_scaling`` removes it.
     """
 
@@ -63,6 +65,8 @@ class DeployOptions(TaskOptions, total=False):
     rollback: bool | None
     settle: float | str | None
     grace: float | str | None
+    retry: str | None
+    forward_authorization: bool | None
     min_replicas: int | None
     max_replicas: int | None
     target_outstanding: float | None
@@ -86,6 +90,7 @@ def deployment_fields(command: CommandLine | None, options: DeployOptions, *, ne
         "template": template,
         "update": update,
         "scaling": _scaling(options, reading),
+        "proxy": _given(options, "retry", "forward_authorization"),
         **_seconds(options, reading, {"settle": "settle_s", "grace": "grace_s"}),
     }
     if options.get("ports"):

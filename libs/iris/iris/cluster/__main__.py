@@ -82,7 +82,8 @@ def draw(paths: ClusterPaths, options: StartOptions) -> ClusterPrograms:
         raise InvalidOption(str(error)) from None
     if given.text("gateway", "tls_cert") or given.text("proxy", "tls_cert"):
         raise InvalidOption("`iris up` serves plain HTTP; tls_cert is for services that are started one by one")
-    tokens, issuer = (given.text("gateway", key) for key in ("token_file", "oidc_issuer"))
+    accepted = {key: given.text("gateway", key) for key in ("token_file", "oidc_issuer", "oidc_audience")}
+    tokens, issuer = accepted["token_file"], accepted["oidc_issuer"]
     if (tokens or issuer) and not settings.auth:
         raise InvalidOption(
             "--no-auth does without tokens, but [gateway] says whose are accepted; leave one of them out"
@@ -102,6 +103,7 @@ def draw(paths: ClusterPaths, options: StartOptions) -> ClusterPrograms:
             proxies=_whole(given.text("proxy", "workers") or "1"),
             drain_s=given.section("run", RunSettings).drain_s,
             token_file=paths.token_file if settings.auth and not tokens else None,
+            withheld={f"proxy.{key}": text for key, text in accepted.items() if text and not given.text("proxy", key)},
         )
         if metrics := given.text("run", "metrics"):
             host, port = read_listen(metrics)

@@ -47,6 +47,7 @@ class ClusterPrograms:
         metrics: ``host:port`` where a process serves its metrics, by the names of `served`; empty: nowhere.
         proxies: processes that serve the proxy's address together. drain_s: how long a proxy may take to end.
         token_file: the gateway's, when it is made here; None: it is another one, or there is none.
+        withheld: settings of the proxy: whose tokens the gateway accepts, so that services do not receive them.
     """
 
     paths: ClusterPaths
@@ -61,6 +62,7 @@ class ClusterPrograms:
     proxies: int = 1
     drain_s: float = 30.0
     token_file: Path | None = None
+    withheld: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def url(self) -> str:
@@ -131,6 +133,7 @@ class ClusterPrograms:
                 "proxy.reuse_port": self.proxies > 1,
                 "proxy.discovery_file": self.paths.discovery,
                 **({"proxy.token_file": self.token_file} if self.token_file else {}),
+                **self.withheld,
             },
         }
         return self._program(service, name, given.get(service, {}), nats_url)

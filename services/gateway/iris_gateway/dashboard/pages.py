@@ -18,7 +18,7 @@ from starlette.responses import RedirectResponse, Response
 
 from iris_core.limits import LOGIN_LINK_MINUTES
 from iris_core.messages import Caller
-from iris_core.serving import TOKEN_COOKIE
+from iris_core.serving import SECURE_TOKEN_COOKIE
 from iris_gateway.auth import opened_by_person, own_pages
 from iris_gateway.dashboard import actions, page_data
 from iris_gateway.dashboard.assets import ASSETS, VERSION
@@ -28,7 +28,7 @@ from iris_gateway.dashboard.responses import HEADERS, HTML, THEME_COOKIE, THEMES
 from iris_gateway.endpoint import Answers, Call, Endpoint, EndpointHandler
 from iris_gateway.event import Filter
 from iris_gateway.feed import Lagging, NewEvents
-from iris_gateway.identity import identify, identify_person
+from iris_gateway.identity import identify, identify_person, token_cookie
 from iris_gateway.problem import ProblemResponse
 from iris_gateway.problem_types import PROBLEM_TYPES, PROBLEMS
 from iris_gateway.sse import GREETING, frame, stream
@@ -156,15 +156,16 @@ def _enter_by_code(call: Call, code: str) -> Response:
 def _enter(call: Call, token: str) -> Response:
     """Store a token in the cookie, and lead to the first page."""
     response = RedirectResponse("/", 303)
-    secure = call.request.url.scheme == "https"
-    response.set_cookie(TOKEN_COOKIE, token, httponly=True, samesite="strict", secure=secure)
+    name = token_cookie(call.request)
+    response.set_cookie(name, token, httponly=True, samesite="strict", secure=name == SECURE_TOKEN_COOKIE)
     return response
 
 
 async def logout(call: Call) -> Response:
     own_pages(call.request.headers)
     response = RedirectResponse("/login", 303)
-    response.delete_cookie(TOKEN_COOKIE)
+    name = token_cookie(call.request)
+    response.delete_cookie(name, secure=name == SECURE_TOKEN_COOKIE)
     return response
 
 

@@ -11,11 +11,10 @@ from urllib.parse import parse_qs
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from iris_core.serving import TOKEN_COOKIE
 from iris_gateway.auth import own_pages
 from iris_gateway.bodies import BODY_S, check_media_type, read_body
 from iris_gateway.dashboard import render
-from iris_gateway.identity import SAFE
+from iris_gateway.identity import SAFE, token_cookie
 from iris_gateway.problem import ProblemResponse
 
 HTML = "text/html"
@@ -42,7 +41,7 @@ def text_of(request: Request, template: str, **facts: object) -> str:
     shared = {
         "theme": theme if theme in THEMES else "",
         "back": here if request.method in SAFE else "/",
-        "signed_in": TOKEN_COOKIE in request.cookies,
+        "signed_in": token_cookie(request) in request.cookies,
         "here": "",
         "now": datetime.now(UTC),
     }

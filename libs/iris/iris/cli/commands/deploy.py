@@ -77,6 +77,16 @@ _OPTIONS = (
     ),
     click.option("--settle", help="Time from its removal from discovery to TERM.  [default: 2s]", metavar="TIME"),
     click.option("--grace", help="Time from TERM to KILL.  [default: 30s]", metavar="TIME"),
+    click.option(
+        "--retry",
+        type=click.Choice(["never", "idempotent"]),
+        help="Whether requests that a route may have begun go to another one.  [default: never]",
+    ),
+    click.option(
+        "--forward-authorization/--no-forward-authorization",
+        default=None,
+        help="Routes receive Authorization, also tokens of Iris.  [default: no]",
+    ),
     click.option("--min", "min_replicas", type=int, help="Scale by rule: minimum number of routes.  [default: 1]"),
     click.option("--max", "max_replicas", type=int, help="Scale by rule: maximum number of routes.  [default: 1]"),
     click.option("--target-outstanding", type=float, help="Target: outstanding requests for each route.  [default: 1]"),
