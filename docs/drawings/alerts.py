@@ -35,22 +35,44 @@ class Alert:
 
 
 def p99(histogram: str, by: str = "") -> str:
-    labels = f"le, {by}" if by else "le"
+    labels = f"cluster, le, {by}" if by else "cluster, le"
     return f"histogram_quantile(0.99, sum by ({labels}) (rate({histogram}_bucket[5m])))"
 
+
+def failed(requests: str) -> str:
+    """More than one of twenty."""
+    every, bad = (f"sum by (cluster) (rate({requests}{which}[5m]))" for which in ("", '{status=~"5.."}'))
+    return f"{bad} / {every} > 0.05"
+
+
+_PROCESSES = 'up{job=~"iris-.+"}'
 
 ALERTS = (
     Alert(
         "IrisServiceDown",
-        'up{job=~"iris-.+"} == 0',
+        f"{_PROCESSES} == 0",
         "2m",
         "page",
         "{{ $labels.job }} at {{ $labels.instance }} does not answer.",
     ),
-    Alert("IrisNoLeader", "sum(iris_leader) == 0 or absent(iris_leader)", "1m", "page", "No state service leads."),
+    Alert(
+        "IrisNoLeader",
+        "sum by (cluster) (iris_leader) == 0"
+        f" or (group by (cluster) ({_PROCESSES}) unless group by (cluster) (iris_leader)) or absent({_PROCESSES})",
+        "1m",
+        "page",
+        "No state service leads in cluster {{ $labels.cluster }}.",
+    ),
+    Alert(
+        "IrisNoStandby",
+        "count by (cluster) (iris_leader) < 2 and on (cluster) count by (cluster) (iris_nats_server_up) > 1",
+        "10m",
+        "page",
+        "No second state service stands by in cluster {{ $labels.cluster }}.",
+    ),
     Alert(
         "IrisLeaderChanges",
-        "max(iris_epoch) - max(iris_epoch offset 15m) > 3",
+        "max by (cluster) (iris_epoch) - max by (cluster) (iris_epoch offset 15m) > 3",
         "0m",
         "ticket",
         "The leader of the state service has changed more than three times in 15 minutes.",
@@ -93,28 +115,28 @@ ALERTS = (
     ),
     Alert(
         "IrisJobsWaitLong",
-        "max(iris_oldest_pending_seconds) > 6 * 3600",
+        "max by (cluster) (iris_oldest_pending_seconds) > 6 * 3600",
         "15m",
         "ticket",
         "A job has waited longer than six hours.",
     ),
     Alert(
         "IrisWorkersLost",
-        f'sum {leader("""iris_workers{state="lost"}""")} > 0',
+        f'sum by (cluster) {leader("""iris_workers{state="lost"}""")} > 0',
         "10m",
         "ticket",
         "Workers are lost and have not come back.",
     ),
     Alert(
         "IrisWorkersDegraded",
-        f'sum {leader("""iris_workers{state="degraded"}""")} > 0',
+        f'sum by (cluster) {leader("""iris_workers{state="degraded"}""")} > 0',
         "10m",
         "ticket",
         "Workers are degraded and get no new tasks.",
     ),
     Alert(
         "IrisSlicesBroken",
-        f'sum by (variant) {leader("""iris_slices{state="broken"}""")} > 0',
+        f'sum by (cluster, variant) {leader("""iris_slices{state="broken"}""")} > 0',
         "30m",
         "ticket",
         "Slices of {{ $labels.variant }} cannot be used as a whole.",
@@ -128,7 +150,7 @@ ALERTS = (
     ),
     Alert(
         "IrisOutputDropped",
-        "sum by (instance) (rate(iris_worker_log_dropped_bytes_total[15m])) > 0",
+        "sum by (cluster, instance) (rate(iris_worker_log_dropped_bytes_total[15m])) > 0",
         "0m",
         "ticket",
         "The worker at {{ $labels.instance }} drops output of tasks.",
@@ -148,29 +170,72 @@ ALERTS = (
         "{{ $labels.job }} at {{ $labels.instance }} loses its connection to NATS again and again.",
     ),
     Alert(
+        "IrisNatsServerDown",
+        "min by (cluster, server) (iris_nats_server_up) == 0",
+        "1m",
+        "page",
+        "NATS server {{ $labels.server }} of cluster {{ $labels.cluster }} does not answer the others.",
+    ),
+    Alert(
+        "IrisStoreUnderReplicated",
+        'max by (cluster, store) (iris_store_copies{kind="wanted"})'
+        ' > max by (cluster, store) (iris_store_copies{kind="current"})',
+        "5m",
+        "page",
+        "{{ $labels.store }} of cluster {{ $labels.cluster }} has fewer copies than it should have.",
+    ),
+    Alert(
+        "IrisStoreFull",
+        "max by (cluster, store) (iris_stored_bytes) / max by (cluster, store) (iris_store_limit_bytes) > 0.95",
+        "15m",
+        "ticket",
+        "{{ $labels.store }} of cluster {{ $labels.cluster }} has reached its limit, so the oldest of it is deleted.",
+    ),
+    Alert(
+        "IrisDiskFull",
+        "iris_disk_free_bytes / iris_disk_size_bytes < 0.1",
+        "5m",
+        "page",
+        "Less than a tenth of the disk of {{ $labels.path }} is free at {{ $labels.instance }}.",
+    ),
+    Alert(
+        "IrisBackupOld",
+        "time() - max by (cluster) (iris_last_backup_timestamp_seconds) > 2 * 86400",
+        "1h",
+        "ticket",
+        "Cluster {{ $labels.cluster }} has had no backup for two days.",
+    ),
+    Alert(
+        "IrisCertificateExpires",
+        "iris_certificate_expiry_timestamp_seconds - time() < 7 * 86400",
+        "1h",
+        "page",
+        "The certificate {{ $labels.certificate }} at {{ $labels.instance }} expires within a week.",
+    ),
+    Alert(
         "IrisGatewayErrors",
-        'sum(rate(iris_http_requests_total{status=~"5.."}[5m])) / sum(rate(iris_http_requests_total[5m])) > 0.05',
+        failed("iris_http_requests_total"),
         "5m",
         "page",
         "More than one of twenty requests to the gateway is answered with 5xx.",
     ),
     Alert(
         "IrisRoutesUnhealthy",
-        f'sum {leader("""iris_deployment_routes{state="unhealthy"}""")} > 0',
+        f'sum by (cluster) {leader("""iris_deployment_routes{state="unhealthy"}""")} > 0',
         "10m",
         "ticket",
         "Routes of deployments do not pass their probes.",
     ),
     Alert(
         "IrisProxyErrors",
-        'sum(rate(iris_proxy_requests_total{status=~"5.."}[5m])) / sum(rate(iris_proxy_requests_total[5m])) > 0.05',
+        failed("iris_proxy_requests_total"),
         "5m",
         "page",
         "More than one of twenty requests to deployments is answered with 5xx.",
     ),
     Alert(
         "IrisVersionSkew",
-        "count(count by (version) (iris_service_info)) > 1",
+        "count by (cluster) (count by (cluster, version) (iris_service_info)) > 1",
         "1h",
         "ticket",
         "Services of different releases have run beside each other for an hour.",

@@ -7,6 +7,7 @@ records, so queries of them keep the leader's (`leader`); counters of commits ex
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,7 +36,7 @@ class Panel:
 
 def leader(selector: str) -> str:
     """The series of the replica that leads."""
-    return f"({selector} and on (instance) iris_leader == 1)"
+    return f"({selector} and on (cluster, instance) iris_leader == 1)"
 
 
 def rate(selector: str) -> str:
@@ -149,12 +150,6 @@ CONTROL_PLANE: Mapping[str, Sequence[Panel]] = {
     "Bus": (
         Panel("Processes connected to NATS", per("job", "iris_bus_connected")),
         Panel("Reconnections in 5 minutes", per("job", "increase(iris_bus_reconnects_total[5m])")),
-        Panel(
-            "Stored on NATS",
-            (("max by (store) (iris_stored_bytes)", "{{store}}"),),
-            "bytes",
-            "the leader measures it every five minutes",
-        ),
     ),
     "Gateway": (
         Panel("Requests by route", per("route", rate("iris_http_requests_total")), "reqps"),
@@ -166,6 +161,54 @@ CONTROL_PLANE: Mapping[str, Sequence[Panel]] = {
         ),
         Panel("Refusals by code", per("code", rate("iris_http_problems_total")), "ops", _EVENTFUL),
         Panel("Event and log streams open", per("instance", "iris_http_watchers")),
+    ),
+}
+
+_ONE_SERVER = "there is one NATS server"
+
+STORAGE: Mapping[str, Sequence[Panel]] = {
+    "NATS servers": (
+        Panel("Servers that answer", (("min by (server) (iris_nats_server_up)", "{{server}}"),), empty=_ONE_SERVER),
+        Panel(
+            "Copies that lack, by stream",
+            (
+                (
+                    'max by (store) (iris_store_copies{kind="wanted"})'
+                    ' - max by (store) (iris_store_copies{kind="current"})',
+                    "{{store}}",
+                ),
+            ),
+        ),
+        Panel(
+            "Copies that streams are declared with",
+            (('max by (store) (iris_store_copies{kind="declared"})', "{{store}}"),),
+        ),
+    ),
+    "Stored": (
+        Panel("Stored by stream", (("max by (store) (iris_stored_bytes)", "{{store}}"),), "bytes"),
+        Panel(
+            "Stored of what may be",
+            (("max by (store) (iris_stored_bytes) / max by (store) (iris_store_limit_bytes)", "{{store}}"),),
+            "percentunit",
+        ),
+        Panel(
+            "Free disk",
+            (("iris_disk_free_bytes / iris_disk_size_bytes", "{{instance}} {{path}}"),),
+            "percentunit",
+            "no process was told to watch a disk",
+        ),
+        Panel(
+            "Age of the last backup",
+            (("time() - max(iris_last_backup_timestamp_seconds > 0)", "backup"),),
+            "s",
+            "there has been no backup",
+        ),
+        Panel(
+            "Time until certificates expire",
+            (("iris_certificate_expiry_timestamp_seconds - time()", "{{job}} {{instance}} {{certificate}}"),),
+            "s",
+            "no process uses a certificate",
+        ),
     ),
 }
 
@@ -201,8 +244,30 @@ HOSTS_AND_SERVING: Mapping[str, Sequence[Panel]] = {
 DASHBOARDS: Mapping[str, tuple[str, Mapping[str, Sequence[Panel]]]] = {
     "iris-work": ("Iris: work", WORK),
     "iris-control-plane": ("Iris: control plane", CONTROL_PLANE),
+    "iris-storage": ("Iris: storage", STORAGE),
     "iris-hosts-and-serving": ("Iris: hosts and serving", HOSTS_AND_SERVING),
 }
+
+
+_CLUSTER = {
+    "name": "cluster",
+    "label": "Cluster",
+    "type": "query",
+    "datasource": {"type": "prometheus", "uid": DATASOURCE},
+    "query": 'label_values(up{job=~"iris-.+"}, cluster)',
+    "refresh": 2,
+    "sort": 1,
+}
+_SERIES = re.compile(r"\b((?:iris|process)_\w+|up\b)(?:\{([^}]*)\})?")
+
+
+def of_cluster(query: str) -> str:
+    """The query of the cluster that is chosen at the top of a dashboard."""
+
+    def chosen(found: re.Match[str]) -> str:
+        return found[1] + "{" + ", ".join(part for part in (found[2], 'cluster=~"$cluster"') if part) + "}"
+
+    return _SERIES.sub(chosen, query)
 
 
 def panels() -> Iterator[Panel]:
@@ -223,6 +288,7 @@ def dashboard_document(uid: str) -> str:
         "editable": False,
         "refresh": "30s",
         "time": {"from": "now-1h", "to": "now"},
+        "templating": {"list": [_CLUSTER]},
         "panels": list(_placed(rows)),
     }
     return json.dumps(document, indent=2) + "\n"
@@ -255,7 +321,7 @@ def _graph(number: int, panel: Panel) -> dict[str, Any]:
         "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
         "options": {"legend": {"displayMode": "list", "placement": "bottom"}, "tooltip": {"mode": "multi"}},
         "targets": [
-            {"refId": chr(ord("A") + at), "datasource": source, "expr": query, "legendFormat": legend}
+            {"refId": chr(ord("A") + at), "datasource": source, "expr": of_cluster(query), "legendFormat": legend}
             for at, (query, legend) in enumerate(panel.queries)
         ],
     }

@@ -44,7 +44,7 @@ def test_prometheus_scrapes_the_ports_that_the_units_serve():
     }
     served = {name: found[0] for name, found in units.items() if found}
     targets = (DEPLOY / "prometheus" / "targets" / "iris.yml").read_text()
-    scraped = dict(re.findall(r"job: ([\w-]+)\}\n  targets: \[\"(\S+)\"\]", targets))
+    scraped = dict(re.findall(r"job: ([\w-]+), cluster: iris\}\n  targets: \[\"(\S+)\"\]", targets))
     assert scraped == {**served, "iris-gateway": GatewaySettings().http}
 
 

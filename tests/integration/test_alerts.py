@@ -63,3 +63,14 @@ def test_every_alert_has_a_case():
 def test_an_alert_fires_in_its_case_and_no_other_alert_does(alert: Alert, tmp_path: Path):
     case = CASES[alert.name]
     assert checked(tmp_path, HEALTHY | case.differs, {alert.name: [expected(alert, case)]}) == ""
+
+
+def test_of_two_clusters_the_one_without_a_leader_is_named(tmp_path: Path):
+    [no_leader] = [alert for alert in ALERTS if alert.name == "IrisNoLeader"]
+    other = {series.replace('cluster="c"', 'cluster="d"'): values for series, values in HEALTHY.items()}
+    fires = expected(no_leader, Case({}, {"cluster": "d"}))
+    leader = 'iris_leader{cluster="d", job="iris-state", instance="state-0:9101"}'
+    assert checked(tmp_path, HEALTHY | other, {}) == ""
+    assert checked(tmp_path, HEALTHY | other | {leader: "0x180"}, {"IrisNoLeader": [fires]}) == ""
+    without = {series: values for series, values in other.items() if 'job="iris-state"' not in series}
+    assert checked(tmp_path, HEALTHY | without, {"IrisNoLeader": [fires]}) == ""

@@ -1,11 +1,13 @@
 """A journal with three replicas whose stream leader is killed under load."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from iris_bus.contract import Publication
 from iris_bus.jetstream import connect
+from iris_core.subjects import STORES, STREAMS
 from tests.support.nats_config import nats_cluster
 
 pytestmark = pytest.mark.integration
@@ -54,3 +56,30 @@ async def test_the_journal_and_the_events_survive_the_death_of_their_leader(tmp_
         await reader.close()
         assert told == [b"%d" % n for n in range(1, end + 1)]
         await connection.close()
+
+
+async def test_no_service_lowers_what_a_cluster_has_and_a_command_does(tmp_path, caplog):
+    async with nats_cluster(tmp_path) as servers:
+        urls = ",".join(server.url for server in servers)
+        longer = tuple(replace(stream, max_age_s=2 * stream.max_age_s) for stream in STREAMS)
+        first = await connect(urls, name="state", table=longer)
+        await first.streams.ensure()
+        second = await connect(urls, name="state", replicas=1)
+        await second.streams.ensure()
+        found = {(one.stream, one.key, one.found, one.wanted) for one in await second.streams.compare() if one.lowers}
+        assert {one for one in found if one[1] == "num_replicas"} == {(store, "num_replicas", 3, 1) for store in STORES}
+        assert {stream for stream, key, *_ in found if key == "max_age"} == {
+            "IRIS_EVENTS",
+            "IRIS_LOGS",
+            "IRIS_ARTIFACTS",
+        }
+        assert "IRIS_JOURNAL: num_replicas is 3, the settings say 1; it stays" in caplog.text
+        async with asyncio.timeout(30):
+            while (standing := await first.streams.standing("IRIS_JOURNAL")).current < 3:
+                await asyncio.sleep(0.05)
+        assert (standing.wanted, standing.declared, sorted(standing.servers)) == (3, 3, ["n0", "n1", "n2"])
+        await second.streams.apply()
+        assert await second.streams.compare() == []
+        assert (await first.streams.standing("IRIS_JOURNAL")).declared == 1
+        for connection in (first, second):
+            await connection.close()

@@ -50,6 +50,7 @@ def addresses(cluster: Cluster) -> dict[str, list[str]]:
 
 def begin(cluster: Cluster) -> None:
     """What stays: work that runs, work that waits, and a service."""
+    assert cluster.iris("admin", "backup", cluster.data / "backup", "--data", cluster.data).code == 0
     cluster.submit("sleep", "600", name="running", cpu=0.1)
     cluster.submit("true", name="too-large", cpu=1000)
     quick = {"probe_interval": "0.2s", "start_timeout": "30s"}

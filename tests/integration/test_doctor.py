@@ -19,9 +19,9 @@ import pytest
 
 from iris import Client
 from iris_bus.contract import Full, Unavailable
+from iris_bus.declarations import config_of
 from iris_bus.jetstream import connect
 from iris_bus.nats_process import NatsProcess
-from iris_bus.streams import config_of
 from iris_core import subjects
 from iris_core.codec import to_json
 from tests.support.cluster import Cluster, environment, settings, start, stop, until

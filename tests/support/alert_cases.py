@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-GATEWAY = 'job="iris-gateway", instance="gw:8080"'
-LEADER = 'job="iris-state", instance="state-0:9101"'
-STANDBY = 'job="iris-state", instance="state-1:9101"'
-SCHEDULER = 'job="iris-scheduler", instance="sched:9102"'
-WORKER = 'job="iris-worker", instance="w0:9103"'
-PROXY = 'job="iris-proxy", instance="proxy:9104"'
+GATEWAY = 'cluster="c", job="iris-gateway", instance="gw:8080"'
+LEADER = 'cluster="c", job="iris-state", instance="state-0:9101"'
+STANDBY = 'cluster="c", job="iris-state", instance="state-1:9101"'
+SCHEDULER = 'cluster="c", job="iris-scheduler", instance="sched:9102"'
+WORKER = 'cluster="c", job="iris-worker", instance="w0:9103"'
+PROXY = 'cluster="c", job="iris-proxy", instance="proxy:9104"'
 EVERY = (GATEWAY, LEADER, STANDBY, SCHEDULER, WORKER, PROXY)
 
 STILL, STEADY = "x180", "+60x180"
@@ -40,6 +40,15 @@ HEALTHY: dict[str, str] = {
     f'iris_http_requests_total{{{GATEWAY}, status="200"}}': f"0{STEADY}",
     f'iris_deployment_routes{{{LEADER}, state="unhealthy"}}': f"0{STILL}",
     f'iris_proxy_requests_total{{{PROXY}, status="200"}}': f"0{STEADY}",
+    **{f'iris_nats_server_up{{{LEADER}, server="{name}"}}': f"1{STILL}" for name in ("n0", "n1", "n2")},
+    **{f'iris_store_copies{{{LEADER}, store="IRIS_JOURNAL", kind="{kind}"}}': f"3{STILL}"
+       for kind in ("wanted", "declared", "current")},
+    f'iris_stored_bytes{{{LEADER}, store="IRIS_LOGS"}}': f"90{STILL}",
+    f'iris_store_limit_bytes{{{LEADER}, store="IRIS_LOGS"}}': f"100{STILL}",
+    f'iris_disk_free_bytes{{{WORKER}, path="/d"}}': f"50{STILL}",
+    f'iris_disk_size_bytes{{{WORKER}, path="/d"}}': f"100{STILL}",
+    f"iris_last_backup_timestamp_seconds{{{LEADER}}}": f"0{STILL}",
+    f'iris_certificate_expiry_timestamp_seconds{{{GATEWAY}, certificate="/c.pem"}}': f"9000000{STILL}",
 }  # fmt: skip
 
 
@@ -52,14 +61,16 @@ class Case:
 
 
 def labels_of(process: str, **more: str) -> dict[str, str]:
-    job, instance = (part.split("=")[1].strip('"') for part in process.split(", "))
-    return {"job": job, "instance": instance, **more}
+    return {**{name: value.strip('"') for name, value in (part.split("=") for part in process.split(", "))}, **more}
 
+
+CLUSTER = {"cluster": "c"}
 
 CASES: dict[str, Case] = {
     "IrisServiceDown": Case({f"up{{{WORKER}}}": f"0{STILL}"}, labels_of(WORKER)),
-    "IrisNoLeader": Case({f"iris_leader{{{LEADER}}}": f"0{STILL}"}),
-    "IrisLeaderChanges": Case({f"iris_epoch{{{LEADER}}}": "7x170 12x10"}),
+    "IrisNoLeader": Case({f"iris_leader{{{LEADER}}}": f"0{STILL}"}, CLUSTER),
+    "IrisNoStandby": Case({f"iris_leader{{{STANDBY}}}": "_x180"}, CLUSTER),
+    "IrisLeaderChanges": Case({f"iris_epoch{{{LEADER}}}": "7x170 12x10"}, CLUSTER),
     "IrisStandbyBehind": Case(
         {f'iris_consumer_pending{{{STANDBY}, consumer="journal"}}': f"5000{STILL}"},
         labels_of(STANDBY, consumer="journal"),
@@ -68,27 +79,43 @@ CASES: dict[str, Case] = {
         {f'iris_consumer_pending{{{LEADER}, consumer="events"}}': f"50000{STILL}"},
         labels_of(LEADER, consumer="events"),
     ),
-    "IrisCommitsSlow": Case({f'iris_commit_seconds_bucket{{{LEADER}, le="0.01"}}': f"0{STILL}"}),
+    "IrisCommitsSlow": Case({f'iris_commit_seconds_bucket{{{LEADER}, le="0.01"}}': f"0{STILL}"}, CLUSTER),
     "IrisInputSetAside": Case(
         {f'iris_inputs_set_aside_total{{{LEADER}, kind="command"}}': "_x170 1x10"}, labels_of(LEADER, kind="command")
     ),
     "IrisSchedulerStale": Case({f"iris_snapshot_age_seconds{{{SCHEDULER}}}": f"-1{STILL}"}, labels_of(SCHEDULER)),
-    "IrisJobsWaitLong": Case({f"iris_oldest_pending_seconds{{{LEADER}}}": f"30000{STILL}"}),
-    "IrisWorkersLost": Case({f'iris_workers{{{LEADER}, state="lost"}}': f"1{STILL}"}),
-    "IrisWorkersDegraded": Case({f'iris_workers{{{LEADER}, state="degraded"}}': f"1{STILL}"}),
+    "IrisJobsWaitLong": Case({f"iris_oldest_pending_seconds{{{LEADER}}}": f"30000{STILL}"}, CLUSTER),
+    "IrisWorkersLost": Case({f'iris_workers{{{LEADER}, state="lost"}}': f"1{STILL}"}, CLUSTER),
+    "IrisWorkersDegraded": Case({f'iris_workers{{{LEADER}, state="degraded"}}': f"1{STILL}"}, CLUSTER),
     "IrisSlicesBroken": Case(
-        {f'iris_slices{{{LEADER}, variant="v4-16", state="broken"}}': f"1{STILL}"}, {"variant": "v4-16"}
+        {f'iris_slices{{{LEADER}, variant="v4-16", state="broken"}}': f"1{STILL}"}, {**CLUSTER, "variant": "v4-16"}
     ),
     "IrisHeartbeatsLate": Case(
-        {f'iris_heartbeat_lag_seconds_bucket{{{WORKER}, le="0.1"}}': f"0{STILL}"}, {"instance": "w0:9103"}
+        {f'iris_heartbeat_lag_seconds_bucket{{{WORKER}, le="0.1"}}': f"0{STILL}"}, {**CLUSTER, "instance": "w0:9103"}
     ),
     "IrisOutputDropped": Case(
-        {f"iris_worker_log_dropped_bytes_total{{{WORKER}}}": f"0{STEADY}"}, {"instance": "w0:9103"}
+        {f"iris_worker_log_dropped_bytes_total{{{WORKER}}}": f"0{STEADY}"}, {**CLUSTER, "instance": "w0:9103"}
     ),
     "IrisBusDisconnected": Case({f"iris_bus_connected{{{WORKER}}}": f"0{STILL}"}, labels_of(WORKER)),
     "IrisBusReconnects": Case({f"iris_bus_reconnects_total{{{WORKER}}}": "0+1x180"}, labels_of(WORKER)),
-    "IrisGatewayErrors": Case({f'iris_http_requests_total{{{GATEWAY}, status="503"}}': f"0{STEADY}"}),
-    "IrisRoutesUnhealthy": Case({f'iris_deployment_routes{{{LEADER}, state="unhealthy"}}': f"1{STILL}"}),
-    "IrisProxyErrors": Case({f'iris_proxy_requests_total{{{PROXY}, status="502"}}': f"0{STEADY}"}),
-    "IrisVersionSkew": Case({f'iris_service_info{{{WORKER}, version="2"}}': f"1{STILL}"}),
+    "IrisNatsServerDown": Case(
+        {f'iris_nats_server_up{{{LEADER}, server="n1"}}': f"0{STILL}"}, {**CLUSTER, "server": "n1"}
+    ),
+    "IrisStoreUnderReplicated": Case(
+        {f'iris_store_copies{{{LEADER}, store="IRIS_JOURNAL", kind="current"}}': f"1{STILL}"},
+        {**CLUSTER, "store": "IRIS_JOURNAL"},
+    ),
+    "IrisStoreFull": Case(
+        {f'iris_stored_bytes{{{LEADER}, store="IRIS_LOGS"}}': f"96{STILL}"}, {**CLUSTER, "store": "IRIS_LOGS"}
+    ),
+    "IrisDiskFull": Case({f'iris_disk_free_bytes{{{WORKER}, path="/d"}}': f"5{STILL}"}, labels_of(WORKER, path="/d")),
+    "IrisBackupOld": Case({f"iris_last_backup_timestamp_seconds{{{LEADER}}}": f"-200000{STILL}"}, CLUSTER),
+    "IrisCertificateExpires": Case(
+        {f'iris_certificate_expiry_timestamp_seconds{{{GATEWAY}, certificate="/c.pem"}}': f"300000{STILL}"},
+        labels_of(GATEWAY, certificate="/c.pem"),
+    ),
+    "IrisGatewayErrors": Case({f'iris_http_requests_total{{{GATEWAY}, status="503"}}': f"0{STEADY}"}, CLUSTER),
+    "IrisRoutesUnhealthy": Case({f'iris_deployment_routes{{{LEADER}, state="unhealthy"}}': f"1{STILL}"}, CLUSTER),
+    "IrisProxyErrors": Case({f'iris_proxy_requests_total{{{PROXY}, status="502"}}': f"0{STEADY}"}, CLUSTER),
+    "IrisVersionSkew": Case({f'iris_service_info{{{WORKER}, version="2"}}': f"1{STILL}"}, CLUSTER),
 }

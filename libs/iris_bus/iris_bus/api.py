@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from iris_bus import headers as header_block
-from iris_bus.contract import Fenced, Full, Headers, Message, NoResponders, Unavailable
+from iris_bus.contract import Fenced, Full, Headers, Message, NoResponders, StoreStanding, Unavailable
 from iris_bus.requests import Requests
 from iris_bus.retry import Busy, with_retries
 
@@ -29,6 +29,8 @@ _BUSY = (
     10008,
 )  # too many requests; a stream is moving; resources are not available yet; the cluster has no leader yet
 _OF_THE_COPY = ("Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp")
+_SILENT_PEER_NS = 5_000_000_000
+"""Servers of a stream hear of each other every second; the server itself says offline after a minute only."""
 _FULL_WORDS = ("maximum", "no space", "insufficient", "exceeded")
 
 T = TypeVar("T")
@@ -62,16 +64,26 @@ class StreamState(msgspec.Struct, frozen=True):
 
 
 class Peer(msgspec.Struct, frozen=True):
-    """A server that follows a stream's leader. ``active``: since the leader heard of it last, in ns."""
+    """A server that follows a stream's leader.
+
+    Attributes:
+        current: it holds everything. active: since the leader heard of it last, in ns.
+    """
 
     name: str = ""
+    current: bool = False
     offline: bool = False
     active: int = 0
+
+    @property
+    def is_silent(self) -> bool:
+        return self.offline or self.active > _SILENT_PEER_NS
 
 
 class Cluster(msgspec.Struct, frozen=True):
     """The servers of a stream. ``leader`` is empty during an election, and where the server is not clustered."""
 
+    name: str = ""
     leader: str = ""
     replicas: tuple[Peer, ...] = ()
 
@@ -244,6 +256,23 @@ class Api:
         got = await self.call(f"STREAM.PURGE.{stream}", what, Plain)
         if got.error is not None:
             raise ApiError(f"purge of {stream}", got.error)
+
+
+def standing_of(info: StreamInfo, wanted: int) -> StoreStanding:
+    """What an answer to STREAM.INFO says, for a stream that should have ``wanted`` copies."""
+    config, cluster = info.config, info.cluster
+    declared = config.get("num_replicas", 1)
+    peers = {peer.name: not peer.is_silent for peer in cluster.replicas}
+    followers = sum(peer.current and not peer.is_silent for peer in cluster.replicas)
+    return StoreStanding(
+        bytes=info.state.bytes,
+        limit_bytes=max(config.get("max_bytes", 0), 0),
+        wanted=max(wanted, declared),
+        declared=declared,
+        current=followers + 1 if cluster.leader or not cluster.name else followers,
+        servers=peers | ({cluster.leader: True} if cluster.leader else {}),
+        notes=config.get("metadata") or {},
+    )
 
 
 def to_stored(stored: StoredMessage) -> Message:

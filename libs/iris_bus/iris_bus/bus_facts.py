@@ -51,11 +51,23 @@ class ServerFacts(msgspec.Struct, frozen=True):
 
 
 class StreamFacts(msgspec.Struct, frozen=True):
-    """One stream: where it is stored, and its servers that do not answer."""
+    """One stream or bucket.
+
+    Attributes:
+        storage: file, or memory. offline: its servers that do not answer.
+        declared: copies it is declared with. current: copies that hold everything and answer.
+        clustered: whether its server is one of a cluster.
+        stored_bytes: what it holds. limit_bytes: the most it may hold, which the server reserves; 0: no limit.
+    """
 
     name: str
     storage: str = "file"
     offline: tuple[str, ...] = ()
+    declared: int = 1
+    current: int = 1
+    clustered: bool = False
+    stored_bytes: int = 0
+    limit_bytes: int = 0
 
 
 class ConnectedProcess(msgspec.Struct, frozen=True):

@@ -68,6 +68,13 @@ class Certificate:
         return found
 
 
+def expiry_s(path: str) -> float:
+    """When the first certificate of a PEM file expires (Unix, s). Raises OSError, ValueError."""
+    from cryptography import x509  # large, and needed by few
+
+    return x509.load_pem_x509_certificate(Path(path).read_bytes()).not_valid_after_utc.timestamp()
+
+
 def read_certificate(section: str, cert: str, key: str) -> Certificate | None:
     """The certificate of a section's settings, None for plain HTTP. Raises BadSetting."""
     if key and not cert:

@@ -9,12 +9,14 @@ docs/adr/0003-a-thin-layer-on-nats-py.md.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from nats.aio.client import Client, Srv
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
+from nats.aio.transport import TcpTransport
 from nats.errors import BadHeaderError, BadSubjectError
 
 from iris_bus import wire
@@ -72,6 +74,19 @@ class PlainClient(Client):
     def has_jetstream(self) -> bool:
         """Whether the connected server stores messages."""
         return bool(self._server_info.get("jetstream"))
+
+    @property
+    def is_clustered(self) -> bool:
+        """Whether the connected server names a cluster that it belongs to."""
+        return bool(self._server_info.get("cluster"))
+
+    @property
+    def certificate_expiry_s(self) -> float:
+        """When the certificate of the connected server expires (Unix, s); 0 without TLS."""
+        writer = self._transport._io_writer if isinstance(self._transport, TcpTransport) else None
+        shown = writer.get_extra_info("ssl_object") if writer is not None else None
+        expires = (shown.getpeercert() or {}).get("notAfter") if shown is not None else None
+        return float(ssl.cert_time_to_seconds(expires)) if expires else 0.0
 
     def drop_socket(self) -> None:
         """Close the socket of a failed attempt to connect."""

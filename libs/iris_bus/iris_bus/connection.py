@@ -151,6 +151,11 @@ class Link:
         version = self.client.connected_server_version
         return f"{version.major}.{version.minor}.{version.patch}"
 
+    @property
+    def is_clustered(self) -> bool:
+        """Whether the server is one of a cluster."""
+        return self.client.is_clustered
+
     def send(self, subject: str, data: bytes, reply: str = "", headers: Headers | None = None) -> None:
         """Write one message to the socket's buffer.
 

@@ -104,6 +104,26 @@ class Bus(Protocol):
     async def close(self) -> None: ...
 
 
+class StoreStanding(msgspec.Struct, frozen=True):
+    """What the servers say about one stream or bucket.
+
+    Attributes:
+        bytes: what it holds. limit_bytes: the most it may hold, 0: no limit.
+        wanted: copies it should have, by the settings and by its declaration. declared: copies it is declared with.
+        current: copies that hold everything and answer.
+        servers: whether each server of its cluster answers, by name; empty where the server is not one of a cluster.
+        notes: its metadata.
+    """
+
+    bytes: int = 0
+    limit_bytes: int = 0
+    wanted: int = 1
+    declared: int = 1
+    current: int = 1
+    servers: Mapping[str, bool] = {}
+    notes: Mapping[str, str] = {}
+
+
 class Streams(Protocol):
     """Stored messages."""
 
@@ -148,6 +168,10 @@ class Streams(Protocol):
 
     async def size(self, stream: str) -> int:
         """Bytes the stream holds. Raises Unavailable."""
+        ...
+
+    async def standing(self, stream: str) -> StoreStanding:
+        """How much a stream or bucket holds, and on how many servers. Raises Unavailable."""
         ...
 
 

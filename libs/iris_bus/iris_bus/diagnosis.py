@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from iris_bus.api import STREAM_NOT_FOUND, Api, ApiError, StreamInfo
+from iris_bus.api import STREAM_NOT_FOUND, Api, ApiError, StreamInfo, standing_of
 from iris_bus.bus_facts import BusFacts, ConnectedProcess, KeyFacts, ServerFacts, StreamFacts, client_name
 from iris_bus.connection import Credentials, KeyRefused, Link
 from iris_bus.contract import Unavailable
@@ -37,8 +37,6 @@ _NO_JETSTREAM = (10039, 10076)  # not enabled for the account, not enabled
 _KEYS = 50
 _CONNECTIONS = 16_384
 _NS = 1_000_000_000
-_SILENT_PEER_NS = 5 * _NS
-"""Servers of a stream hear of each other every second; the server itself says offline after a minute only."""
 
 
 async def diagnose(url: str, credentials: Credentials, keys: Path | None) -> BusFacts:
@@ -115,8 +113,18 @@ async def _streams(api: Api, found: BusFacts) -> BusFacts:
 
 
 def _stream(name: str, info: StreamInfo) -> StreamFacts:
-    silent = (peer.name for peer in info.cluster.replicas if peer.offline or peer.active > _SILENT_PEER_NS)
-    return StreamFacts(name, str(info.config.get("storage", "file")), tuple(sorted(silent)))
+    silent = (peer.name for peer in info.cluster.replicas if peer.is_silent)
+    standing = standing_of(info, 1)
+    return StreamFacts(
+        name,
+        str(info.config.get("storage", "file")),
+        tuple(sorted(silent)),
+        declared=standing.declared,
+        current=standing.current,
+        clustered=bool(info.cluster.name),
+        stored_bytes=standing.bytes,
+        limit_bytes=standing.limit_bytes,
+    )
 
 
 async def _account(requests: Requests) -> str:

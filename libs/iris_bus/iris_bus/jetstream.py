@@ -74,6 +74,11 @@ class JetStreamConnection:
         """How often the connection came back."""
         return self._link.reconnects
 
+    @property
+    def certificate_expiry_s(self) -> float:
+        """When the certificate of the server expires (Unix, s); 0 without TLS."""
+        return self._link.client.certificate_expiry_s
+
     def on_return(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` whenever the connection is established again; by then the subscriptions are restored."""
         self._link.on_return(callback)
@@ -94,7 +99,7 @@ async def connect(
     *,
     name: str,
     credentials: Credentials | None = None,
-    replicas: int = 1,
+    replicas: int = 0,
     table: Sequence[Stream] = STREAMS,
     retry_for_s: float = 30.0,
     on_lost: Callable[[Exception], None] | None = None,
@@ -106,7 +111,7 @@ async def connect(
         url: one server or several separated by commas.
         name: name of the client in the server's monitoring: the service.
         credentials: credentials that the URL does not hold.
-        replicas: how many copies the streams have: 1 on one server, 3 on a cluster.
+        replicas: how many copies the streams have; 0: 1 on one server, 3 on a cluster.
         table: the streams to declare.
         retry_for_s: seconds to wait for a server before giving up.
         on_lost: called when the connection is closed for good; the process must end. By default it ends at once.

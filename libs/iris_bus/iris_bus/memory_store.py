@@ -26,6 +26,7 @@ from iris_bus.contract import (
     JournalEntry,
     Message,
     Publication,
+    StoreStanding,
     Unavailable,
     checked_key,
 )
@@ -207,6 +208,9 @@ class MemoryStreams:
         reach(self._server)
         stored = self._server.streams.get(stream)
         return stored.bytes if stored is not None else 0
+
+    async def standing(self, stream: str) -> StoreStanding:
+        return StoreStanding(await self.size(stream))
 
 
 class MemoryJournal:

@@ -70,7 +70,7 @@ class NatsSettings(msgspec.Struct, frozen=True):
 
     Attributes:
         url: one server or several separated by commas; may hold user and password.
-        replicas: copies of each stream: 1 on one server, 3 on a cluster.
+        replicas: copies of each stream; 0: 1 on one server, 3 on a cluster. A service never makes them fewer.
         retry_for_s: how long a start waits for a server.
         nkey_seed: path of a file with the seed of this process' key; `iris admin nats-config` makes one for each.
         tls_ca, tls_cert, tls_key: paths of files.
@@ -82,7 +82,7 @@ class NatsSettings(msgspec.Struct, frozen=True):
     """
 
     url: str = "nats://127.0.0.1:4222"
-    replicas: Literal[1, 3, 5] = 1
+    replicas: Literal[0, 1, 3, 5] = 0
     retry_for_s: Annotated[float, msgspec.Meta(gt=0)] = 30.0
     events_days: Days = EVENTS.max_age_s / DAY_S
     events_bytes: StreamBytes = EVENTS.max_bytes
@@ -126,6 +126,8 @@ class RunSettings(msgspec.Struct, frozen=True):
             from the port, one for each process.
         otlp_endpoint: base URL of the OTLP collector for spans; no spans when empty.
         drain_s: how long a stopping service may take before it is ended.
+        disks: directories, such as that of a NATS server on this host, whose free space is a metric of this process;
+            a worker adds its own.
         gc: "quiet" collects rarely, for processes that keep millions of records.
     """
 
@@ -136,6 +138,7 @@ class RunSettings(msgspec.Struct, frozen=True):
     otlp_endpoint: str = ""
     drain_s: Annotated[float, msgspec.Meta(ge=0)] = 30.0
     gc: Literal["default", "quiet"] = "default"
+    disks: tuple[str, ...] = ()
 
 
 async def _no_replica() -> ReplicaInfo | None:
@@ -152,6 +155,7 @@ class Service(Generic[S]):
         started: whether the main function has announced itself; until then a stop cancels it.
         configuration: all settings with their origins, as text. file: the `iris.toml` that was read; empty: none.
         replica_info: what the state service adds when this process describes itself; raises Unavailable.
+        disks, certificates: paths that its metrics watch.
         tracer: makes spans when ``run.otlp_endpoint`` is set.
     """
 
@@ -166,6 +170,8 @@ class Service(Generic[S]):
         self.configuration = ""
         self.file = ""
         self.replica_info: Callable[[], Awaitable[ReplicaInfo | None]] = _no_replica
+        self.disks = list(run.disks)
+        self.certificates = [path for path in (nats.tls_cert,) if path]
         self.tracer = Tracer(name, run.otlp_endpoint)
         self._notifier = Notifier(os.environ)
         self._connection: JetStreamConnection | None = None
@@ -218,7 +224,8 @@ class Service(Generic[S]):
 
     def show_itself(self, registry: CollectorRegistry) -> None:
         """Add to ``registry`` what every process shows."""
-        registry.register(ServiceCollector(self.name, lambda: self._connection))
+        paths = self.disks, self.certificates
+        registry.register(ServiceCollector(self.name, lambda: self._connection, *paths))
 
     async def serve_metrics(self, registry: CollectorRegistry, ready: Callable[[], bool] = lambda: True) -> int:
         """Serve ``/metrics``, ``/healthz`` and ``/readyz`` on the address ``run.metrics``; returns the port, 0 when not

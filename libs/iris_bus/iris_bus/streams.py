@@ -1,8 +1,8 @@
 """The streams of the subjects table, declared on a server, and the `Streams` contract over them.
 
-A declaration is idempotent: what is missing is made, what differs and can be changed is changed, nothing is dropped.
-Out of scope: the journal's fence and the publishing of events. Source: iris_core.subjects;
-docs/design/nats.md#features-used, docs/design/nats.md#server-behaviour.
+A declaration is idempotent: what is missing is made, what differs is changed where nothing becomes less safe by it,
+nothing is dropped. Out of scope: what differs (`declarations`); the journal's fence and the publishing of events.
+Source: iris_core.subjects; docs/design/nats.md#server-behaviour.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
-from iris_bus.api import STREAM_NOT_FOUND, Api, ApiError
+from iris_bus.api import STREAM_NOT_FOUND, Api, ApiError, BusyError, standing_of
 from iris_bus.connection import Link
-from iris_bus.contract import Headers, Message
+from iris_bus.contract import Headers, Message, StoreStanding
+from iris_bus.declarations import Config, Difference, changed, copies, declarations, differences
 from iris_bus.nats_binary import check_version
 from iris_bus.reader import JetReader
 from iris_bus.retry import with_retries
@@ -23,87 +23,15 @@ from iris_core.subjects import Stream
 
 log = logging.getLogger(__name__)
 
-MESSAGE_BYTES = 8 << 20
-_NS = 1_000_000_000
-_DUPLICATES_NS = _NS // 10
-"""The shortest there is: nothing stored is recognised by its message id, and the server keeps ids in memory."""
 _STARTING_S = 30.0
-_FIXED = ("persist_mode", "storage", "retention", "name")
 _RETRY_FOR_S = 5.0
-
-
-def config_of(stream: Stream, replicas: int) -> dict[str, Any]:
-    """The body of STREAM.CREATE for one row of the table."""
-    config: dict[str, Any] = {
-        "name": stream.name,
-        "description": stream.why,
-        "subjects": list(stream.subjects),
-        "retention": "limits",
-        "storage": "file",
-        "num_replicas": replicas,
-        "discard": "new" if stream.discard_new else "old",
-        "max_msgs": -1,
-        "max_bytes": stream.max_bytes or -1,
-        "max_age": stream.max_age_s * _NS,
-        "max_msgs_per_subject": -1,
-        "max_msg_size": MESSAGE_BYTES,
-        "duplicate_window": _DUPLICATES_NS,
-        "compression": "none",  # a server that truncates a compressed stream damages its copy (docs/design/nats.md)
-        "allow_direct": True,
-        "deny_delete": stream.name == subjects.JOURNAL.name,
-    }
-    if stream.kept_as:
-        config["subject_transform"] = {"src": stream.subjects[0], "dest": stream.kept_as}
-    if not stream.fsync and replicas == 1:
-        config["persist_mode"] = "async"  # overrides the server's `sync_interval: always` for this stream
-    return config
-
-
-def bucket_config(bucket: str, replicas: int) -> dict[str, Any]:
-    """An object store bucket in the layout every NATS tool knows."""
-    return {
-        "name": f"OBJ_{bucket}",
-        "description": "whole objects in chunks, each with a digest",
-        "subjects": [f"$O.{bucket}.C.>", f"$O.{bucket}.M.>"],
-        **_of_bucket(replicas),
-    }
-
-
-def key_value_config(bucket: str, replicas: int) -> dict[str, Any]:
-    """A key-value bucket in the layout every NATS tool knows: the last value of each key."""
-    return {
-        "name": f"KV_{bucket}",
-        "description": "the last value of each key",
-        "subjects": [f"$KV.{bucket}.>"],
-        **_of_bucket(replicas),
-        "max_msgs_per_subject": 1,
-        "max_msg_size": MESSAGE_BYTES,
-        "allow_msg_ttl": True,
-        "deny_delete": True,
-    }
-
-
-def _of_bucket(replicas: int) -> dict[str, Any]:
-    """Settings common to all buckets."""
-    return {
-        "retention": "limits",
-        "storage": "file",
-        "num_replicas": replicas,
-        "discard": "new",
-        "max_msgs": -1,
-        "max_bytes": -1,
-        "max_age": 0,
-        "duplicate_window": _DUPLICATES_NS,
-        "allow_rollup_hdrs": True,
-        "allow_direct": True,
-    }
 
 
 class JetStreams:
     """Stored messages.
 
     Args:
-        replicas: 1 on one server, 3 on a cluster.
+        replicas: copies of each stream; 0: 1 on one server, 3 on a cluster.
         table: the streams `ensure` declares.
         buckets: the object buckets `ensure` declares. key_values: the key-value buckets.
     """
@@ -113,7 +41,7 @@ class JetStreams:
         link: Link,
         api: Api,
         *,
-        replicas: int = 1,
+        replicas: int = 0,
         table: Sequence[Stream] = subjects.STREAMS,
         buckets: Sequence[str] = (subjects.SNAPSHOTS_BUCKET, subjects.BUNDLES_BUCKET),
         key_values: Sequence[str] = (subjects.DISCOVERY_BUCKET, subjects.KEYS_BUCKET),
@@ -131,25 +59,57 @@ class JetStreams:
         too old.
         """
         check_version(self._link.server_version)
-        wanted = [config_of(stream, self._replicas) for stream in self._table.values()]
-        wanted += [bucket_config(bucket, self._replicas) for bucket in self._buckets]
-        wanted += [key_value_config(bucket, self._replicas) for bucket in self._key_values]
-        for config in wanted:
+        for config in self._wanted():
             await with_retries(partial(self._declare, config), _STARTING_S)
 
-    async def _declare(self, config: dict[str, Any]) -> None:
-        name = config["name"]
+    async def compare(self) -> list[Difference]:
+        """What of the streams that are there is not as the settings say. Raises Unavailable."""
+        found = []
+        for config in self._wanted():
+            present = await self._config(config["name"])
+            found += differences(present, config) if present is not None else []
+        return found
+
+    async def apply(self) -> None:
+        """Make every stream as the settings say, also what is less safe. Raises ApiError, Unavailable."""
+        for config in self._wanted():
+            await with_retries(partial(self._declare, config, lower=True), _STARTING_S)
+
+    def _wanted(self) -> list[Config]:
+        tables = list(self._table.values()), self._buckets, self._key_values
+        return declarations(*tables, self._replicas, clustered=self._link.is_clustered)
+
+    async def _config(self, name: str) -> Config | None:
         try:
-            present = (await self._api.info(name)).config
+            return (await self._api.info(name)).config
         except ApiError as error:
             if error.number != STREAM_NOT_FOUND:
                 raise
+            return None
+
+    async def _declare(self, config: Config, *, lower: bool = False) -> None:
+        name = config["name"]
+        present = await self._config(name)
+        if present is None:
             await self._api.change(f"STREAM.CREATE.{name}", config)
             return
-        changed = {**present, **{key: value for key, value in config.items() if key not in _FIXED}}
-        if changed != present:
+        found = differences(present, config)
+        wanted = changed(present, found, lower=lower)
+        if wanted != present:
+            await self._update(name, wanted, lower=lower)
+        for one in found:
+            if one.lowers and not (one.fixed or lower):
+                log.warning("%s; it stays, because that is less safe: `iris admin streams --apply` changes it", one)
+
+    async def _update(self, name: str, config: Config, *, lower: bool) -> None:
+        """Change what is there. A service goes on with a stream that the server does not change."""
+        try:
+            await self._api.change(f"STREAM.UPDATE.{name}", config)
             log.info("stream %s is declared differently now", name)
-            await self._api.change(f"STREAM.UPDATE.{name}", changed)
+        except ApiError as error:
+            if lower or isinstance(error, BusyError):
+                raise
+            log.warning("stream %s stays as it is: %s", name, error)
 
     async def publish(self, subject: str, data: bytes, *, headers: Headers | None = None, timeout: float = 5.0) -> int:
         """Store one message, with retries while JetStream starts or moves the stream, and return its sequence.
@@ -191,3 +151,7 @@ class JetStreams:
 
     async def size(self, stream: str) -> int:
         return (await self._retrying.info(stream)).state.bytes
+
+    async def standing(self, stream: str) -> StoreStanding:
+        found = await self._api.info(stream)
+        return standing_of(found, copies(self._replicas, clustered=self._link.is_clustered))

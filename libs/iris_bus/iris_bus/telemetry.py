@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from http import HTTPStatus
 from typing import Protocol
 
@@ -17,6 +18,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from iris_bus.certificate import expiry_s
 from iris_core import __version__
 
 SECONDS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
@@ -43,17 +45,29 @@ class LinkState(Protocol):
     @property
     def reconnects(self) -> int: ...
 
+    @property
+    def certificate_expiry_s(self) -> float: ...
+
 
 class ServiceCollector(Collector):
-    """What every process shows of itself: what it is, and whether it is connected to NATS.
+    """What every process shows of itself: what it is, whether it is connected to NATS, and what may run out.
 
     Args:
         connection: returns it, None before there is one.
+        disks: directories. certificates: PEM files.
     """
 
-    def __init__(self, service: str, connection: Callable[[], LinkState | None]) -> None:
+    def __init__(
+        self,
+        service: str,
+        connection: Callable[[], LinkState | None],
+        disks: Sequence[str] = (),
+        certificates: Sequence[str] = (),
+    ) -> None:
         self._service = service
         self._connection = connection
+        self._disks = disks
+        self._certificates = certificates
 
     def collect(self) -> Iterable[Metric]:
         labels = ("service", "version")
@@ -65,6 +79,28 @@ class ServiceCollector(Collector):
         yield GaugeMetricFamily("iris_bus_connected", "1 while the process is connected to NATS.", value=connected)
         reconnects = connection.reconnects if connection is not None else 0
         yield CounterMetricFamily("iris_bus_reconnects", "Connections to NATS after the first.", value=reconnects)
+        yield from self._free()
+        yield self._expiries(connection)
+
+    def _free(self) -> Iterator[Metric]:
+        free = GaugeMetricFamily("iris_disk_free_bytes", "Free space of the disk of a directory.", labels=["path"])
+        size = GaugeMetricFamily("iris_disk_size_bytes", "Size of the disk of a directory.", labels=["path"])
+        for path in self._disks:
+            with contextlib.suppress(OSError):
+                usage = shutil.disk_usage(path)
+                free.add_metric([path], usage.free)
+                size.add_metric([path], usage.total)
+        yield from (free, size)
+
+    def _expiries(self, connection: LinkState | None) -> Metric:
+        words = "When a certificate expires: of a file, or that of the NATS server."
+        found = GaugeMetricFamily("iris_certificate_expiry_timestamp_seconds", words, labels=["certificate"])
+        for path in self._certificates:
+            with contextlib.suppress(OSError, ValueError):
+                found.add_metric([path], expiry_s(path))
+        if connection is not None and (expires_s := connection.certificate_expiry_s):
+            found.add_metric(["NATS server"], expires_s)
+        return found
 
 
 class MetricsServer:

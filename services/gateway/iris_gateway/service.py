@@ -74,6 +74,7 @@ async def serve(service: Service[GatewaySettings]) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     certificate = read_certificate("gateway", settings.tls_cert, settings.tls_key)
+    service.certificates += [settings.tls_cert] if settings.tls_cert else []
     listening = listen("gateway", *settings.address())
     keyring = read_keyring(settings.token_file)
     connection = await service.connect()

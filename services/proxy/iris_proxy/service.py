@@ -55,6 +55,7 @@ async def serve(service: Service[ProxySettings]) -> None:
     proxy.credentials = replace(proxy.credentials, digests=read_tokens(settings.token_file))
     listener = Listener(proxy.handle, refused, settings)
     certificate = read_certificate("proxy", settings.tls_cert, settings.tls_key)
+    service.certificates += [settings.tls_cert] if settings.tls_cert else []
     listening = listen("proxy", *settings.address(), shared=settings.reuse_port)
     last = LastDiscovery(settings.discovery_file)
     known = last.read()

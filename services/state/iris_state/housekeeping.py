@@ -1,7 +1,8 @@
 """Maintains the stores beside the leader's rounds: deletes old bundles, parts of aborted uploads and the
-artifacts of deleted jobs, measures sizes.
+artifacts of deleted jobs.
 
-Out of scope: which bundles go (`bundles`); snapshots and the journal behind them (`snapshots.snapshotter`).
+Out of scope: which bundles go (`bundles`); what the stores hold (`store_watch`); snapshots and the journal behind them
+(`snapshots.snapshotter`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from collections.abc import Callable
 from iris_bus.contract import Unavailable
 from iris_core import subjects
 from iris_state.bundles import Uses, discardable
-from iris_state.metrics import StateMetrics
 from iris_state.replication.replica import Replica
 
 log = logging.getLogger(__name__)
@@ -30,9 +30,8 @@ class Housekeeper:
         leads: whether it leads.
     """
 
-    def __init__(self, replica: Replica, metrics: StateMetrics, leads: Callable[[], bool]) -> None:
+    def __init__(self, replica: Replica, leads: Callable[[], bool]) -> None:
         self._replica = replica
-        self._metrics = metrics
         self._leads = leads
         self._outputs: set[int] = set()
         connection = replica.connection
@@ -59,8 +58,6 @@ class Housekeeper:
         await self._forget(uses)
         for blobs in (self._bundles, self._snapshots):
             await blobs.tidy()
-        for stream in subjects.STORES:
-            self._metrics.stored(stream, await self._replica.connection.streams.size(stream))
 
     async def _forget(self, uses: Uses) -> None:
         """Delete the artifacts of jobs that were deleted since the last call; those of others expire by their age."""

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from msgspec.structs import asdict
-from prometheus_client import Gauge
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -26,6 +25,7 @@ from iris_state.index import WAITING
 from iris_state.machine import Machine, Output
 from iris_state.reactions import complete
 from iris_state.records import Fact
+from iris_state.store_metrics import StoreCollector
 from iris_state.views.demand import demand, known_shapes
 from iris_state.views.hosts import slice_states
 
@@ -67,12 +67,8 @@ class StateMetrics:
         )
         self._waited = Durations("iris_task_queue_wait_seconds", "How long placed tasks had waited.")
         self._ran = Durations("iris_task_run_seconds", "How long attempts that ran had run.")
-        self._stored = Gauge(
-            "iris_stored_bytes",
-            "What each stream and bucket holds on the NATS server.",
-            ["store"],
-            registry=self.registry,
-        )
+        self.stores = StoreCollector()
+        self.registry.register(self.stores)
         self.raised = Counts("iris_inputs_set_aside", "Inputs and timers that raised when they were judged.", ["kind"])
         counts = (self._transitions, self._ended, self._handled, self._refused, self.raised)
         for collector in (*counts, self._commit, self._round, self._waited, self._ran):
@@ -81,10 +77,6 @@ class StateMetrics:
     def worked(self, seconds: float) -> None:
         """A round has finished."""
         self._round.note(seconds)
-
-    def stored(self, stream: str, size: int) -> None:
-        """Record the size of a stream, as the leader last read it."""
-        self._stored.labels(stream).set(size)
 
     def committed(self, output: Output, seconds: float) -> None:
         """One commit is durable."""

@@ -25,6 +25,7 @@ from iris_state.policy import Policy
 from iris_state.replication.leader import Leader
 from iris_state.replication.replica import Replica
 from iris_state.replication.standby import Standby
+from iris_state.store_watch import StoreWatch
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +109,8 @@ async def main(service: Service[Policy]) -> None:
     name = f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
     state = StateService(Replica(name, service.settings, connection, Clock()), service.stop, service.tracer)
     service.replica_info = state.info
-    service.spawn(Housekeeper(state.replica, state.metrics, lambda: state.leads).run())
+    service.spawn(Housekeeper(state.replica, lambda: state.leads).run())
+    service.spawn(StoreWatch(connection.streams, state.metrics.stores, lambda: state.leads).run())
     await service.serve_metrics(state.metrics.registry, lambda: state.ready)
     try:
         await state.run()

@@ -460,6 +460,7 @@ async def main(service: Service[WorkerSettings]) -> None:
     held = lock_data(service.settings)
     limits.prepare_process(service.settings.core_bytes)
     spawn.close_inherited()
+    service.disks.append(str(service.settings.root))
     connection = await service.connect()
     try:
         worker = WorkerService(

@@ -23,7 +23,7 @@ BUS = BusFacts(
     "nats://n0:4222",
     size=3,
     servers=SERVERS,
-    streams=tuple(StreamFacts(name) for name in STORES),
+    streams=tuple(StreamFacts(name, declared=3, current=3, clustered=True) for name in STORES),
     processes=(
         ConnectedProcess("state", "0.1.0", "iris", "IRIS", "10.0.0.1"),
         ConnectedProcess("state", "0.1.0", "iris", "IRIS", "10.0.0.2"),
@@ -121,6 +121,14 @@ PLANTED = [
     (
         bus(processes=(*BUS.processes, ConnectedProcess("worker", "0.1.0", "iris", "worker-w0", "10.9.9.9"))),
         {"two_clusters": "2 processes are worker w0: on 10.0.0.3, 10.9.9.9"},
+    ),
+    (
+        bus(streams=(StreamFacts("IRIS_JOURNAL", declared=3, current=2, clustered=True), *BUS.streams[1:])),
+        {"under_replicated": "fewer copies than there should be: IRIS_JOURNAL (2 of 3)"},
+    ),
+    (
+        bus(streams=tuple(StreamFacts(name, clustered=True) for name in STORES[:2])),
+        {"under_replicated": "fewer copies than there should be: IRIS_JOURNAL (1 of 3), IRIS_EVENTS (1 of 3)"},
     ),
     (bus(error="no server answered"), {"nats_unreachable": "no server answered"}),
     (bus(refused="not the key in f"), {"key_refused": "not the key in f"}),

@@ -2,9 +2,9 @@
 
 import pytest
 
+from iris_bus.declarations import config_of
 from iris_bus.run import NatsSettings
 from iris_bus.settings import BadSetting, load
-from iris_bus.streams import config_of
 from iris_core import subjects
 
 

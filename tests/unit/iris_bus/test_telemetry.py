@@ -1,11 +1,14 @@
 """The metrics endpoint and trace contexts."""
 
+import time
+
 import httpx
 import pytest
 from prometheus_client import Counter
 from prometheus_client.parser import text_string_to_metric_families
 
-from iris_bus.telemetry import MetricsServer, new_registry
+from iris_bus.telemetry import MetricsServer, ServiceCollector, new_registry
+from tests.support.certificates import make_certificate
 
 
 @pytest.fixture
@@ -41,3 +44,22 @@ async def test_ready_follows_the_service_and_health_does_not(served):
 async def test_other_paths_and_methods_are_refused(served):
     client, _ = served
     assert ((await client.get("/etc")).status_code, (await client.post("/metrics")).status_code) == (404, 405)
+
+
+class Connected:
+    connected, reconnects, certificate_expiry_s = True, 0, 12.0
+
+
+def test_every_process_shows_what_may_run_out(tmp_path):
+    cert, _ = make_certificate(tmp_path)
+    registry = new_registry()
+    paths = [str(cert), str(tmp_path / "missing.pem")]
+    registry.register(ServiceCollector("state", Connected, [str(tmp_path), "/missing"], paths))
+    found = {
+        tuple(sample.labels.values()): sample.value
+        for family in registry.collect()
+        if family.name in ("iris_certificate_expiry_timestamp_seconds", "iris_disk_free_bytes")
+        for sample in family.samples
+    }
+    assert set(found) == {(str(tmp_path),), (str(cert),), ("NATS server",)}
+    assert 86_400 < found[str(cert),] - time.time() < 3 * 86_400

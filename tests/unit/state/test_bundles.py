@@ -12,7 +12,6 @@ from iris_state.bundles import REST_MS, Uses, discardable
 from iris_state.changes import JobAdmitted, JobMoved, JobPruned
 from iris_state.clock import Clock
 from iris_state.housekeeping import Housekeeper
-from iris_state.metrics import StateMetrics
 from iris_state.policy import Policy
 from iris_state.replication.replica import Replica
 from tests.unit.state.test_snapshot import HOST, done, job
@@ -64,8 +63,7 @@ async def test_a_leader_deletes_old_bundles_but_none_that_a_live_job_names(repli
     for name in "abc":
         await blobs.put(name, b"code", at_ms=1)
     await blobs.put("d", b"code", at_ms=replica.clock.now_ms())
-    metrics = StateMetrics(lambda: replica.machine)
-    await Housekeeper(replica, metrics, lambda: True).look()
+    await Housekeeper(replica, lambda: True).look()
     assert sorted(await blobs.names()) == ["a", "d"]
 
 
@@ -73,7 +71,7 @@ async def test_a_bundle_that_is_asked_for_while_it_is_deleted_stays(replica: Rep
     """The gateway has said that it is there, so nobody sends it again."""
     blobs = replica.connection.blobs("iris-bundles")
     await blobs.put("a", b"code", at_ms=1)
-    keeper = Housekeeper(replica, StateMetrics(lambda: replica.machine), lambda: True)
+    keeper = Housekeeper(replica, lambda: True)
     uses = keeper.uses
 
     async def meanwhile() -> Uses:
@@ -87,7 +85,7 @@ async def test_a_bundle_that_is_asked_for_while_it_is_deleted_stays(replica: Rep
 
 async def test_the_artifacts_of_a_job_go_with_it(replica: Replica):
     ledger, streams = replica.machine.ledger, replica.connection.streams
-    keeper = Housekeeper(replica, StateMetrics(lambda: replica.machine), lambda: True)
+    keeper = Housekeeper(replica, lambda: True)
     ended = JobMoved(1, JobState.SUCCEEDED, Cause.EXITED)
     for change in (HOST, with_output(1, "/goes"), with_output(2, "/stays"), *done(1, 0), ended):
         apply(ledger, change, 1)

@@ -121,7 +121,7 @@ class ClusterPrograms:
 
     def _service(self, service: str, name: str, nats_url: str) -> Program:
         given: dict[str, dict[str, object]] = {
-            "state": {} if self.settings.auth else {"state.task_token_s": 0},
+            "state": {"run.disks": self.paths.data, **({} if self.settings.auth else {"state.task_token_s": 0})},
             "gateway": {
                 "gateway.http": self.http,
                 "gateway.proxy_url": self.proxy_url,

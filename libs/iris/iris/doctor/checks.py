@@ -13,6 +13,7 @@ import msgspec
 
 from iris.doctor.facts import ClusterFacts, GatewayFacts
 from iris_bus.bus_facts import BusFacts, ConnectedProcess, KeyFacts
+from iris_bus.declarations import COPIES
 from iris_core.roles import login_of, permissions
 
 CLOCK_S = 3.0
@@ -171,6 +172,15 @@ def _server_down(bus: BusFacts) -> Iterator[str]:
         yield f"{down} of {bus.size} NATS servers {'does' if down == 1 else 'do'} not answer{named}"
     elif offline:
         yield f"{_listed(offline)} of the NATS servers {'does' if len(offline) == 1 else 'do'} not answer the others"
+
+
+def _under_replicated(bus: BusFacts) -> Iterator[str]:
+    """Copies that lack though their servers answer; `_server_down` tells of those that do not."""
+    wanted = {stream: max(stream.declared, COPIES if stream.clustered else 1) for stream in bus.streams}
+    known = ((stream, stream.current + len(stream.offline), most) for stream, most in wanted.items())
+    few = [f"{stream.name} ({copies} of {most})" for stream, copies, most in known if copies < most]
+    if few:
+        yield f"fewer copies than there should be: {_listed(few)}"
 
 
 def _refused_key(bus: BusFacts) -> Iterator[str]:
@@ -357,6 +367,13 @@ CHECKS = (
         "three servers go on without one of them, and store nothing without two",
         "start it again; it fetches what it has missed",
         "docs/troubleshooting.md#a-nats-server-cannot-be-reached",
+    ),
+    Check(
+        "under_replicated",
+        _of_bus(_under_replicated),
+        "what has one copy is gone with its server, and cannot be read while that server is away",
+        "start the servers that are down; run `iris admin streams --apply` with [nats] replicas = 3",
+        "docs/troubleshooting.md#irisstoreunderreplicated",
     ),
     Check(
         "disk_full",

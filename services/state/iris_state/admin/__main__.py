@@ -1,4 +1,4 @@
-"""``python -m iris_state.admin``: verify, repair, backup and restore as a process; `iris admin` starts it.
+"""``python -m iris_state.admin``: verify, repair, backup, restore and streams as a process; `iris admin` starts it.
 
 Exits with 0 when data is intact or was repaired, 65 when it is damaged, 1 when the command failed, 2 for wrong usage.
 """
@@ -48,6 +48,8 @@ async def run(options: argparse.Namespace, nats: NatsSettings) -> int:
         return await verify(options, nats)
     if options.verb == "repair":
         return await mend(options, nats)
+    if options.verb == "streams":
+        return await streams(options, nats)
     path = Path(options.file)
     if options.verb == "backup":
         async with opened(options, nats) as stored:
@@ -72,8 +74,21 @@ async def verify(options: argparse.Namespace, nats: NatsSettings) -> int:
             return await looked_at(stored)
     with tempfile.TemporaryDirectory(prefix="iris-verify-", dir=Path(options.store).parent) as copy:
         await asyncio.to_thread(copy_of, Path(options.store), Path(copy))
-        async with in_files(Path(copy)) as stored:
+        async with in_files(Path(copy), nats) as stored:
             return await looked_at(stored)
+
+
+async def streams(options: argparse.Namespace, nats: NatsSettings) -> int:
+    """Print what of the streams is not as the settings say; make it so if told to."""
+    async with opened(options, nats) as stored:
+        declared = stored.connection.streams
+        found = await declared.compare()
+        if options.apply:
+            await declared.apply()
+        for one in found:
+            say(words.difference(one, applied=options.apply))
+    say(words.differences(found, applied=options.apply))
+    return OK
 
 
 async def looked_at(stored: Stored) -> int:
@@ -146,7 +161,7 @@ async def keep_messages(stored: Stored, path: Path) -> None:
 
 
 def opened(options: argparse.Namespace, nats: NatsSettings) -> AbstractAsyncContextManager[Stored]:
-    return in_files(Path(options.store)) if options.store else on_servers(nats)
+    return in_files(Path(options.store), nats) if options.store else on_servers(nats)
 
 
 def agreed(found: Examination) -> bool:
@@ -177,6 +192,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--store", default="", metavar="DIR", help="the directory of a stopped embedded NATS server")
     verbs = parser.add_subparsers(dest="verb", required=True)
     verbs.add_parser("verify").add_argument("file", nargs="?", default="")
+    verbs.add_parser("streams").add_argument("--apply", action="store_true")
     verbs.add_parser("repair").add_argument("--yes", action="store_true")
     wanted = verbs.add_parser("backup")
     wanted.add_argument("--events", action="store_true")

@@ -25,6 +25,7 @@ from iris_state.policy import Policy
 from iris_state.replication.replica import Replica
 from iris_state.snapshots import snapshot
 from iris_state.snapshots.snapshot import name_of
+from iris_state.store_metrics import LAST_BACKUP
 
 _AT_ONCE = 64
 
@@ -88,6 +89,7 @@ async def backup(connection: JetStreamConnection, path: Path, *, events: bool, l
         if logs:
             async for message in _stored(connection, subjects.LOGS, 0):
                 out.add(_item("log", message))
+    await connection.raw(subjects.JOURNAL.name).annotate(LAST_BACKUP, str(replica.clock.now_ms()))
     return about
 
 

@@ -103,7 +103,7 @@ async def on_servers(settings: NatsSettings) -> AsyncIterator[Stored]:
 
 
 @asynccontextmanager
-async def in_files(directory: Path) -> AsyncIterator[Stored]:
+async def in_files(directory: Path, settings: NatsSettings) -> AsyncIterator[Stored]:
     """The stored data of a stopped server's directory; a server runs on it during the block.
 
     Raises Occupied, StartFailed, NoServer.
@@ -112,7 +112,8 @@ async def in_files(directory: Path) -> AsyncIterator[Stored]:
     server = NatsProcess(directory, guarded=False)
     await asyncio.to_thread(server.start)
     try:
-        connection = await connect(server.url, name="admin", credentials=server.credentials("admin"))
+        credentials, table = server.credentials("admin"), settings.streams()
+        connection = await connect(server.url, name="admin", credentials=credentials, table=table)
         try:
             await connection.streams.ensure()
             yield Stored([connection], on_disk)

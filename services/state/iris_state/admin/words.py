@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
+from iris_bus.declarations import Difference
 from iris_state.admin.examine import Examination
 from iris_state.admin.survey import Lost
 
@@ -40,6 +41,21 @@ def stretch(lost: Lost) -> str:
     """``commits 138 to 140, of between 2026-11-21T16:07:23.952Z and …``; a large commit is several entries."""
     which = f"{lost.first}" if lost.size == 1 else f"{lost.first} to {lost.last}"
     return f"entry {which} of the journal, between {moment(lost.after_ms)} and {moment(lost.before_ms)}"
+
+
+def difference(one: Difference, *, applied: bool) -> str:
+    """One setting of a stream that is not as wanted, and what becomes of it."""
+    if one.fixed:
+        return f"{one}; no server changes that: back up, delete the stream, and restore"
+    if applied:
+        return f"{one}; it is now as the settings say"
+    return f"{one}; " + ("it stays, because that is less safe" if one.lowers else "a service changes it when it starts")
+
+
+def differences(found: Sequence[Difference], *, applied: bool) -> str:
+    if not found:
+        return "every stream is as the settings say"
+    return "done" if applied else "nothing was changed; --apply makes the streams as the settings say"
 
 
 def moment(at_ms: int) -> str:

@@ -85,6 +85,17 @@ def repair(program: list[str], yes: bool) -> None:
 
 
 @admin.command()
+@click.option("--apply", is_flag=True, help="Change the streams, also where they become less safe.")
+@located
+def streams(program: list[str], apply: bool) -> None:
+    """Compare the streams with the settings of [nats]: copies, how long and how much is kept.
+
+    Services make what is missing and raise what is lower. Only --apply lowers what is safer than the settings say.
+    """
+    become([*program, "streams", *(["--apply"] if apply else [])])
+
+
+@admin.command()
 @click.argument("file", type=_FILE)
 @click.option("--events", is_flag=True, help="Public events as well.")
 @click.option("--logs", is_flag=True, help="Output of tasks as well.")

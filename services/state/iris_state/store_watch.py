@@ -1,0 +1,51 @@
+"""Asks the servers about every stream and bucket at intervals, for metrics: copies, bytes, servers, the last backup.
+
+Out of scope: what is deleted (`housekeeping`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from iris_bus.contract import StoreStanding, Streams, Unavailable
+from iris_core.subjects import STORES
+from iris_state.store_metrics import StoreCollector
+
+LOOK_S = 15.0
+
+
+class StoreWatch:
+    """Looks at the stores while this replica leads.
+
+    Args:
+        leads: whether it leads.
+    """
+
+    def __init__(self, streams: Streams, collector: StoreCollector, leads: Callable[[], bool]) -> None:
+        self._streams = streams
+        self._collector = collector
+        self._leads = leads
+
+    async def run(self) -> None:
+        while True:
+            if self._leads():
+                await self.look()
+            else:
+                self._collector.standings = {}
+            await asyncio.sleep(LOOK_S)
+
+    async def look(self) -> None:
+        """Look once. A store of which no server tells has no current copy."""
+        before = self._collector.standings
+        self._collector.standings = {
+            store: await self._standing(store, before.get(store, StoreStanding())) for store in STORES
+        }
+
+    async def _standing(self, store: str, before: StoreStanding) -> StoreStanding:
+        try:
+            return await self._streams.standing(store)
+        except Unavailable:
+            return replace(before, current=0)
