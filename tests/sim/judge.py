@@ -33,6 +33,7 @@ from iris_state.changes import (
     Led,
 )
 from iris_state.check import check
+from iris_state.coordinator import REQUEUED_BY_A_HANDLER
 from iris_state.deployments.reconciler import DEPLOYMENT
 from iris_state.deployments.records import discovery_of
 from iris_state.ledger import Ledger
@@ -367,7 +368,8 @@ class Judge:
                     before = None
                 expect(event.previous == before, f"{name} went from {event.previous}, it was {before}")
                 expect(before not in _ENDED, f"{name} went on from {before} to {event.state}")
-                expect(event.cause not in _EXITED or before == "running", f"{name} exited, it was {before}")
+                late = before == "pending" and event.attempt is not None  # its stop came after its exit
+                expect(event.cause not in _EXITED or before == "running" or late, f"{name} exited, it was {before}")
                 before = event.state
         latest = {name: number for number, name in sorted(_admitted(self._server).items())}
         for job in machine.ledger.jobs.values():
@@ -376,6 +378,9 @@ class Judge:
             for index, task in job.numbered():
                 events = heard.tasks[f"{job.name}/{index}"]
                 expect(bool(events) and events[-1].state == TaskState(task.state).name.lower(), f"{job.name}/{index}")
+                given_up = [one for one in task.attempts[:-1] if one.cause in REQUEUED_BY_A_HANDLER and not job.is_gang]
+                again = [one.number for one in given_up if one.exit_code == 0]
+                expect(not again, f"{job.name}/{index} ran again after its attempts {again} had exited 0")
 
     def _replays_are_equal(self, machine: Machine, policy: Policy) -> None:
         """All commits ever, and the newest snapshot with what stands behind it, make the same ledger."""

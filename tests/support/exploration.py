@@ -246,6 +246,7 @@ class Cell:
         for name in HOSTS:
             if self.machine.ledger.workers[name].state is not WorkerState.LOST:
                 self.machine.ledger.hear(name, self.now_ms)
+                self.machine.ledger.presence[name].listed_ms = self.now_ms
         self._step()
 
     def _due(self) -> int | None:

@@ -10,6 +10,7 @@ from collections.abc import Container
 from iris_core.errors import InvariantBroken
 from iris_core.states import JobState, TaskState
 from iris_core.tables import session as session_table
+from iris_state import coordinator
 from iris_state.apply.sessions import HISTORY_KEPT
 from iris_state.changes import GANG
 from iris_state.check import Wrongs
@@ -39,6 +40,7 @@ def check_timeouts(
         if timeout_ms is None or owner is None:
             continue
         late = [key for key in line.over(timeout_ms + tick_ms, now_ms) if (owner.name, key) not in aside]
+        late = [key for key in late if coordinator.answered(ledger, policy, owner, key, now_ms)]
         if ended_before is not None:
             late = [key for key in late if key in ended_before or not _has_ended(ledger, key)]
         if late:

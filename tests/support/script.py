@@ -7,8 +7,9 @@
     /train/0#1 running                   w1 says /train/0 running              /b/0 preempt for /p/0
     cancel /train user=ann               rerun /train --failed                 admin drain w0
     heartbeat w0 without /train/0             heartbeat w0 unhealthy                     lose w0    restart w0 without
-    /a/0 stop w0    stop w0 gone wait 5      silence 40               orders w0 deaf|listens|held|absent    orders w0
-    arrive|fail quota ann max_pending_tasks=3        policy prepare_tries=0
+    /a/0 stop w0    stop w0 gone wait 5      silence 40    takeover 61
+    orders w0 deaf|listens|held|absent       orders w0 arrive|fail
+    quota ann max_pending_tasks=3            policy prepare_tries=0
 
 A task of an earlier run of its name is ``j1/0``.
 
@@ -264,6 +265,10 @@ class Script:
         self.world.wait(float(line.words[1]), heartbeat=line.words[0] == "wait")
         return f"t={self.world.now_ms / 1000:g}"
 
+    def _take_over(self, line: Line) -> str:
+        self.world.take_over(float(line.words[1]))
+        return "leads"
+
     def _at(self, line: Line) -> str:
         """Jump to a time, seconds after the start; nobody says anything meanwhile."""
         self.world.now_ms = START_MS + round(float(line.words[1]) * 1000)
@@ -460,6 +465,7 @@ _VERBS: dict[str, Callable[[Script, Line], str]] = {
     "stop": Script._leave,
     "wait": Script._wait,
     "silence": Script._wait,
+    "takeover": Script._take_over,
     "at": Script._at,
     "policy": Script._policy,
     "schedule": Script._schedule,

@@ -111,6 +111,13 @@ class World:
         self.machine.replay(self.machine.sequence + 1, bid)
         self._say_first()
 
+    def take_over(self, seconds: float) -> None:
+        """Nobody leads for a while and no host is heard; then another machine leads, which has read the journal."""
+        self.now_ms += round(seconds * 1000)
+        self.machine, self.mirror = self.replayed(), None
+        self._lead()
+        self.step()
+
     def _say_first(self) -> None:
         """As the shell does: every answer to the first orders is told."""
         first = self.machine.lead(self.now_ms)

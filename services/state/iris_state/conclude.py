@@ -7,6 +7,8 @@ docs/design/semantics.md#tasks-and-attempts.
 
 from __future__ import annotations
 
+import msgspec
+
 from iris_core.lifecycle import decide
 from iris_core.states import (
     STAGE_ORDER,
@@ -16,6 +18,7 @@ from iris_core.states import (
     Outcome,
     TaskState,
 )
+from iris_core.tables.task import LATE
 from iris_state import poison
 from iris_state.changes import Assigned, Change, Closed, Moved, Staged
 from iris_state.claims import CURRENT, Claim
@@ -32,7 +35,7 @@ def conclude(ledger: Ledger, claim: Claim, policy: Policy) -> Change | None:
     task = job.task(claim.index)
     attempt = task.current
     if claim.attempt != CURRENT and (attempt is None or attempt.number != claim.attempt):
-        return _close_superseded(task, claim)
+        return _close_superseded(ledger, job, claim, policy)
     if task.state not in claim.rule.sources:
         return None  # no row starts from this state: a repeat, or a late claim
     if claim.worker:
@@ -42,15 +45,21 @@ def conclude(ledger: Ledger, claim: Claim, policy: Policy) -> Change | None:
     return _leave(ledger, job, attempt, claim, policy)
 
 
-def _close_superseded(task: Task, claim: Claim) -> Change | None:
-    """Close an attempt that its task has left: that frees its resources and nothing else.
+def _close_superseded(ledger: Ledger, job: Job, claim: Claim, policy: Policy) -> Change | None:
+    """Close an attempt that its task has left: that frees its resources and, if its work was done, ends the task.
 
     The same holds for a gang's member that is stopped for its leader; a finished one is closed already.
     """
+    task = job.task(claim.index)
     if claim.ended is None or not 0 <= claim.attempt < len(task.attempts):
         return None
     attempt = task.attempts[claim.attempt]
-    return Closed(claim.job, claim.index, claim.attempt, claim.ended) if attempt.is_open else None
+    if not attempt.is_open:
+        return None
+    late = LATE.get(claim.rule.name)
+    if late is not None and task.state in late.sources and attempt is task.attempts[-1] and not job.is_gang:
+        return _leave(ledger, job, attempt, msgspec.structs.replace(claim, rule=late), policy)
+    return Closed(claim.job, claim.index, claim.attempt, claim.ended)
 
 
 def _stage(claim: Claim, attempt: Attempt | None) -> Change | None:

@@ -25,7 +25,7 @@ from iris_core.states import (
 )
 from iris_core.tables import session as session_table
 from iris_core.tables import task as task_table
-from iris_core.tables.session import PREPARE, SCHEDULE, START, Promotion, SessionRule
+from iris_core.tables.session import PREPARE, SCHEDULE, START, TERMINATE, Promotion, SessionRule
 from iris_state.changes import GANG, Change, Judged, Moved, SessionMoved
 from iris_state.claims import Claim
 from iris_state.conclude import conclude
@@ -213,8 +213,25 @@ def _of_tasks(
             yield Claim(row, job.number, index, cause=cause, ended=ended, note=reason)
 
 
+def answered(ledger: Ledger, policy: Policy, rule: SessionRule, id_: SessionId, now_ms: int) -> bool:
+    """Whether the hosts of a session have listed their attempts lately, so that what they carried out is recorded.
+
+    A host that is silent, or that this leader has not heard of yet, may have executed its order: it is heard first, or
+    LOST. What is terminating is only shown as terminated: its attempts stay open.
+    """
+    if rule is TERMINATE:
+        return True
+    job, heard_ms = ledger.jobs[id_[0]], now_ms - 2 * policy.heartbeat_interval_ms
+    indexes = job.indexes if id_[1] == GANG else (id_[1],)
+    current = (job.task(index).current for index in indexes)
+    return all(ledger.presence[attempt.worker].listed_ms >= heard_ms for attempt in current if attempt is not None)
+
+
 def overdue(ledger: Ledger, policy: Policy, now_ms: int) -> Iterator[tuple[SessionRule, list[SessionId]]]:
-    """Every session that has exceeded its status's timeout, by the handler of that status."""
+    """Every session that has exceeded its status's timeout, by the handler of that status.
+
+    See also `answered`: none is given up before its hosts have told what became of it.
+    """
     for status, line in ledger.timeouts.items():
         if not line:
             continue

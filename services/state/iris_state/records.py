@@ -292,6 +292,7 @@ class Presence:
 
     Attributes:
         sequence: its newest heartbeat's. reported_ms: its monotonic clock in its newest report.
+        listed_ms: when its newest heartbeat was reconciled with the records; 0: this leader has had none.
         answered: it has registered with this leader or accepted an order of it, which ``reported_ms`` includes.
         heard: it has sent a message since this leader leads. clock_ms: upper bound of its monotonic clock less the
             leader's time, from its last message; None: unknown. clock_ahead_ms: its time of day less the leader's.
@@ -309,6 +310,7 @@ class Presence:
         "detail",
         "heard",
         "heartbeat_ms",
+        "listed_ms",
         "open",
         "orders",
         "renew_ms",
@@ -320,6 +322,7 @@ class Presence:
 
     def __init__(self, heartbeat_ms: int) -> None:
         self.heartbeat_ms = heartbeat_ms
+        self.listed_ms = 0
         self.heard = False
         self.clock_ms: int | None = None
         self.clock_ahead_ms = 0

@@ -28,7 +28,7 @@ K = TypeVar("K", bound=Hashable)
 FIRST_PAUSE_MS = 5_000
 LONGEST_PAUSE_MS = 3_600_000
 LOOK_MS = 500
-"""How often other timers are checked while the one that is due first is set aside, ms."""
+"""How often other timers are checked while the one that is due first is set aside, or its host is silent, ms."""
 
 
 class Timers:
@@ -42,6 +42,7 @@ class Timers:
     def __init__(self, round_: Round) -> None:
         self._round = round_
         self.aside: dict[TimerKey, tuple[int, int]] = {}
+        self._unheard = False
 
     def expired(self, silent_from_ms: int) -> Iterator[Timer]:
         """Every timer that is due, in order.
@@ -54,8 +55,11 @@ class Timers:
         yield from self._queue("limit", ledger.timers, self._pass_limit)
         yield from self._queue("order", round_.deliveries.again, self._order_again)
         yield from self._queue("stop", round_.stop_again, self._stop_again)
+        self._unheard = False
         for rule, late in list(coordinator.overdue(ledger, policy, now_ms)):
-            yield from self._timers(rule.name, late, partial(round_.show, rule))
+            known = [one for one in late if coordinator.answered(ledger, policy, rule, one, now_ms)]
+            self._unheard |= len(known) < len(late)
+            yield from self._timers(rule.name, known, partial(round_.show, rule))
         for forgotten in liveness.long_lost(ledger, policy.forget_workers_after_ms, now_ms):
             yield from self._change("forget", forgotten.worker, forgotten)
         silent = liveness.silent(ledger, policy.lost_after_ms, silent_from_ms, now_ms)
@@ -93,8 +97,8 @@ class Timers:
         if policy.forget_workers_after_ms:
             dues.append(ledger.lost.next_due(policy.forget_workers_after_ms))
         first = min((due for due in dues if due is not None), default=None)
-        is_aside = self.aside and first is not None and first <= round_.now_ms
-        return round_.now_ms + LOOK_MS if is_aside else first
+        waits = (self.aside or self._unheard) and first is not None and first <= round_.now_ms
+        return round_.now_ms + LOOK_MS if waits else first
 
     # ── one kind each ───────────────────────────────────────────────────────────────────────────────────────────
 

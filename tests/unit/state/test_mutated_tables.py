@@ -148,6 +148,31 @@ STORIES: dict[str, tuple[str, ...]] = {
         + "policy max_reschedules=0\n submit /p band=production\n"
         + "/a/0 preempt for /p/0 -> UNSCHEDULABLE\n attempt /a/0#0 -> state=worker_failed cause=reschedules_spent",
     ),
+    "succeed_late": (
+        """
+        worker w0
+        submit /a preemptions=1
+        schedule
+        /a/0 preparing
+        wait 901
+        /a/0                -> PENDING preemptions=1
+        /a/0#0 exit 0       -> SUCCEEDED preemptions=0
+        attempt /a/0#0      -> state=succeeded charged_to=-
+        """,
+    ),
+    "fail_late": tuple(
+        f"""
+        worker w0
+        submit /a preemptions=1 retries={retries}
+        schedule
+        /a/0 preparing
+        wait 901
+        /a/0                -> PENDING preemptions=1
+        /a/0#0 exit 1       -> {state} failures=1 preemptions=0
+        attempt /a/0#0      -> state=failed charged_to=failure
+        """
+        for retries, state in ((1, "PENDING"), (0, "FAILED"))
+    ),
     "undeliver": (
         """
         worker w0

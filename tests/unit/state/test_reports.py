@@ -85,8 +85,8 @@ def test_nothing_runs_again_before_its_last_attempt_has_ended(script):
         /low/0 preempt for /high/0  -> PENDING
         place /low/0 w0             -> not_pending
         why /low                    -> delayed
-        /low/0#0 exit 0             -> PENDING
-        attempt /low/0#0            -> state=preempted cause=preempted exit_code=0 open=no
+        /low/0#0 stopped            -> PENDING
+        attempt /low/0#0            -> state=preempted cause=preempted signal=15 open=no
         place /low/0 w0             -> placed
         /low/0#1 running            -> RUNNING
         /low/0#0 exit 0             -> RUNNING

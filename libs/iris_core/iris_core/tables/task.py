@@ -90,6 +90,20 @@ RESTART_WITH_SIBLING = TaskRule(
 )
 KILL = TaskRule(name="kill", sources=NON_TERMINAL, outcomes=SUCCEEDS, success=to(T.KILLED))
 EXPIRE = TaskRule(name="expire", sources=frozenset({T.PENDING}), outcomes=SUCCEEDS, success=To(T.UNSCHEDULABLE))
+SUCCEED_LATE = TaskRule(name="succeed_late", sources=frozenset({T.PENDING}), outcomes=SUCCEEDS, success=to(T.SUCCEEDED))
+"""The last attempt of a pending task was ordered to stop and had exited 0 before: its work is done."""
+FAIL_LATE = TaskRule(
+    name="fail_late",
+    sources=frozenset({T.PENDING}),
+    outcomes=FAILS,
+    budget=Budget.FAILURE,
+    need_retry=to(T.PENDING, attempt=T.FAILED),
+    give_up=to(T.FAILED),
+)
+"""As `SUCCEED_LATE`, but it had failed: that is charged in place of what the attempt was charged for."""
+
+LATE = {SUCCEED.name: SUCCEED_LATE, FAIL.name: FAIL_LATE}
+"""The row for the exit of an attempt that its pending task has left, by the row for one that it has not."""
 
 STAGES = {
     K.PREPARING: BUILD,
@@ -117,6 +131,8 @@ TABLE: tuple[TaskRule, ...] = (
     RESTART_WITH_SIBLING,
     KILL,
     EXPIRE,
+    SUCCEED_LATE,
+    FAIL_LATE,
 )
 
 WAYS_OUT: dict[TaskState, TaskRule] = {T.PENDING: EXPIRE, T.ASSIGNED: LOSE, T.BUILDING: OVERDUE, T.RUNNING: LOSE}

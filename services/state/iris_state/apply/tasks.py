@@ -101,6 +101,8 @@ def moved(ledger: Ledger, change: c.Moved, at_ms: int) -> None:
         ledger.dequeue(job, index)
     if attempt is not None and task.state in ACTIVE:
         _leave(ledger, job, task, attempt, change, at_ms)
+    elif attempt is not None:
+        _end_late(ledger, job, task, attempt, change, at_ms)
     if change.state in TERMINAL:
         task.cause, task.note = change.cause, change.note
         if ledger.avoided:
@@ -137,15 +139,7 @@ def closed(ledger: Ledger, change: c.Closed, at_ms: int) -> None:
 
 
 def _leave(ledger: Ledger, job: Job, task: Task, attempt: Attempt, change: c.Moved, at_ms: int) -> None:
-    failures, preemptions = task.failure_count, task.preemption_count
-    _charge(task, change)
-    attempt.failures = (failures, task.failure_count)
-    attempt.preemptions = (preemptions, task.preemption_count)
-    attempt.cause, attempt.initiator, attempt.charged_to = change.cause, change.initiator, change.charged_to
-    attempt.shown = change.shown
-    attempt.ended_ms = at_ms
-    attempt.error = change.note
-    attempt.suspect = change.suspect
+    _record_end(task, attempt, change, at_ms)
     ledger.unwatch(job, change.index, attempt)
     if attempt.status in KERNEL_UNSTARTED:
         ledger.presence[attempt.worker].building -= 1
@@ -155,13 +149,33 @@ def _leave(ledger: Ledger, job: Job, task: Task, attempt: Attempt, change: c.Mov
         attempt.status, attempt.since_ms = KernelStatus.TERMINATING, at_ms
 
 
-def _charge(task: Task, change: c.Moved) -> None:
-    if change.charged_to is Budget.FAILURE:
-        task.failure_count += 1
-    elif change.charged_to is Budget.PREEMPTION:
-        task.preemption_count += 1
-    elif change.charged_to is Budget.RESCHEDULE:
-        task.reschedules += 1
+def _end_late(ledger: Ledger, job: Job, task: Task, attempt: Attempt, change: c.Moved, at_ms: int) -> None:
+    """The attempt that a pending task has left had exited by itself: that, and not its stop, is its end."""
+    _charge(task, attempt.charged_to, -1)
+    _record_end(task, attempt, change, at_ms)
+    _close(ledger, job, change.index, attempt, change.ended, at_ms)
+
+
+def _record_end(task: Task, attempt: Attempt, change: c.Moved, at_ms: int) -> None:
+    """Charge the end of an attempt, and store what it is known by."""
+    failures, preemptions = task.failure_count, task.preemption_count
+    _charge(task, change.charged_to)
+    attempt.failures = (failures, task.failure_count)
+    attempt.preemptions = (preemptions, task.preemption_count)
+    attempt.cause, attempt.initiator, attempt.charged_to = change.cause, change.initiator, change.charged_to
+    attempt.shown = change.shown
+    attempt.ended_ms = at_ms
+    attempt.error = change.note
+    attempt.suspect = change.suspect
+
+
+def _charge(task: Task, budget: Budget | None, by: int = 1) -> None:
+    if budget is Budget.FAILURE:
+        task.failure_count += by
+    elif budget is Budget.PREEMPTION:
+        task.preemption_count += by
+    elif budget is Budget.RESCHEDULE:
+        task.reschedules += by
 
 
 def _close(ledger: Ledger, job: Job, index: int, attempt: Attempt, ended: Ended | None, at_ms: int) -> None:

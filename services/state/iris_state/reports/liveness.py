@@ -64,6 +64,7 @@ def on_heartbeat(
             yield from _unreported(ledger, orders, key, heartbeat)
         elif claimed.status is KernelStatus.PREPARED:
             _start_again(ledger, orders, key)
+    presence.listed_ms = now_ms
 
 
 def _key(ref: AttemptRef) -> AttemptKey:
