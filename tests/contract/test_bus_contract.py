@@ -559,6 +559,20 @@ async def test_a_blob_is_listed_with_its_size_and_when_it_was_last_used(bus):
     assert await blobs.get("a") == b"123"
 
 
+async def test_a_blob_is_stored_once_for_all_its_owners(bus):
+    blobs = bus.blobs("iris-bundles")
+    assert not await blobs.touch("a", 1_000, add="ann")
+    await asyncio.gather(*(blobs.put("a", b"123", owners=[name]) for name in ("ann", "bob")))
+    assert [await blobs.touch("a", 2_000, owner=name) for name in ("ann", "bob", "cyd")] == [True, True, False]
+    assert await blobs.touch("a", 3_000, add="cyd")
+    await blobs.put("a", b"456")
+    assert [(blob.owners, blob.bytes) for blob in await blobs.listed()] == [(("ann", "bob", "cyd"), 3)]
+    await blobs.delete("a")
+    await blobs.put("a", b"7", owners=["dan"])
+    assert [blob.owners for blob in await blobs.listed()] == [("dan",)]
+    assert not await blobs.touch("a", 4_000, owner="ann")
+
+
 async def test_what_was_touched_or_put_again_since_it_was_listed_is_not_discarded(bus):
     blobs = bus.blobs("iris-bundles")
     for again in (lambda: blobs.touch("a", 2_000), lambda: blobs.put("a", b"1", at_ms=1_000)):

@@ -48,7 +48,7 @@ async def test_a_backup_under_load_restores_every_job_acknowledged_before_it(tmp
     source.start()
     connection = await connect(source.url, name="test")
     await connection.streams.ensure()
-    await connection.blobs(subjects.BUNDLES_BUCKET).put("b", BUNDLE)
+    await connection.blobs(subjects.BUNDLES_BUCKET).put("b", BUNDLE, owners=["ann"])
     acknowledged: list[str] = []
     enough, over = asyncio.Event(), asyncio.Event()
 
@@ -87,6 +87,7 @@ async def test_a_backup_under_load_restores_every_job_acknowledged_before_it(tmp
             assert await records_of(server.url, file) == digests(snapshot_in(file))
         again = await connect(copy.url, name="test")
         assert await again.blobs(subjects.BUNDLES_BUCKET).get("b") == BUNDLE
+        assert [blob.owners for blob in await again.blobs(subjects.BUNDLES_BUCKET).listed()] == [("ann",)]
         async with replicas(copy.url, target.parent, again) as group:
             await group.start()
             await group.leader()

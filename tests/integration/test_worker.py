@@ -313,7 +313,7 @@ async def test_a_bundle_that_nobody_stored_is_not_the_tasks_failure(
     await stored(connection, archive(other=""))
     ref = await state.run("true", bundle="0" * 64)
     ended = await state.ended(ref)
-    assert (ended.cause, ended.error) == (Cause.INFRASTRUCTURE, f"bundle: {'0' * 64} is not in the store")
+    assert (ended.cause, ended.error) == (Cause.INFRASTRUCTURE, "bundle: *** is not in the store")
     assert state.reported(ref) == [K.PREPARING, K.PULLING, K.ERROR]
 
 

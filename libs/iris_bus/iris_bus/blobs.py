@@ -14,7 +14,7 @@ import hashlib
 import secrets
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 
 import msgspec
@@ -46,6 +46,7 @@ class _Meta(msgspec.Struct, frozen=True, omit_defaults=True):
     digest: str = ""
     mtime: str = ""
     deleted: bool = False
+    owners: tuple[str, ...] = ()
 
 
 class JetBlobs:
@@ -59,11 +60,10 @@ class JetBlobs:
         self._stream = f"OBJ_{bucket}"
         self._orphans: dict[str, float] = {}
 
-    async def put(self, name: str, data: bytes, *, at_ms: int = 0) -> None:
-        """Store ``data`` under ``name`` and replace the previous object. Raises Full, Unavailable (the old one
-        stays).
+    async def put(self, name: str, data: bytes, *, at_ms: int = 0, owners: Collection[str] = ()) -> None:
+        """Store ``data`` under ``name`` and replace the previous object, whose owners stay. Raises Full, Unavailable
+        (the old one stays).
         """
-        before = await self._meta(name)
         nuid = secrets.token_hex(11)
         try:
             await self._store_chunks(nuid, data)
@@ -71,7 +71,7 @@ class JetBlobs:
             with contextlib.suppress(Unavailable):
                 await self._drop_chunks(nuid)
             raise
-        await self._store_meta(_describe(self._bucket, name, nuid, data, at_ms))
+        before = await self._replace(_describe(self._bucket, name, nuid, data, at_ms), owners)
         if before is not None and not before.deleted:
             await self._drop_chunks(before.nuid)
 
@@ -105,21 +105,23 @@ class JetBlobs:
     async def listed(self) -> Sequence[Blob]:
         """Every object, unordered. Raises Unavailable."""
         found = [(msgspec.json.decode(m.data, type=_Meta), m) for m in await self._all(f"$O.{self._bucket}.M.>")]
-        return [Blob(meta.name, meta.size, _ms(meta.mtime), m.sequence) for meta, m in found if not meta.deleted]
+        return [
+            Blob(meta.name, meta.size, _ms(meta.mtime), m.sequence, meta.owners)
+            for meta, m in found
+            if not meta.deleted
+        ]
 
-    async def touch(self, name: str, at_ms: int) -> bool:
-        """Record that an object is in use; False when there is none, or it was deleted meanwhile. Raises Full,
-        Unavailable.
+    async def touch(self, name: str, at_ms: int, *, owner: str | None = None, add: str | None = None) -> bool:
+        """Record that an object is in use; False when there is none, or it was deleted meanwhile, or ``owner`` is given
+        and is none of its owners. ``add``: an owner from now on. Raises Full, Unavailable.
         """
         while True:
-            found = await self._retrying.message(self._stream, last_by_subj=self._meta_subject(name))
-            meta = msgspec.json.decode(found.data, type=_Meta) if found is not None else None
-            if found is None or meta is None or meta.deleted:
+            found, meta = await self._newest(name)
+            if meta is None or meta.deleted or owner not in (None, *meta.owners):
                 return False
-            body = msgspec.json.encode(msgspec.structs.replace(meta, mtime=_time(at_ms)))
-            headers = {"Nats-Rollup": "sub", "Nats-Expected-Last-Subject-Sequence": str(found.sequence)}
+            owners = _together(meta.owners, [add] if add is not None else [])
             with contextlib.suppress(Fenced):  # another writer has touched or deleted it
-                await self._api.store(self._meta_subject(name), body, _ANSWER_S, headers)
+                await self._store_over(found, msgspec.structs.replace(meta, mtime=_time(at_ms), owners=owners))
                 return True
 
     async def discard(self, blob: Blob) -> bool:
@@ -177,13 +179,30 @@ class JetBlobs:
     async def _store(self, subject: str, data: bytes) -> object:
         return await with_retries(partial(self._api.store, subject, data, _ANSWER_S), _READ_S / 2, repeat_unknown=False)
 
-    async def _store_meta(self, meta: _Meta) -> None:
-        body = msgspec.json.encode(meta)
-        try:
-            await self._api.store(self._meta_subject(meta.name), body, _ANSWER_S, {"Nats-Rollup": "sub"})
-        except Unavailable:
-            if await self._meta(meta.name) != meta:  # otherwise only the answer was lost
-                raise
+    async def _replace(self, meta: _Meta, owners: Collection[str]) -> _Meta | None:
+        """Store what describes an object, which has the owners of the one before it too; returns that one."""
+        while True:
+            found, before = await self._newest(meta.name)
+            kept = before.owners if before is not None and not before.deleted else ()
+            meta = msgspec.structs.replace(meta, owners=_together(kept, owners))
+            try:
+                await self._store_over(found, meta)
+            except Fenced:  # another writer has stored, touched or deleted it
+                continue
+            except Unavailable:
+                if await self._meta(meta.name) != meta:  # otherwise only the answer was lost
+                    raise
+            return before
+
+    async def _newest(self, name: str) -> tuple[int, _Meta | None]:
+        """What describes an object, and its sequence; 0 when there is nothing."""
+        found = await self._retrying.message(self._stream, last_by_subj=self._meta_subject(name))
+        return (found.sequence, msgspec.json.decode(found.data, type=_Meta)) if found is not None else (0, None)
+
+    async def _store_over(self, sequence: int, meta: _Meta) -> None:
+        """Describe an object, if the message ``sequence`` still does. Raises Fenced, Unavailable."""
+        headers = {"Nats-Rollup": "sub", "Nats-Expected-Last-Subject-Sequence": str(sequence)}
+        await self._api.store(self._meta_subject(meta.name), msgspec.json.encode(meta), _ANSWER_S, headers)
 
     async def _drop_chunks(self, nuid: str) -> None:
         await self._retrying.purge(self._stream, filter=f"$O.{self._bucket}.C.{nuid}")
@@ -246,6 +265,10 @@ def _describe(bucket: str, name: str, nuid: str, data: bytes, at_ms: int) -> _Me
         digest=_digest(data),
         mtime=_time(at_ms or time.time_ns() // 1_000_000),
     )
+
+
+def _together(owners: Collection[str], more: Collection[str]) -> tuple[str, ...]:
+    return tuple(sorted({*owners, *more}))
 
 
 def _time(at_ms: int) -> str:

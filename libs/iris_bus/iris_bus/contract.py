@@ -8,7 +8,7 @@ Source: docs/ARCHITECTURE.md#storage; docs/design/nats.md#features-used, docs/de
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -287,22 +287,23 @@ class EventPublisher(Protocol):
 
 
 class Blob(msgspec.Struct, frozen=True, gc=False):
-    """Metadata of an object: its size in bytes, when it was last marked as in use (ms), and a revision that changes
-    with either.
+    """Metadata of an object: its size in bytes, when it was last marked as in use (ms), a revision that changes with
+    any of it, and who has stored it.
     """
 
     name: str
     bytes: int
     used_ms: int
     version: int
+    owners: tuple[str, ...] = ()
 
 
 class Blobs(Protocol):
     """Whole objects with a digest: snapshots and bundles."""
 
-    async def put(self, name: str, data: bytes, *, at_ms: int = 0) -> None:
-        """Store ``data`` under ``name`` and replace the previous object. ``at_ms``: the time now, as `listed` returns
-        it.
+    async def put(self, name: str, data: bytes, *, at_ms: int = 0, owners: Collection[str] = ()) -> None:
+        """Store ``data`` under ``name`` and replace the previous object, whose owners stay. ``at_ms``: the time now, as
+        `listed` returns it. ``owners``: who has stored it.
         """
         ...
 
@@ -318,8 +319,10 @@ class Blobs(Protocol):
         """Every object, unordered."""
         ...
 
-    async def touch(self, name: str, at_ms: int) -> bool:
-        """Record that an object is in use; False when there is none."""
+    async def touch(self, name: str, at_ms: int, *, owner: str | None = None, add: str | None = None) -> bool:
+        """Record that an object is in use; False when there is none, or ``owner`` is given and is none of its owners.
+        ``add``: an owner from now on.
+        """
         ...
 
     async def delete(self, name: str) -> None: ...

@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import itertools
 import re
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from itertools import islice
 from typing import Protocol
 
@@ -43,6 +43,7 @@ class Server(Protocol):
     streams: dict[str, MemoryStream]
     buckets: dict[str, dict[str, tuple[bytes, str]]]
     used: dict[str, dict[str, tuple[int, int]]]
+    owners: dict[str, dict[str, tuple[str, ...]]]
     key_values: dict[str, StoredKeys]
     away: bool
 
@@ -336,15 +337,17 @@ class MemoryBlobs:
         self._server = server
         self._objects = server.buckets.setdefault(bucket, {})
         self._used = server.used.setdefault(bucket, {})
+        self._owners = server.owners.setdefault(bucket, {})
 
-    async def put(self, name: str, data: bytes, *, at_ms: int = 0) -> None:
+    async def put(self, name: str, data: bytes, *, at_ms: int = 0, owners: Collection[str] = ()) -> None:
         reach(self._server)
         self._objects.pop(name, None)
         self._objects[name] = (data, digest(data))
-        self._note(name, at_ms)
+        self._note(name, at_ms, owners)
 
-    def _note(self, name: str, at_ms: int) -> None:
+    def _note(self, name: str, at_ms: int, owners: Collection[str]) -> None:
         self._used[name] = (at_ms, next(_versions))
+        self._owners[name] = tuple(sorted({*owners, *self._owners.get(name, ())}))
 
     async def get(self, name: str) -> bytes | None:
         reach(self._server)
@@ -362,19 +365,23 @@ class MemoryBlobs:
 
     async def listed(self) -> Sequence[Blob]:
         reach(self._server)
-        return [Blob(name, len(data), *self._used.get(name, (0, 0))) for name, (data, _) in self._objects.items()]
+        return [
+            Blob(name, len(data), *self._used.get(name, (0, 0)), self._owners.get(name, ()))
+            for name, (data, _) in self._objects.items()
+        ]
 
-    async def touch(self, name: str, at_ms: int) -> bool:
+    async def touch(self, name: str, at_ms: int, *, owner: str | None = None, add: str | None = None) -> bool:
         reach(self._server)
-        if name not in self._objects:
+        if name not in self._objects or owner not in (None, *self._owners.get(name, ())):
             return False
-        self._note(name, at_ms)
+        self._note(name, at_ms, [add] if add is not None else [])
         return True
 
     async def delete(self, name: str) -> None:
         reach(self._server)
         self._objects.pop(name, None)
         self._used.pop(name, None)
+        self._owners.pop(name, None)
 
     async def discard(self, blob: Blob) -> bool:
         if blob not in await self.listed():

@@ -1,5 +1,8 @@
 """Stores uploaded code as objects named by the SHA-256 of their bytes, so that a repeated upload stores nothing.
 
+Each object has owners: the users who have sent its bytes, and those for whom an admin has named it. For everybody else
+it does not exist, in every answer. Source: docs/adr/0049-a-bundle-has-owners.md.
+
 An upload is first received into an unnamed file; complete uploads are written to the store one after the other. Out of
 scope: the content of a bundle, which the worker validates.
 """
@@ -16,11 +19,14 @@ from contextlib import contextmanager
 from typing import IO
 
 from iris_bus.contract import Blobs, Full, Unavailable
+from iris_core.messages import Caller
 from iris_gateway.problem import ProblemResponse
 
 TOUCHED_MS = 600_000
 """A bundle that was marked as in use is not marked again within this time; bundles are kept for much longer."""
 
+BundleUse = tuple[str, str | None, str | None]
+"""A digest, the owner who was asked for, and the one who was added."""
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _STORED_AT_ONCE = 4
 _REMEMBERED = 10_000
@@ -48,7 +54,7 @@ class Bundles:
     ) -> None:
         self._blobs = blobs
         self.now_ms = now_ms
-        self._touched: dict[str, int] = {}
+        self._touched: dict[BundleUse, int] = {}
         self._per_user = per_user
         self._bytes_at_once = bytes_at_once
         self._held = held
@@ -57,35 +63,43 @@ class Bundles:
         self._received = 0
         self._storing = asyncio.Semaphore(_STORED_AT_ONCE)
 
-    async def has(self, digest: str) -> bool:
-        """Whether the bundle is stored; if so it is marked as in use.
+    async def has(self, caller: Caller, digest: str, owner: str | None = None) -> bool:
+        """Whether the caller may name this bundle: one that the caller owns, an admin any. Raises Problem as `use`.
 
-        Raises ProblemResponse unavailable, not_found for a malformed digest.
+        ``owner``: of the job that it is named for, who owns it too once an admin has named it.
+        """
+        admin = caller.role == "admin"
+        return await self.use(digest, owner=None if admin else caller.user, add=owner if admin else None)
+
+    async def use(self, digest: str, *, owner: str | None = None, add: str | None = None) -> bool:
+        """Mark a bundle as in use; False when it is not stored, or when ``owner`` is given and does not own it.
+
+        ``add``: owns it from now on. Raises ProblemResponse unavailable, not_found for a malformed digest.
         """
         if not _DIGEST.match(digest):
             raise ProblemResponse("not_found", "a bundle is named by its SHA-256, 64 hexadecimal digits in lower case")
-        if self.now_ms() - self._touched.get(digest, 0) < TOUCHED_MS:
+        if self.now_ms() - self._touched.get((digest, owner, add), 0) < TOUCHED_MS:
             return True
         try:
-            found = await self._blobs.touch(digest, self.now_ms())
+            found = await self._blobs.touch(digest, self.now_ms(), owner=owner, add=add)
         except (Full, Unavailable):
             raise ProblemResponse("unavailable", "the bundles cannot be read") from None
         if found:
-            self._remember(digest)
+            self._remember((digest, owner, add))
         return found
 
-    async def put(self, user: str, digest: str, parts: AsyncIterator[bytes]) -> bool:
-        """Store a bundle; False when it was stored already.
+    async def put(self, caller: Caller, digest: str, parts: AsyncIterator[bytes]) -> bool:
+        """Store a bundle; False when the caller had it already.
 
         Raises ProblemResponse: invalid for a wrong digest, too_many_requests, unavailable.
         """
-        if await self.has(digest):
+        if await self.has(caller, digest):
             return False
-        with self._upload(user), tempfile.TemporaryFile() as file:
+        with self._upload(caller.user), tempfile.TemporaryFile() as file:
             await self._receive(digest, parts, file)
             async with self._storing:
-                await self._store(digest, await asyncio.to_thread(_whole, file))
-        self._remember(digest)
+                await self._store(caller.user, digest, await asyncio.to_thread(_whole, file))
+        self._remember((digest, caller.user, None))
         return True
 
     @contextmanager
@@ -116,22 +130,24 @@ class Bundles:
         if whole.hexdigest() != digest:
             raise ProblemResponse("invalid", f"the digest does not match: these bytes are {whole.hexdigest()}")
 
-    async def _store(self, digest: str, data: bytes) -> None:
+    async def _store(self, user: str, digest: str, data: bytes) -> None:
+        """Store these bytes, or add an owner where they are stored, under the same conditions."""
         try:
             if await self._held() + len(data) > self._room_bytes:
                 raise ProblemResponse("unavailable", "there is no room for bundles")
-            await self._blobs.put(digest, data, at_ms=self.now_ms())
+            if not await self._blobs.touch(digest, self.now_ms(), add=user):
+                await self._blobs.put(digest, data, at_ms=self.now_ms(), owners=[user])
         except Full:
             raise ProblemResponse("unavailable", "there is no room for bundles") from None
         except Unavailable:
             raise ProblemResponse("unavailable", "the bundle could not be stored") from None
 
-    def _remember(self, digest: str) -> None:
+    def _remember(self, use: BundleUse) -> None:
         now_ms = self.now_ms()
         if len(self._touched) >= _REMEMBERED:
-            self._touched = {name: at for name, at in self._touched.items() if now_ms - at < TOUCHED_MS}
+            self._touched = {known: at for known, at in self._touched.items() if now_ms - at < TOUCHED_MS}
         if len(self._touched) < _REMEMBERED:
-            self._touched[digest] = now_ms
+            self._touched[use] = now_ms
 
 
 def _whole(file: IO[bytes]) -> bytes:

@@ -23,9 +23,10 @@ from iris_core.states import DeploymentLifecycle
 from iris_core.subjects import CMD_DEPLOY
 from iris_core.views import DeploymentView, HistoryRow, RouteView
 from iris_gateway.admission import all_mistakes, deployment_from, json_from
+from iris_gateway.api.bundles import check_bundle
 from iris_gateway.api.handling import listing, page, request_key, view
-from iris_gateway.api.jobs import no_bundle
 from iris_gateway.api.pages import page_of
+from iris_gateway.auth import may_act
 from iris_gateway.bodies import BODY_S, check_media_type, read_body
 from iris_gateway.commands import Envelope
 from iris_gateway.endpoint import JSON, Answers, Call, Endpoint, passed_on
@@ -66,7 +67,11 @@ class _Versioned(msgspec.Struct):
     version: int
 
 
+_BUNDLE = "/template/bundle"
+
+
 class _Specified(msgspec.Struct):
+    user: str
     spec: DeploymentSpec
 
 
@@ -79,15 +84,10 @@ async def create(call: Call) -> Response:
     call.parameters().finish()
     check_media_type(call.request, JSON)
     spec = deployment_from(await read_body(call.request, call.gateway.settings.body_bytes, BODY_S), call.caller)
-    await _check_bundle(call, spec.template.bundle)
+    await check_bundle(call, spec.template.bundle, spec.user, _BUNDLE)
     answer = await _command(call, "create", spec.name, {"spec": spec})
     found = msgspec.json.decode(answer.body, type=_Versioned)
     return passed_on(answer.body, 201, {"location": f"/v1/deployments/{found.name}", "etag": f'"{found.version}"'})
-
-
-async def _check_bundle(call: Call, digest: str | None) -> None:
-    if digest is not None and not await call.gateway.bundles.has(digest):
-        raise invalid([no_bundle(digest, "/template/bundle")])
 
 
 async def _command(call: Call, action: str, name: str, fields: dict[str, Any]) -> Answer:
@@ -149,10 +149,15 @@ async def _change(call: Call, name: str, value: Any) -> tuple[str, dict[str, Any
     mistakes = shape_mistakes(value, DeploymentPatch)
     wanted = {field: value[field] for field in _SPECIFIED if isinstance(value, dict) and field in value}
     controls = [field for field in _CONTROLS if isinstance(value, dict) and field in value]
+    owner, code = None, None
     if wanted:
-        found = msgspec.json.decode(await call.read("deployment", deployment=name), type=_Specified).spec
+        deployment = msgspec.json.decode(await call.read("deployment", deployment=name), type=_Specified)
+        if not may_act(call.caller, deployment.user):
+            words = f"{name} belongs to {deployment.user}; only its owner or an admin may change it"
+            raise ProblemResponse("forbidden", words)
+        owner, code = deployment.user, deployment.spec.template.bundle
         known = {mistake.pointer for mistake in mistakes}
-        whole = merged(_without_masks(found), wanted)
+        whole = merged(_without_masks(deployment.spec), wanted)
         mistakes += [mistake for mistake in all_mistakes(whole, DeploymentSpec) if mistake.pointer not in known]
     if not mistakes and len(controls) + bool(wanted) != 1:
         message = "changes more than one thing" if wanted or controls else "changes nothing"
@@ -166,7 +171,8 @@ async def _change(call: Call, name: str, value: Any) -> tuple[str, dict[str, Any
         return "rollback", {"revision": value["revision"]}
     if wanted.keys() == {"replicas"}:
         return "scale", {"replicas": wanted["replicas"]}
-    await _check_bundle(call, (wanted.get("template") or {}).get("bundle"))
+    if (other := (wanted.get("template") or {}).get("bundle")) != code:
+        await check_bundle(call, other, owner, _BUNDLE)
     return "update", {"patch": to_json(wanted)}
 
 

@@ -10,20 +10,21 @@ import re
 import msgspec
 from starlette.responses import Response
 
-from iris_core.errors import Mistake
 from iris_core.messages import Answer, CancelJob, RerunJob, SubmitJob
 from iris_core.spec import MAX_REPLICAS, JobSpec
 from iris_core.states import JobState, SessionStatus, TaskState, display_name
 from iris_core.subjects import CMD_CANCEL, CMD_RERUN, CMD_SUBMIT
 from iris_core.views import JOB_ORDERS, JOBS_ORDERED, NEWEST_FIRST, HistoryRow, JobView, SessionView, TreeView
 from iris_gateway.admission import spec_from
+from iris_gateway.api.bundles import JobCode, check_bundle
 from iris_gateway.api.handling import idempotency_key, json_body, listing, page, request_key, view
 from iris_gateway.api.pages import page_of
+from iris_gateway.auth import may_read
 from iris_gateway.bodies import BODY_S, check_media_type, read_body
 from iris_gateway.commands import Envelope
 from iris_gateway.endpoint import JSON, Answers, Call, Endpoint, passed_on
 from iris_gateway.parameters import Parameter, job_reference
-from iris_gateway.problem import ProblemResponse, invalid
+from iris_gateway.problem import ProblemResponse
 
 JOB_STATES = tuple(display_name(state) for state in JobState if state)
 TASK_STATES = tuple(display_name(state) for state in TaskState if state)
@@ -51,14 +52,6 @@ class _Made(msgspec.Struct):
     id: str
 
 
-class _Spec(msgspec.Struct):
-    bundle: str | None
-
-
-class _Coded(msgspec.Struct):
-    spec: _Spec
-
-
 def job_of(call: Call) -> str:
     """The job in a path."""
     return job_reference(call.segment("job"))
@@ -72,6 +65,7 @@ async def submit(call: Call) -> Response:
     above = job_reference(parent) if parent else ""
     key = idempotency_key(call)
     spec = await read_spec(call)
+    await check_bundle(call, spec.bundle, spec.user)
 
     def command(envelope: Envelope) -> SubmitJob:
         return SubmitJob(
@@ -91,10 +85,7 @@ async def submit(call: Call) -> Response:
 async def read_spec(call: Call) -> JobSpec:
     """The specification in the body, validated as far as possible without records. Raises ProblemResponse."""
     check_media_type(call.request, JSON)
-    spec = spec_from(await read_body(call.request, call.gateway.settings.body_bytes, BODY_S), call.caller)
-    if spec.bundle is not None and not await call.gateway.bundles.has(spec.bundle):
-        raise invalid([no_bundle(spec.bundle)])
-    return spec
+    return spec_from(await read_body(call.request, call.gateway.settings.body_bytes, BODY_S), call.caller)
 
 
 def made(answer: Answer) -> Response:
@@ -170,20 +161,15 @@ async def send_rerun(call: Call, job: str, failed_only: bool, key: str = "") -> 
     """Submit again what a job was, as the caller. Raises Problem."""
     if call.caller.role == "worker":
         raise ProblemResponse("forbidden", "a worker's token submits nothing")
-    found = msgspec.json.decode(await call.gateway.queries.ask("job", call.caller, job=job), type=_Coded)
-    if found.spec.bundle is not None and not await call.gateway.bundles.has(found.spec.bundle):
+    found = msgspec.json.decode(await call.gateway.queries.ask("job", call.caller, job=job), type=JobCode)
+    code = found.spec.bundle if may_read(call.caller, found.user) else None  # others are refused below
+    if code is not None and not await call.gateway.bundles.use(code, add=found.user):
         raise ProblemResponse("gone", "the code of this job is not kept any more: run it again from its directory")
 
     def command(envelope: Envelope) -> RerunJob:
         return RerunJob(job, call.caller, envelope.request_id, envelope.at_ms, failed_only)
 
     return await call.command(CMD_RERUN, command, key=key)
-
-
-def no_bundle(digest: str, pointer: str = "/bundle") -> Mistake:
-    """The mistake of a specification with an unknown bundle."""
-    hint = f"PUT /v1/bundles/{digest} first"
-    return Mistake(pointer=pointer, code="no_such_bundle", message="is not stored here", hint=hint)
 
 
 _STATE = Parameter("state", "Only jobs in this state.", {"type": "string", "enum": list(JOB_STATES)})

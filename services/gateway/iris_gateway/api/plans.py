@@ -10,6 +10,7 @@ from iris_core.messages import PlanPreview, PlanRequest
 from iris_core.spec import JobSpec
 from iris_core.subjects import SCHEDULER_PLAN
 from iris_core.views import PlacementView, PlanView
+from iris_gateway.api.bundles import check_bundle
 from iris_gateway.api.jobs import read_spec
 from iris_gateway.endpoint import Answers, Call, Endpoint, json_response
 from iris_gateway.problem import ProblemResponse
@@ -20,6 +21,7 @@ _TIMEOUT_S = 10.0
 async def planned(call: Call) -> Response:
     call.parameters().finish()
     spec = await read_spec(call)
+    await check_bundle(call, spec.bundle)
     preview = await ask_scheduler(call, PlanRequest(spec, call.caller, call.gateway.now_ms()))
     placements = [PlacementView(task=f"{spec.name}/{at}", index=at, worker=who) for at, who in preview.placements]
     return json_response(

@@ -32,7 +32,9 @@ class BadArchive(Exception):
 
 
 class Item(msgspec.Struct, frozen=True, array_like=True):
-    """One record. ``kind``: about, snapshot, bundle, event, log. ``name``: of an object, or a subject."""
+    """One record. ``kind``: about, snapshot, bundle, event, log. ``name``: of an object, or a subject. ``headers``: of
+    a message; of a bundle its owners.
+    """
 
     kind: str
     name: str

@@ -79,10 +79,10 @@ async def backup(connection: JetStreamConnection, path: Path, *, events: bool, l
         data = snapshot.cut(machine.ledger, machine.sequence, machine.last_ms, about.last_published)
         out.add(Item("snapshot", name_of(machine.sequence), data))
         bundles = connection.blobs(subjects.BUNDLES_BUCKET)
-        for name in await bundles.names():
-            bundle = await bundles.get(name)
+        for blob in await bundles.listed():
+            bundle = await bundles.get(blob.name)
             if bundle is not None:
-                out.add(Item("bundle", name, bundle))
+                out.add(Item("bundle", blob.name, bundle, dict.fromkeys(blob.owners, "")))
         if events:
             async for item in _events(connection, machine.sequence, unpublished):
                 out.add(item)
@@ -115,7 +115,7 @@ async def restore(connection: JetStreamConnection, path: Path) -> About:
             await raw[stream].store([_restored(item) for item in batch if item.kind == kind])
         for item in batch:
             if item.kind == "bundle":
-                await bundles.put(item.name, item.data)
+                await bundles.put(item.name, item.data, owners=item.headers)
             elif item.kind == "snapshot":
                 image = item
     events = await raw[subjects.EVENTS].state()

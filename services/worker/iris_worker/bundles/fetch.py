@@ -11,6 +11,7 @@ from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from iris_bus.contract import Blobs, Unavailable
+from iris_core.admission import MASK
 from iris_core.archive_paths import InvalidArchive
 from iris_core.messages import Ended
 from iris_core.states import Cause
@@ -44,7 +45,7 @@ class Fetcher:
 
     async def bring(self, bundle: str, workdir: str) -> Ended | None:
         """Copy a bundle into ``workdir``; returns the end of the attempt when that failed. A bad archive is its owner's
-        failure.
+        failure. The end does not name the bundle, because others read it too.
         """
         try:
             digest = digest_of(bundle)
@@ -52,9 +53,9 @@ class Fetcher:
                 await self._have(digest)
                 await self._timed("copy", asyncio.to_thread(self._store.copy, digest, workdir))
         except InvalidArchive as error:
-            return Ended(Cause.EXITED, NOT_EXECUTABLE, error=f"bundle: {error}")
+            return Ended(Cause.EXITED, NOT_EXECUTABLE, error=_unnamed(error, bundle))
         except (Unavailable, ValueError, OSError) as error:
-            return Ended(Cause.INFRASTRUCTURE, error=f"bundle: {error}")
+            return Ended(Cause.INFRASTRUCTURE, error=_unnamed(error, bundle))
         return None
 
     async def _have(self, digest: str) -> None:
@@ -84,3 +85,7 @@ class Fetcher:
         done = await work
         self._metrics.built(step, self._clock.steady_s() - began_s)
         return done
+
+
+def _unnamed(error: Exception, bundle: str) -> str:
+    return f"bundle: {error}".replace(bundle, MASK)
