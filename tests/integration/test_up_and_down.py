@@ -43,12 +43,15 @@ def test_what_runs_when_the_cluster_stops_is_stopped_and_runs_again_afterwards(t
         assert again.client.job("/long").wait(30).state == "succeeded"
 
 
-def test_a_second_cluster_on_the_same_data_is_refused_in_a_sentence(tmp_path):
+def test_a_second_cluster_on_the_same_data_is_refused_and_detached_it_is_the_first(tmp_path):
     with cluster_on(tmp_path / "data", "--workers", "0") as cluster:
-        second = cluster.iris("up", "--detach", "--data", cluster.data)
-
+        second = cluster.iris("up", "--data", cluster.data)
         assert (second.code, second.out) == (11, "")
         assert "already up" in second.err
+
+        again = cluster.iris("up", "--detach", "--data", cluster.data)
+        assert (again.code, again.out) == (0, f"{cluster.url}\n")
+        assert again.err == f"the cluster on {cluster.data} is up already; options have no effect on it\n"
         assert cluster.iris("ls").code == 0
 
 

@@ -393,7 +393,8 @@ def test_a_parent_that_is_not_there_is_refused_with_the_submission(iris):
     with answering(lambda request: problem(404, "not_found", "there is no job /nope")) as server:
         code, _, err = iris("run", "-d", "--url", server.url, "--parent", "nope", "true")
     assert (code, "there is no job /nope" in err) == (ExitCode.NOT_FOUND, True)
-    assert [(request.method, request.path) for request in server.requests] == [("POST", "/v1/jobs?parent=%2Fnope")]
+    sent = [(request.method, request.path) for request in server.requests]
+    assert sent == [("POST", "/v1/jobs?parent=%2Fnope"), ("GET", "/v1/jobs?limit=500")]  # for the nearest name
 
 
 def well(request):

@@ -28,6 +28,7 @@ def warnings(script: Script, line: str) -> list[str]:
         ("submit /j cpu=8", "none of 3 that match has as much cpu in all"),
         ("submit /j where=zone:eu", "none of 3 matches what it asks for"),
         ("submit /j image=lab/train:1", "none of 3 matches what it asks for"),
+        ("submit /j gpu=H100", "none of 3 has gpu H100; there is no gpu or tpu"),
         ("submit /j replicas=3 gang=rack", "no group by rack has 3 workers"),
         ("submit /j replicas=2 gang=rack cpu=4", "no group by rack has 2 workers"),
     ],

@@ -10,14 +10,17 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from iris.cli.suggestions import nearest_name
 from iris.client.client import Client
-from iris.client.problems import ClientError
+from iris.client.problems import ClientError, NotFound
 from iris.client.transport import RETRY_FOR_S
 from iris.client.units import parse_duration
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 FORMS = ("table", "wide", "json", "jsonl", "name")
+_NAMES_SEARCHED = 500
+_NO_JOB = re.compile(r"there is no job (?P<name>\S+)\Z")
 _ID = re.compile(r"j\d+(/\d+)?\Z")
 
 
@@ -30,7 +33,10 @@ def connected(command: F) -> F:
     @functools.wraps(command)
     def with_client(ctx: click.Context, /, url: str | None, context: str | None, **given: Any) -> Any:
         with connect(ctx, url, context) as client:
-            return command(client, **given)
+            try:
+                return command(client, **given)
+            except NotFound as problem:
+                raise with_nearest(client, problem) from None
 
     return with_client  # type: ignore[return-value]
 
@@ -70,6 +76,19 @@ def form_option(
 def full(name: str) -> str:
     """A job or task as the API knows it: an id (``j7``, ``j7/0``) as it is, a name with its leading slash."""
     return name if name.startswith("/") or _ID.match(name) else f"/{name}"
+
+
+def with_nearest(client: Client, problem: NotFound) -> NotFound:
+    """The same problem; that of a job which does not exist names the one with the most similar name."""
+    missing = _NO_JOB.match(problem.document.detail)
+    if missing is None:
+        return problem
+    try:
+        names = [job["name"] for job in client.pages("/v1/jobs", dict, {}, _NAMES_SEARCHED)]
+    except ClientError:
+        return problem
+    near = nearest_name(full(missing["name"]), names)
+    return problem.explained(f"{problem.document.detail}; did you mean {near}?") if near else problem
 
 
 class Name(click.ParamType):  # type: ignore[type-arg]

@@ -5,9 +5,11 @@ Mistakes in the combination of options are reported by the command.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import click
+
+from iris.cli.suggestions import alias, did_you_mean
 
 
 class CliCommand(click.Command):
@@ -26,9 +28,24 @@ class CliCommand(click.Command):
 
 
 class CliGroup(click.Group):
-    """A group of such commands."""
+    """A group of such commands, which also takes the words of `suggestions.ALIASES`."""
 
     command_class = CliCommand
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return super().get_command(ctx, alias(cmd_name, self.commands))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if self.get_command(ctx, args[0]) is None and not args[0].startswith("-") and not ctx.resilient_parsing:
+            raise unknown_command(args[0], self.commands, ctx)
+        return super().resolve_command(ctx, args)
+
+
+def unknown_command(word: str, known: Iterable[str], ctx: click.Context) -> click.UsageError:
+    """The error of a word that is no command."""
+    return click.UsageError(f"There is no command {word!r}.{did_you_mean(word, known)}", ctx)
 
 
 def _mistakes(command: click.Command, ctx: click.Context, args: list[str]) -> Iterator[click.UsageError]:

@@ -6,7 +6,6 @@ commands (`commands`).
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from importlib import import_module
 import click
 
 from iris.cli.exit_codes import ExitCode
+from iris.cli.parsing import unknown_command
 from iris.cli.terminal import guarded
 from iris_core import DISTRIBUTION, __version__
 
@@ -74,9 +74,7 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in self._table and not args[0].startswith("-") and not ctx.resilient_parsing:
-            near = difflib.get_close_matches(args[0], self._table, n=3, cutoff=0.5)
-            meant = f" Did you mean {' or '.join(repr(one) for one in near)}?" if near else ""
-            raise click.UsageError(f"There is no command {args[0]!r}.{meant}", ctx)
+            raise unknown_command(args[0], self._table, ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

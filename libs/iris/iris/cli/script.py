@@ -19,6 +19,7 @@ from iris.cli.parsing import CliCommand
 MARK = "#IRIS"
 _LINES = 200
 _LINE = 4096
+_SCRIPTS = frozenset({".py", ".sh", ".bash", ".pl", ".rb", ".js", ".R", ".jl"})
 _INTERPRETERS = ("python", "bash", "sh", "zsh", "dash", "perl", "ruby", "node", "Rscript", "julia")
 
 
@@ -49,6 +50,28 @@ def find_script(command: Sequence[str], workdir: Path = Path()) -> Path | None:
     places = (workdir / script, Path(script)) if script else ()
     # a program after -c may be too long for a path
     return next((place for place in places if os.path.isfile(place)), None)
+
+
+def impossible(command: Sequence[str], workdir: Path) -> str:
+    """Why the first word of a command is no program of any host: it is a whole command line, or a missing file."""
+    word = command[0] if command else ""
+    if not word or any(os.path.lexists(place) for place in (workdir / word, Path(word)) if "\0" not in word):
+        return ""
+    if len(command) == 1 and len(word.split()) > 1:
+        shell = f"sh -c {shlex.quote(word)}"
+        return f"{word!r} is one word, and no program is called that; write: {word}, or in a shell: {shell}"
+    if word.startswith(("./", "../")):
+        return f"there is no {word} here, and a relative path is sent along or below --workdir"
+    return ""
+
+
+def missing_script(command: Sequence[str], workdir: Path) -> str:
+    """The file that an interpreter is to run, when it is a relative path and not here; empty otherwise."""
+    if not command or Path(command[0]).name.rstrip("0123456789.") not in _INTERPRETERS:
+        return ""
+    word = command[1] if len(command) > 1 else ""
+    is_file = Path(word).suffix in _SCRIPTS and not word.startswith(("-", "/"))
+    return word if is_file and find_script(command, workdir) is None else ""
 
 
 def to_send(command: Sequence[str]) -> Path | None:

@@ -24,7 +24,7 @@ IrisError
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -104,6 +104,11 @@ class Problem(ClientError):
         self.document = document
         self.retry_after_s = retry_after_s
         self._gateway = gateway
+
+    def explained(self, detail: str) -> Self:
+        """The same problem with another detail."""
+        document = msgspec.structs.replace(self.document, detail=detail)
+        return type(self)(self.status, document, self.retry_after_s, self._gateway)
 
     @property
     def code(self) -> str:

@@ -24,7 +24,7 @@ import msgspec
 from iris.cli.errors import complain
 from iris.cli.exit_codes import ExitCode
 from iris.cli.follow import note
-from iris.client.address import data_dir, read_token
+from iris.client.address import data_dir, read_cluster, read_token
 from iris.client.client import Client
 from iris.client.problems import ClientError, Problem
 from iris.client.transport import HttpRequest
@@ -47,6 +47,10 @@ def launch(data: Path, config: Path | None, given: Mapping[str, Any], *, detach:
     verdict, _, rest = first_words.partition(" ")
     if verdict != "started":
         supervisor.wait()
+        if verdict == "occupied" and detach and (running := read_cluster(data)):
+            note(f"the cluster on {data} is up already; options have no effect on it")
+            click.echo(running.url)
+            return ExitCode.SUCCEEDED
         complain(rest or f"the supervisor ended at once; see {paths.logs / 'supervisor.log'}")
         return ExitCode.CONFLICT if verdict == "occupied" else ExitCode.UNEXPECTED
     started = msgspec.json.decode(rest, type=StartedCluster)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from iris_core.constraints import eligible
-from iris_core.resources import RESOURCES
+from iris_core.resources import AUTO, RESOURCES, Device
 from iris_core.states import WorkerState
 from iris_state.ledger import Ledger
 from iris_state.records import Job, Worker
@@ -37,12 +37,16 @@ def warnings(ledger: Ledger, record: Job) -> list[str]:
         if group is not None and groups[group] >= len(record.tasks):
             return []
     return (
-        [f"no registered worker can ever take {record.name}: {_why(record, hosts, matching, large)}"] if hosts else []
+        [f"no registered worker can ever take {record.name}: {_why(ledger, record, hosts, matching, large)}"]
+        if hosts
+        else []
     )
 
 
-def _why(record: Job, hosts: int, matching: list[Worker], large: int) -> str:
+def _why(ledger: Ledger, record: Job, hosts: int, matching: list[Worker], large: int) -> str:
     if not matching:
+        if lacking := _lacking_device(ledger, record.spec.resources.device, hosts):
+            return lacking
         return f"none of {hosts} matches what it asks for (iris why {record.name} says which condition removes them)"
     if not large:
         ask = record.spec.resources.amount
@@ -53,3 +57,19 @@ def _why(record: Job, hosts: int, matching: list[Worker], large: int) -> str:
     assert record.spec.coscheduling is not None
     group_by = record.spec.coscheduling.group_by
     return f"no group by {group_by} has {len(record.tasks)} workers that match and are large enough"
+
+
+def _lacking_device(ledger: Ledger, wanted: Device | None, hosts: int) -> str:
+    """That no host has the device, and which devices there are; empty when some host has it, or none is wanted."""
+    workers = [worker for worker in ledger.workers.values() if worker.state is not WorkerState.LOST]
+    there = sorted(
+        {
+            (str(kind), str(worker.attributes.get("device-variant", "")))
+            for worker in workers
+            if (kind := worker.attributes.get("device-type"))
+        }
+    )
+    if wanted is None or any(kind == wanted.kind and wanted.variant in (AUTO, variant) for kind, variant in there):
+        return ""
+    found = ", ".join(f"{kind} {variant}".strip() for kind, variant in there) or "no gpu or tpu"
+    return f"none of {hosts} has {wanted.kind} {wanted.variant}; there is {found}"

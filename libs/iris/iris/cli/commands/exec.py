@@ -19,9 +19,12 @@ from iris.cli.exit_codes import ExitCode
 from iris.cli.follow import note
 from iris.cli.options import NAME, connected
 from iris.cli.parsing import CliCommand
+from iris.client.api import is_task
 from iris.client.client import Client
 from iris.client.executions import RemoteCommand, TerminalSize
 from iris.client.problems import ClientError
+from iris.client.transport import in_path
+from iris_core.views import TaskView
 
 _PIECE = 64 * 1024
 _WAITING = 4
@@ -29,7 +32,7 @@ _WAITING = 4
 
 
 @click.command(cls=CliCommand, context_settings={"allow_interspersed_args": False})
-@click.argument("task", type=NAME, metavar="TASK")
+@click.argument("task", type=NAME, metavar="TASK|JOB")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="COMMAND...")
 @click.option("-t", "--tty", "terminal", is_flag=True, help="Give it a terminal.")
 @click.option("-n", "--no-stdin", is_flag=True, help="Give it no input.")
@@ -37,11 +40,12 @@ _WAITING = 4
 def exec_(client: Client, task: str, command: tuple[str, ...], terminal: bool, no_stdin: bool) -> int:
     """Execute a command beside a running task: on its host, in its directory and environment.
 
-    The exit code is the command's; 255 when it was ended before, or the connection to it broke. It ends with its task,
-    and with this command. Ctrl-C interrupts it; a second one ends it.
+    Of a job with one task it is that task. The exit code is the command's; 255 when it was ended before, or the
+    connection to it broke. It ends with its task, and with this command. Ctrl-C interrupts it; a second one ends it.
     """
     command = command[1:] if command[0] == "--" else command
     size = _size() if terminal else None
+    task = task_of(client, task)
     with RemoteCommand(client, task, command, terminal=size) as remote, _Input(remote) as given:
         interactive = terminal and sys.stdin.isatty()
         with _raw_terminal() if interactive else _interrupts(given), _resizes(given, terminal):
@@ -55,6 +59,16 @@ def exec_(client: Client, task: str, command: tuple[str, ...], terminal: bool, n
     if remote.error:
         note(remote.error)
     return ExitCode.UNEXPECTED if remote.exit_code is None else remote.exit_code
+
+
+def task_of(client: Client, name: str) -> str:
+    """A task by its name, or the only task of a job. Raises UsageError for a job of several."""
+    if is_task(name):
+        return name
+    first, *others = client.pages(f"/v1/jobs/{in_path(name)}/tasks", TaskView, limit=2)
+    if others:
+        raise click.UsageError(f"{first.job} has several tasks; say which, for example {first.task}")
+    return first.task
 
 
 class _Input:

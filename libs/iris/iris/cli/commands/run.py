@@ -19,7 +19,7 @@ import click
 from iris.cli.exit_codes import PLAN_EXITS, ExitCode
 from iris.cli.follow import detached, follow_to_end, note
 from iris.cli.options import NAME, connected, form_option
-from iris.cli.script import ScriptedCommand, in_workdir, sent_along, to_send
+from iris.cli.script import ScriptedCommand, impossible, in_workdir, missing_script, sent_along, to_send
 from iris.cli.tables import print_json
 from iris.cli.terminal import raw_option
 from iris.client.client import Client
@@ -167,6 +167,8 @@ def run(
     detaches.
     """
     options = read_options(given)
+    if not (given["image"] or given["setup"]):
+        check_command(given["command"], given["workdir"])
     command = send_code(client, given["command"], given["workdir"], options)
     spec = client.spec(command, options, idempotency_key)
     job = client.submit(spec, idempotency_key=idempotency_key, if_exists=if_exists, parent=given["parent"])
@@ -183,6 +185,16 @@ def run(
         detached(job)
         return ExitCode.DETACHED
     return follow_to_end(client, job)
+
+
+def check_command(command: tuple[str, ...], workdir: Path | None) -> None:
+    """Refuse a command that no host can run; warn of a script that is not here. Raises UsageError."""
+    if mistake := impossible(command, workdir or Path()):
+        raise click.UsageError(mistake)
+    if script := missing_script(command, workdir or Path()):
+        where = f"{workdir} has no {script}" if workdir else f"there is no {script} here"
+        how = "" if workdir else "; --workdir DIR sends a directory along"
+        note(f"{click.style('warning:', fg='yellow', bold=True)} {where}, so the hosts must have it{how}")
 
 
 def send_code(
