@@ -39,6 +39,7 @@ install_iris() {
   if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then
     return
   fi
+  mkdir -p "$ROOT/opt"
   python3 -m venv "$ROOT/opt/iris"
   if [ -n "$wheels" ]; then
     export PIP_NO_INDEX=1 PIP_FIND_LINKS="$wheels"
@@ -63,7 +64,7 @@ configure() {
   place "$etc/worker.env" 600
   meta attributes/iris-config >"$etc/iris.toml.new"
   place "$etc/iris.toml" 644
-  meta attributes/iris-nkey >"$etc/worker.seed.new"
+  (umask 077 && meta attributes/iris-nkey >"$etc/worker.seed.new")
   if [ -s "$etc/worker.seed.new" ]; then
     place "$etc/worker.seed" 600
   else
@@ -84,7 +85,8 @@ start() {
   fi
 }
 
-umask 077
+# The unit runs as the user iris, which reads the program and iris.toml; only the key and worker.env are root's alone.
+umask 022
 changed=
 install_iris
 configure

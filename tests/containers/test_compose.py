@@ -76,6 +76,14 @@ def each_service_has_its_own_secrets_and_may_change_nothing(stack: Stack):
         assert stack.inspect(name, "{{.HostConfig.ReadonlyRootfs}} {{.HostConfig.CapDrop}}") == "true [ALL]", name
 
 
+def no_service_compiles_what_it_imports(stack: Stack):
+    program = (
+        "import os, sys, iris_state.service, iris_gateway.service; print('compiled anew:', *(name for name, module in "
+        "sys.modules.items() if (c := getattr(module, '__cached__', None)) and not os.path.exists(c)))"
+    )
+    assert stack.run_in("gateway-1", "python", "-c", program).strip() == "compiled anew:"
+
+
 def a_deployment_is_served_at_the_same_port(stack: Stack, client: Client):
     place = ROOT / "examples" / "serve"
     deployment = client.deploy(["python", "server.py"], "chat", workdir=place, cpu=0.1, start_timeout="60s")
@@ -121,6 +129,7 @@ def test_a_stack_runs_jobs_keeps_secrets_apart_loses_nothing_and_is_watched(stac
     nobody_comes_in_without_a_token(stack)
     a_token_that_is_made_later_is_let_in(stack)
     each_service_has_its_own_secrets_and_may_change_nothing(stack)
+    no_service_compiles_what_it_imports(stack)
     a_deployment_is_served_at_the_same_port(stack, client)
     a_killed_server_and_a_killed_leader_lose_nothing(stack, client)
     prometheus_reaches_every_service_and_answers_every_panel(stack)

@@ -24,8 +24,14 @@ ADDRESSES = {"m1": "10.0.0.1", "m2": "10.0.0.2", "m3": "10.0.0.3", COMPUTER: "10
 def machines(tmp_path: Path) -> Iterator[PageMachines]:
     if why := refusal():
         pytest.skip(f"no namespaces here: {why}")
+    before = visible(Path("/root"))
     with page_machines(tmp_path, ADDRESSES) as made:
         yield made
+    assert visible(Path("/root")) == before, "the machines have a /root of their own"
+
+
+def visible(directory: Path) -> set[str]:
+    return {path.name for path in directory.iterdir() if not path.name.startswith(".")}
 
 
 def steps(page: str) -> list[Block]:
