@@ -43,6 +43,7 @@ done
 hostname "$NAME" && ip link set lo up && echo ready && read address &&
 ip addr add "$address" dev eth0 && ip link set eth0 up && trap '' CHLD && cd /root && exec "$@"
 """
+_AT_HOME = "cd /root && exec sh"
 _SSH = """#!/bin/sh
 pid=$(cat "{pids}/${{1#*@}}") && shift && exec nsenter --target "$pid" --net --uts --mount --pid sh -c "cd /root && $*"
 """
@@ -135,7 +136,7 @@ class PageMachines:
         assert host.stdin is not None
         host.stdin.write(f"{self.addresses[name]}/24\n".encode())
         host.stdin.flush()
-        enter = ["nsenter", "--target", str(pid), "--net", "--uts", "--mount", "--pid", "sh", "-c", "cd /root && exec sh"]
+        enter = ["nsenter", "--target", str(pid), "--net", "--uts", "--mount", "--pid", "sh", "-c", _AT_HOME]
         self.shells[name] = Shell(self.stack, enter, self.directory / f"{_host_name(name)}.log", environ)
         until(lambda: self.addresses[name] in self.shells[name].run("ip addr show dev eth0"), "the cable is there")
 
