@@ -281,6 +281,18 @@ def test_a_table_has_a_heading_and_a_row_per_job(iris):
     assert row.split()[:5] == ["/a", "pending", "0/1", "ann", "interactive"]
 
 
+def test_ids_are_shown_where_names_repeat(iris):
+    jobs = [job_view("/a", id="j9"), job_view("/a", id="j7", next_run="j9")]
+    with answering(in_turn(Said(200, {"items": jobs, "next_cursor": None}))) as server:
+        _, out, _ = iris("ls", "--url", server.url)
+
+    assert [line.split()[:3] for line in out.splitlines()] == [
+        ["NAME", "ID", "STATE"],
+        ["/a", "j9", "pending"],
+        ["/a", "j7", "pending"],
+    ]
+
+
 def test_a_command_that_is_nearly_one_is_named(iris):
     code, _, err = iris("cancle", "x")
 

@@ -92,18 +92,18 @@ def test_ctrl_c_after_the_end_says_how_many_lines_are_left_and_what_prints_them(
         signal.signal(signal.SIGINT, before)
     printed = out.count("\n")  # one, and those between the interrupt and its handling
     assert (code, out) == (3, "".join(f"line {number}\n" for number in range(1, printed + 1)))
-    assert err == f"{SUMMARY}  {1235 - printed:,} lines of output are not shown; print it: iris logs /train\n"
+    assert err == f"{SUMMARY}  {1235 - printed:,} lines of output are not shown; print it: iris logs j7\n"
 
 
 def test_output_that_cannot_be_read_is_not_passed_over(iris):
     code, _, err = run(iris, lambda _: problem(410, "gone", "this output is not kept any more"))
     assert code == 3
     assert err == SUMMARY + (
-        "  the output is not shown to its end: this output is not kept any more; print it: iris logs /train\n"
+        "  the output is not shown to its end: this output is not kept any more; print it: iris logs j7\n"
     )
 
 
 def test_output_that_has_not_arrived_is_not_passed_over(iris):
     code, _, err = run(iris, lambda _: Said(headers=SSE, body=events(line(1), end(unfinished=2))))
     assert code == 3
-    assert err == SUMMARY + "  not all of its output has arrived; print it: iris logs /train\n"
+    assert err == SUMMARY + "  not all of its output has arrived; print it: iris logs j7\n"

@@ -73,6 +73,7 @@ WORKER = {
     "total": {"cpu_millis": 1000, "memory_bytes": 0, "disk_bytes": 0, "chips": 0},
     "committed": {"cpu_millis": 0, "memory_bytes": 0, "disk_bytes": 0, "chips": 0},
     "tasks": [],
+    "task_ids": [],
     "building": 0,
     "last_heartbeat_at": "2026-01-02T12:03:00Z",
     "detail": "",

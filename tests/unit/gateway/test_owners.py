@@ -123,6 +123,13 @@ async def test_the_owner_reads_everything_of_an_old_record(iris: House, world: W
     assert [secret for secret in SECRETS if secret not in everything] == []
 
 
+async def test_the_overview_tells_the_last_line_of_stderr_to_the_owner_of_the_record(iris: House, world: World):
+    world.submit(JobSpec(name="/train", command=("false",)), BOB)
+    pages = {name: (await iris.http.get("/", headers=headers)).text for name, headers in callers(iris).items()}
+    assert [name for name, page in pages.items() if TAIL in page] == ["ann", "root"]
+    assert '<span class="faint">j1</span>' in pages["bob"]
+
+
 async def test_pages_of_an_old_record_link_to_its_own_tasks(iris: House, world: World):
     world.submit(JobSpec(name="/train", command=("false",)), BOB)
     await tell_events(iris, world)

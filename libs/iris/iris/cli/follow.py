@@ -57,7 +57,7 @@ def follow_to_end(client: Client, job: Job) -> int:
         progress.end()
         summarise(job.view)
         if missing := output.missing():
-            note(f"  {missing}; print it: iris logs {job.name}")
+            note(f"  {missing}; print it: iris logs {job.id}")
     return JOB_EXITS.get(job.state, ExitCode.UNEXPECTED)
 
 
@@ -188,9 +188,9 @@ def summarise(view: JobView) -> None:
 
 
 def detached(job: Job) -> None:
-    """Print how to return to the job."""
-    note(f"\ndetached; {job.name} goes on")
-    note(f"  come back: iris logs -f {job.name}    wait: iris wait {job.name}    end it: iris cancel {job.name}")
+    """Print how to return to the job, by its id: its name may be another job's by then."""
+    note(f"\ndetached; {job.name} goes on as {job.id}")
+    note(f"  come back: iris logs -f {job.id}    wait: iris wait {job.id}    end it: iris cancel {job.id}")
 
 
 def note(text: str) -> None:

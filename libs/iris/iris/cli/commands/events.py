@@ -51,4 +51,5 @@ def print_event(event: Row, form: str) -> None:
         return
     words = [show_millis(event["at_ms"]), event["type"], whose, state_word(event.get("state") or "")]
     words += [f"{name}={event[name]}" for name in DETAILS if event.get(name) is not None]
+    words += [f"id={id_}" for id_ in (event.get("task_id") or event.get("job_id"),) if id_]
     click.echo("  ".join(words))

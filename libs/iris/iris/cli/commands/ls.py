@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
 import click
 
@@ -30,6 +31,7 @@ def show_note(job: Row) -> str:
     return "; ".join(part for part in (standing(job), waits) if part)
 
 
+_ID = Column("ID", lambda job: job["id"])
 COLUMNS = (
     Column("NAME", lambda job: job["name"]),
     Column("STATE", lambda job: state_word(job["state"])),
@@ -39,11 +41,17 @@ COLUMNS = (
     Column("TIME", lambda job: span_between(job["started_at"], job["finished_at"]), right=True),
     Column("AGE", lambda job: age(job["submitted_at"]), right=True),
     Column("NOTE", show_note),
-    Column("ID", lambda job: job["id"], wide=True),
     Column("SUBMITTED", lambda job: show_moment(job["submitted_at"]), wide=True),
     Column("FINISHED", lambda job: show_moment(job["finished_at"]), wide=True),
     Column("ERROR", lambda job: job["error"] or "", wide=True),
 )
+
+
+def columns_of(jobs: Iterable[Row], form: str) -> tuple[Column, ...]:
+    """The columns of a listing: with ids when a job in it has been run again, whose name is another job's now."""
+    by_name, *others = COLUMNS
+    named_twice = any(job.get("next_run") for job in jobs)
+    return (by_name, *([_ID] if named_twice or form == "wide" else []), *others)
 
 
 @click.command(cls=CliCommand)
@@ -91,10 +99,10 @@ def ls(
         "order": order,
     }
     while True:
-        found = client.pages("/v1/jobs", dict, query, None if everything else limit)
+        found = list(client.pages("/v1/jobs", dict, query, None if everything else limit))
         if watch and form in ("table", "wide"):
             click.clear()
-        print_page(found, COLUMNS, form)
+        print_page(found, columns_of(found, form), form)
         if not watch:
             return
         time.sleep(_WATCH_S)

@@ -69,8 +69,8 @@ def show_worker(client: Client, worker_id: str, form: str) -> None:
         return
     print_facts((column.title.lower(), column.cell(found)) for column in COLUMNS if not column.wide)
     print_facts((key, str(value)) for key, value in found["attributes"].items())
-    for task in found["tasks"]:
-        click.echo(task)
+    for task_id, task in zip(found["task_ids"], found["tasks"], strict=True):
+        click.echo(f"{task_id}  {task}")
 
 
 def act(client: Client, workers: tuple[str, ...], action: str) -> None:
