@@ -75,8 +75,8 @@ class Filter:
 
     Attributes:
         types: subjects or their prefixes (``task``, ``task.state``, ``task.state.running``); all when empty.
-        within: a job's name: the job and its descendants; all when empty. first, next_run: their numbers are from
-            ``first`` on and below ``next_run``, the number of the next job of that name; 0: there is none.
+        within: a job's name: the job and its descendants; all when empty. number: of the one job of that name; 0: all.
+            next_run: the number of the next job of that name, which is above all its descendants'; 0: there is none.
         deployment: a deployment's name: the deployment and its routes; all when empty.
         worker: a worker's name: of attempts and routes that are on it; all when empty.
     """
@@ -85,7 +85,7 @@ class Filter:
     within: str = ""
     deployment: str = ""
     worker: str = ""
-    first: int = 0
+    number: int = 0
     next_run: int = 0
 
     def wants(self, event: EventRecord) -> bool:
@@ -106,8 +106,10 @@ class Filter:
     def _wants_job(self, event: EventRecord) -> bool:
         if not self.within:
             return True
-        named = event.job == self.within or event.job.startswith(f"{self.within}/")
-        return named and (not event.number or self.first <= event.number < (self.next_run or math.inf))
+        if event.job == self.within:
+            return not event.number or self.number in (0, event.number)
+        below = event.job.startswith(f"{self.within}/")
+        return below and (not event.number or self.number < event.number < (self.next_run or math.inf))
 
 
 EVERYTHING = Filter()
@@ -115,7 +117,7 @@ EVERYTHING = Filter()
 
 def of_run(wanted: Filter, job: str, name: str, next_run: str | None) -> Filter:
     """The filter, of one job by its id, and of all below it: not of other jobs that have had its name."""
-    return replace(wanted, within=name, first=int(job[1:]), next_run=int(next_run[1:]) if next_run else 0)
+    return replace(wanted, within=name, number=int(job[1:]), next_run=int(next_run[1:]) if next_run else 0)
 
 
 def is_event_type(text: str) -> bool:

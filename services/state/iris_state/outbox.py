@@ -39,7 +39,7 @@ def unheard(facts: Sequence[PublicFact], sequence: int, place: tuple[int, int]) 
 
 def _task_events(fact: Fact, index: int, sequence: int, first: int) -> list[Publication]:
     job, attempt, tasks = fact.job, fact.attempt, fact.tasks
-    name, subject, why = job.name, subjects.event("task", fact.state), _word(fact.cause)
+    name, id_, subject, why = job.name, job.id, subjects.event("task", fact.state), _word(fact.cause)
     number, worker = (None, None) if attempt is None else (attempt.number, attempt.worker)
     shared = {"Iris-Job": name}
     if number is not None:
@@ -60,8 +60,8 @@ def _task_events(fact: Fact, index: int, sequence: int, first: int) -> list[Publ
             worker=worker,
             at_ms=fact.at_ms,
             seq=sequence,
-            job_id=job.id,
-            task_id=f"{job.id}/{number_of_task}",
+            job_id=id_,
+            task_id=f"{id_}/{number_of_task}",
         )
         headers = shared if tasks == 1 else shared.copy()
         headers["Iris-Task"] = task

@@ -8,7 +8,8 @@ from contextlib import AsyncExitStack
 import httpx
 import pytest
 
-from iris_gateway.event import Filter
+from iris_bus.contract import Message
+from iris_gateway.event import EVERYTHING, Filter, of_run, read_event
 from iris_gateway.feed import PIECE, Feed, Lagging
 from tests.support.gateway import House, house, listening
 from tests.support.rounds import rounds_until
@@ -80,6 +81,24 @@ async def test_types_and_a_jobs_tree_can_be_picked_out(iris: House):
 async def test_the_events_of_a_job_that_is_not_there_are_not_found(iris: House):
     assert (await iris.http.get("/v1/events?within=%2Fnope")).status_code == 404
     assert (await iris.http.get("/v1/jobs/j9/events")).status_code == 404
+
+
+def test_events_of_a_run_are_those_of_its_record_and_of_what_was_below_it():
+    """Of three runs of a name, each with a child; the last one is an event of an earlier release, which tells no id."""
+    bodies = [
+        *(f'{{"job":"/a","job_id":"j{number}"}}' for number in (1, 3, 5)),
+        *(f'{{"job":"/a/b","job_id":"j{number}"}}' for number in (2, 4, 6)),
+        '{"job":"/ab","job_id":"j2"}',
+        '{"job":"/a"}',
+    ]
+    events = [read_event(Message("job.state.running", body.encode())) for body in bodies]
+    runs = [
+        of_run(EVERYTHING, "j1", "/a", "j3"),
+        of_run(EVERYTHING, "j3", "/a", "j5"),
+        of_run(EVERYTHING, "j5", "/a", None),
+    ]
+    found = [[event.number for event in run.of(events)] for run in (*runs, Filter(within="/a"))]
+    assert found == [[1, 2, 0], [3, 4, 0], [5, 6, 0], [1, 3, 5, 2, 4, 6, 0]]
 
 
 @pytest.mark.parametrize("query", ["type=worker", "type=task.state.*", "order=up", "after=-1", "cursor=e", "within=a"])
