@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from contextlib import closing
+from contextlib import closing, suppress
 
 import click
 
@@ -15,11 +15,13 @@ from iris.cli.exit_codes import JOB_EXITS, ExitCode
 from iris.cli.progress import Progress
 from iris.cli.tables import state_word
 from iris.cli.times import show_span
+from iris.client.causes import cause_lines
 from iris.client.client import Client
 from iris.client.decode import from_json
 from iris.client.events import Event, read_lines
 from iris.client.jobs import Job
 from iris.client.problems import ClientError
+from iris_core.errors import IrisError
 from iris_core.views import JobEvent, JobView, LogEnd, LogLineView, TaskEvent
 
 _LOOK_S = 0.5
@@ -55,8 +57,9 @@ def follow_to_end(client: Client, job: Job) -> int:
                 return ExitCode.DETACHED
             output.stop()
         progress.end()
-        summarise(job.view)
-        if missing := output.missing():
+        missing = output.missing()
+        summarise(job, output=job.view.replicas > 1 or bool(job.view.children or missing))
+        if missing:
             note(f"  {missing}; print it: iris logs {job.id}")
     return JOB_EXITS.get(job.state, ExitCode.UNEXPECTED)
 
@@ -177,14 +180,22 @@ def print_event_line(event: Event, *, places: bool = False) -> None:
         note(f"{event.task} goes back to the queue{why}")
 
 
-def summarise(view: JobView) -> None:
-    """``/train failed after 3.1s: 1 failed, 2 succeeded``, and the reason if known."""
+def summarise(job: Job, *, output: bool = True) -> None:
+    """``/train failed after 3.1s: 1 failed, 2 succeeded``, the reason if known, and the causes.
+
+    ``output``: with the last lines of a task; False when they have just been printed.
+    """
+    view = job.view
     end = view.finished_at or view.started_at
     after = f" after {show_span((end - view.submitted_at).total_seconds())}" if end and view.submitted_at else ""
     counts = ", ".join(f"{count} {state}" for state, count in view.task_counts.items() if count)
     note(f"{view.name} {state_word(view.state)}{after}: {counts}")
     if view.error:
         note(f"  {view.error}")
+    if output and job.state != "succeeded":
+        with suppress(IrisError):
+            for line in cause_lines(job.name, job.causes()):
+                note(f"  {line}")
 
 
 def detached(job: Job) -> None:

@@ -21,6 +21,7 @@ from iris.client.job_options import CommandLine, JobOptions
 from iris.client.jobs import TERMINAL, Job
 from iris.client.problems import gave_up
 from iris.client.transport import RETRY_FOR_S, UrlQuery
+from iris_core.causes import FailureGroup
 from iris_core.spec import JobSpec
 from iris_core.views import (
     NEWEST_FIRST,
@@ -258,14 +259,19 @@ class AsyncJob:
             raise gave_up(self.name, self.state, timeout) from None
         return self.view
 
+    async def causes(self) -> list[FailureGroup]:
+        """As `Job.causes`."""
+        return await self._client.call(self.sync.causes)
+
     def raise_for_state(self) -> None:
-        """As `Job.raise_for_state`."""
-        self.sync.raise_for_state()
+        """As `Job.raise_for_state`, with the causes that have been read."""
+        if self.ended and self.state != "succeeded":
+            raise self.sync.ending()
 
     async def result(self, timeout: float | None = None) -> JobView:
         """As `Job.result`."""
         await self.wait(timeout)
-        self.raise_for_state()
+        await self._client.call(self.sync.raise_for_state)
         return self.view
 
     async def follow(self) -> AsyncIterator[Event]:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from iris.client.api import GatewayApi
+from iris.client.causes import cause_lines, causes_of
 from iris.client.event_stream import EventStream
 from iris.client.events import Event, read_events
-from iris.client.problems import JobEnded, gave_up, job_ended
+from iris.client.problems import ClientError, JobEnded, gave_up, job_ended
+from iris_core.causes import FailureGroup
 from iris_core.states import JOB_TERMINAL, display_name
 from iris_core.views import JobEvent, JobView, LogLineView, TaskView
 
@@ -28,6 +31,7 @@ class Job:
         self.id = job.id
         self.name = job.name
         self._seen = job
+        self._causes: list[FailureGroup] | None = None
 
     def __repr__(self) -> str:
         return f"<Job {self.name} {self._seen.state}>"
@@ -68,10 +72,21 @@ class Job:
             self._watch(left)
         return self._seen
 
+    def causes(self) -> list[FailureGroup]:
+        """Why it failed: its failed tasks by their last line, then those of the child jobs that failed below it.
+
+        Read once after its end. Raises Problem, Unreachable.
+        """
+        if self._causes is None or not self.ended:
+            self._causes = causes_of(self._api, self._seen)
+        return self._causes
+
     def raise_for_state(self) -> None:
-        """Raise the `JobEnded` subclass of its state, unless it succeeded or has not ended."""
+        """Raise the `JobEnded` subclass of its state, with its causes, unless it succeeded or has not ended."""
         if self.ended and self.state != "succeeded":
-            raise self._ending()
+            with suppress(ClientError):
+                self.causes()
+            raise self.ending()
 
     def result(self, timeout: float | None = None) -> JobView:
         """`wait`, then `raise_for_state`."""
@@ -133,6 +148,8 @@ class Job:
         """Whether the event is the end of this job."""
         return isinstance(event, JobEvent) and event.job == self.name and event.state in TERMINAL
 
-    def _ending(self) -> JobEnded:
+    def ending(self) -> JobEnded:
+        """The exception of its state, with the causes that have been read."""
+        causes = tuple(self._causes or ())
         facts: dict[str, Any] = {"name": self.name, "state": self.state, "error": self._seen.error}
-        return job_ended(facts)
+        return job_ended(facts, causes, cause_lines(self.name, list(causes)))

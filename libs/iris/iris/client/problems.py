@@ -24,15 +24,26 @@ IrisError
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Self
 
 import msgspec
 
+from iris_core.causes import FailureGroup
 from iris_core.errors import IrisError
 
 
 class ClientError(IrisError):
-    """The root of the client's exceptions."""
+    """The root of the client's exceptions; they can be pickled, so a task may raise one through `Client.map`."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(kind: type[ClientError], words: tuple[Any, ...], facts: dict[str, Any]) -> ClientError:
+    error = kind.__new__(kind, *words)
+    error.__dict__.update(facts)
+    return error
 
 
 class NoGateway(ClientError):
@@ -190,10 +201,15 @@ class JobEnded(ClientError):
 
     Args:
         name: the job. state: its last state, lower case. error: one line about why, may be empty.
+        causes: failed tasks of it and its children, by their last line; ``lines`` are those causes as text.
     """
 
-    def __init__(self, name: str, state: str, error: str = "") -> None:
-        super().__init__(f"{name} {state}: {error}" if error else f"{name} {state}")
+    def __init__(
+        self, name: str, state: str, error: str = "", causes: Sequence[FailureGroup] = (), lines: Sequence[str] = ()
+    ) -> None:
+        said = f"{name} {state}: {error}" if error else f"{name} {state}"
+        super().__init__("\n".join([said, *(f"  {line}" for line in lines)]))
+        self.causes = tuple(causes)
         self.name = name
         self.state = state
         self.error = error
@@ -223,7 +239,7 @@ _ENDINGS: dict[str, type[JobEnded]] = {
 }
 
 
-def job_ended(job: dict[str, Any]) -> JobEnded:
+def job_ended(job: dict[str, Any], causes: Sequence[FailureGroup] = (), lines: Sequence[str] = ()) -> JobEnded:
     """The exception for a job view whose state is terminal and not succeeded."""
     kind = _ENDINGS.get(job["state"], JobEnded)
-    return kind(job["name"], job["state"], job.get("error") or "")
+    return kind(job["name"], job["state"], job.get("error") or "", causes, lines)

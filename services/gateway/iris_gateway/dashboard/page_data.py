@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -17,6 +16,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from iris_core.causes import LOOKED_AT, failure_groups, last_line
 from iris_core.messages import Caller
 from iris_core.spec import JobSpec
 from iris_core.views import JOB_COLUMNS, JOBS_ORDERED, NEWEST_FIRST
@@ -37,9 +37,6 @@ LOG_LINES = 200
 EVENTS = 100
 ROWS = 50
 """Rows of a table on one page."""
-FAILURES = 200
-"""Failed tasks that are looked at to group them."""
-GROUPS = 5
 SLICES = 12
 """Slices drawn on the overview; the page of workers draws all."""
 SINCE = {"hour": 3600, "day": 86_400, "week": 7 * 86_400}
@@ -50,7 +47,6 @@ UNWELL = ("lost", "degraded", "draining")
 PAGES = 20
 """Pages of a listing that are read at most for one HTML page."""
 Facts = dict[str, Any]
-_NUMBER = re.compile(r"0x[0-9a-f]+|\d+(\.\d+)?")
 _SEARCHED = (
     ("task", "task", "/tasks"),
     ("job", "job", "/jobs"),
@@ -132,7 +128,7 @@ async def _latest(look: PageData, state: str) -> list[Any]:
 async def _failing_line(look: PageData, job: Mapping[str, Any]) -> str:
     """What the first failed task of a job printed last; empty when it is not among its first tasks."""
     tasks = (await look.at("tasks", job=job["id"], state="failed", limit=1))["items"]
-    return last_words(tasks[0]) if tasks else ""
+    return last_line(tasks[0]) if tasks else ""
 
 
 async def jobs(look: PageData) -> Facts:
@@ -170,7 +166,7 @@ async def job(look: PageData) -> Facts:
     own = of_run(EVERYTHING, shown["id"], shown["name"], shown["next_run"])
     events, _ = await newest_first(look.gateway.feed.streams, own, 20, None, STRETCH)
     failures = shown["task_counts"].get("failed", 0)
-    failed = (await look.at("tasks", job=shown["id"], state="failed", limit=FAILURES))["items"] if failures else []
+    failed = (await look.at("tasks", job=shown["id"], state="failed", limit=LOOKED_AT))["items"] if failures else []
     state = look.query.get("state") or ("failed" if failures else "all")
     spec = msgspec.convert(shown["spec"], JobSpec)
     tasks = await look.page_of("tasks", job=shown["id"], state="" if state == "all" else state)
@@ -200,26 +196,9 @@ def _title(job: Mapping[str, Any]) -> str:
     return f"{failed} of {job['replicas']} failed: {job['name']}" if failed else f"{job['state']}: {job['name']}"
 
 
-def failure_groups(tasks: Sequence[Mapping[str, Any]]) -> list[Facts]:
-    """Failed tasks by the last line that each printed to stderr, numbers aside; the largest groups first."""
-    groups: dict[str, Facts] = {}
-    for one in tasks:
-        line = last_words(one)
-        group = groups.setdefault(_NUMBER.sub("#", line), {"line": line, "count": 0, "task": one["id"]})
-        group["count"] += 1
-    return sorted(groups.values(), key=lambda group: -group["count"])[:GROUPS]
-
-
 def _peak(task: Mapping[str, Any]) -> int:
     """The most memory that an attempt of a task has used, in bytes; 0 when none was measured."""
     return max((attempt["peak_rss_bytes"] or 0 for attempt in task["attempts"]), default=0)
-
-
-def last_words(task: Mapping[str, Any]) -> str:
-    """The last line that a task's last attempt printed to stderr, else why it ended."""
-    attempt = task["attempts"][-1] if task["attempts"] else {}
-    lines = (attempt.get("stderr_tail") or "").strip().splitlines()
-    return str(lines[-1] if lines else attempt.get("error") or task["error"] or f"exit code {task['exit_code']}")
 
 
 async def task(look: PageData) -> Facts:

@@ -15,10 +15,14 @@ from iris.cli.parsing import CliCommand
 from iris.cli.tables import Column, Row, print_facts, print_object, print_table, state_word
 from iris.cli.times import show_moment, show_span, span_between, standing
 from iris.client.api import is_task
+from iris.client.causes import cause_lines, causes_of
 from iris.client.client import Client
+from iris.client.decode import from_builtins
+from iris.client.jobs import TERMINAL
 from iris.client.transport import in_path
 from iris_core.resources import REQUESTED
 from iris_core.units import show_bytes, show_cores
+from iris_core.views import JobView
 
 _TASKS_SHOWN = 40
 _JUDGEMENTS_SHOWN = 20
@@ -88,6 +92,7 @@ def show(client: Client, name: str, form: str) -> None:
     else:
         tasks = client.pages(f"/v1/jobs/{found['id']}/tasks", dict)
         show_job(found, tasks, wide=form == "wide")
+        show_causes(client, found)
         show_history(client, found["id"], None, wide=form == "wide")
 
 
@@ -99,6 +104,14 @@ def show_job(job: Row, tasks: Iterable[Row], *, wide: bool) -> None:
     print_table(some, TASKS)
     if len(some) < job["replicas"] and not wide:
         click.echo(f"... and {job['replicas'] - len(some)} more; see them with -o wide", err=True)
+
+
+def show_causes(client: Client, job: Row) -> None:
+    """Why its tasks, and those of its child jobs, failed."""
+    view = from_builtins(job, JobView)
+    lines = cause_lines(view.name, causes_of(client, view)) if view.state in TERMINAL - {"succeeded"} else []
+    for line in ["", "why tasks failed:", *lines] if lines else []:
+        click.echo(line)
 
 
 def show_history(client: Client, job: str, task: int | None, *, wide: bool) -> None:

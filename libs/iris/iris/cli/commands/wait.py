@@ -44,7 +44,7 @@ def wait_for(job: Job, deadline: float | None, limit: float | None, progress: bo
     except KeyboardInterrupt:
         detached(job)
         return ExitCode.DETACHED
-    summarise(job.view)
+    summarise(job)
     return JOB_EXITS.get(job.state, ExitCode.UNEXPECTED)
 
 

@@ -11,6 +11,7 @@ from iris.cli.parsing import CliCommand
 from iris.cli.tables import Row, print_json, state_word
 from iris.cli.times import age, standing
 from iris.client.api import is_task
+from iris.client.causes import cause_lines
 from iris.client.client import Client
 from iris.client.jobs import TERMINAL
 from iris.client.transport import in_path
@@ -35,6 +36,10 @@ def why(client: Client, name: str, form: str) -> None:
         return
     for line in explain_lines(found, is_task(name)):
         click.echo(line)
+    if kind == "jobs" and found["job_state"] in TERMINAL - {"succeeded"}:
+        job = client.job(name)
+        for line in cause_lines(job.name, job.causes()):
+            click.echo(f"  {line}")
 
 
 def headline(found: Row, of_task: bool) -> str:
