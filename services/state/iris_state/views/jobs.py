@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator
 from enum import IntEnum
@@ -66,8 +67,9 @@ def job_view(ledger: Ledger, record: Job, *, whole: bool = True) -> JobView:
 
 def _next_run(ledger: Ledger, record: Job) -> str | None:
     """The id of the next job of the same name."""
-    later = [number for number in ledger.namesakes.get(record.name, ()) if number > record.number]
-    return ledger.jobs[min(later)].id if later else None
+    runs = ledger.namesakes.get(record.name, [])  # ascending
+    place = bisect_right(runs, record.number)
+    return ledger.jobs[runs[place]].id if place < len(runs) else None
 
 
 def reason_of(ledger: Ledger, record: Job) -> Reason | None:
