@@ -38,6 +38,7 @@ PAGES = {
     "deployments": "/deployments",
     "deployment": f"/deployments/{DEPLOYMENT}",
     "sessions": "/sessions",
+    "audit": "/audit",
     "users": "/users",
     "events": "/events",
     "system": "/system",

@@ -59,7 +59,8 @@ async def test_what_somebody_has_focused_and_selected_survives_an_update(iris: H
 
 
 PATHS = ("/", "/jobs", "/jobs/%2Fa", "/tasks/%2Fa%2F0", "/queue", "/workers", "/workers/w%200", "/deployments")
-PATHS += ("/deployments/chat", "/sessions", "/users", "/events", "/login", "/jobs/%2Fnope", "/cancel?job=j1", "/system")
+PATHS += ("/deployments/chat", "/sessions", "/users", "/audit", "/events", "/system")
+PATHS += ("/login", "/jobs/%2Fnope", "/cancel?job=j1")
 
 
 async def opened(iris: House, page: Page, theme: str) -> AsyncIterator[str]:

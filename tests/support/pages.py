@@ -104,6 +104,19 @@ DEPLOYMENT = {
 }
 
 
+AUDITED = {
+    "number": 1,
+    "at": "2026-01-31T08:00:00Z",
+    "by": {"name": "mia", "user": "mia", "role": "admin", "task": None, "token": "laptop", "address": "10.0.0.3"},
+    "action": "cancel",
+    "kind": "job",
+    "id": "j1",
+    "name": "/a",
+    "owner": "ada",
+    "detail": "<b>it burns</b>",
+}
+
+
 def listing(*items: Any) -> dict[str, Any]:
     return {"items": list(items), "next_cursor": "7"}
 
@@ -118,6 +131,7 @@ def pages_of(state: FakeState) -> dict[str, dict[str, Any]]:
         "slices": {"items": []},
         "sessions": listing(SESSION),
         "users": listing(QUOTA),
+        "audit": listing(AUDITED),
         "why": {"ahead": 4},
         "deployments": listing(DEPLOYMENT),
         "deployment": DEPLOYMENT,

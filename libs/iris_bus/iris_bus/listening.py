@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import socket
 import tempfile
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from iris_bus.settings import BadSetting
 
 log = logging.getLogger(__name__)
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 def read_address(section: str, http: str) -> tuple[str, int]:
@@ -18,6 +22,40 @@ def read_address(section: str, http: str) -> tuple[str, int]:
     if not (colon and port.isdigit() and int(port) < 65536):
         raise BadSetting(f"[{section}] http: not host:port: {http!r}")
     return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def read_networks(section: str, texts: Iterable[str]) -> tuple[Network, ...]:
+    """The networks of the setting ``trusted``. Raises BadSetting."""
+    try:
+        return tuple(ipaddress.ip_network(text) for text in texts)
+    except ValueError as error:
+        raise BadSetting(f"[{section}] trusted: {error}") from error
+
+
+def is_within(address: str | None, networks: Sequence[Network]) -> bool:
+    """Whether an address belongs to one of the networks; not when it is none."""
+    found = _read_ip(address) if networks and address else None
+    return found is not None and any(found in network for network in networks)
+
+
+def client_of(peer: str, forwarded_for: str, trusted: Sequence[Network]) -> str:
+    """The client's address: the peer's, or behind trusted proxies the last one in ``X-Forwarded-For`` that is not
+    theirs.
+    """
+    client = peer
+    for address in reversed(forwarded_for.split(",")):
+        found = _read_ip(address.strip())
+        if found is None or not is_within(client, trusted):
+            break
+        client = str(found)
+    return client
+
+
+def _read_ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None
 
 
 def listen(section: str, host: str, port: int, *, shared: bool = False) -> socket.socket:

@@ -39,13 +39,19 @@ class AttemptRef(_Message, frozen=True, order=True):
 class Caller(_Message, frozen=True):
     """The authenticated sender of a request. Roles: user, admin, worker, task.
 
-    ``attempt`` and ``worker``: of a task, which attempt's token it is, and where that was made.
+    Attributes:
+        attempt, worker: of a task, which attempt's token it is, and where that was made.
+        token: the name of the token. address: of the client; empty in queries.
+        claimed: authentication is off, and the user is what the client says.
     """
 
     user: str = ""
     role: str = "user"
     attempt: AttemptRef | None = None
     worker: str = ""
+    token: str = ""
+    address: str = ""
+    claimed: bool = False
 
 
 class SubmitJob(_Message, frozen=True):

@@ -36,6 +36,43 @@ class View(msgspec.Struct, kw_only=True):
     """The base of all views: fields by name."""
 
 
+class ActorView(View, kw_only=True):
+    """Who caused a change.
+
+    Attributes:
+        name: a short form: ``mia``, ``task j7/0 of mia``, or the address without authentication.
+        task: the task that sent the command. token, address: the name of the token and the client's address, shown to
+            admins and to that user only.
+    """
+
+    name: str
+    user: str | None = None
+    role: str | None = None
+    task: str | None = None
+    token: str | None = None
+    address: str | None = None
+
+
+class AuditView(View, kw_only=True):
+    """A command that somebody has given and that changed something.
+
+    Attributes:
+        kind: of what it was done to: job, worker, user or deployment. id, name: which one.
+        owner: of that record; None of a worker.
+        detail: the reason that was given, or what was asked for.
+    """
+
+    number: int
+    at: datetime | None
+    by: ActorView
+    action: str
+    kind: str
+    id: str
+    name: str
+    owner: str | None
+    detail: str
+
+
 class CallerView(View, kw_only=True):
     """Who a token belongs to. ``role``: user, admin or worker."""
 
@@ -58,6 +95,7 @@ class InterruptionView(View, kw_only=True):
 class JobView(View, kw_only=True):
     """A job. ``interrupted`` is the latest interruption while a task that has been placed before is pending again.
 
+    ``ended_by``: whose command ended it; null when nobody's did.
     ``warnings`` are only in the answer to the submission that created the job.
     ``spec_abridged``: a listing truncates a long specification. ``rerun_of``: the id of the job that it repeats, while
     that is kept; its tasks have the same indexes. ``next_run``: the id of the next job of its name. ``parent_id``: null
@@ -88,6 +126,8 @@ class JobView(View, kw_only=True):
     rerun_of: str | None = None
     next_run: str | None = None
     parent_id: str | None = None
+    submitted_by: ActorView | None = None
+    ended_by: ActorView | None = None
 
 
 class ArtifactView(View, kw_only=True):
@@ -113,6 +153,7 @@ class AttemptView(View, kw_only=True):
         rss_bytes: what its processes hold now, while it runs; ``peak_rss_bytes``: the most they held.
         cpu_ms, read_bytes, written_bytes: what they have used; of a running one as of the last heartbeat.
         memory_limit_reached_bytes: the memory limit for which one of them was killed.
+        by: whose command ended it.
     """
 
     number: int
@@ -141,6 +182,7 @@ class AttemptView(View, kw_only=True):
     written_bytes: int | None = None
     memory_limit_reached_bytes: int | None = None
     artifact: ArtifactView | None = None
+    by: ActorView | None = None
 
 
 class OutOfMemoryView(View, kw_only=True):
@@ -157,7 +199,8 @@ class TaskView(View, kw_only=True):
 
     ``id`` (``j35/42``) and ``job_id`` name it for good; ``task`` and ``job`` are names, which a later run takes over.
     ``user``: the owner. ``no_retry``: it failed without a retry although its budget was not used up. ``note``: what an
-    active task waits for. ``rerun_of``: the task that it repeats, as ``j3/5``, while that is kept.
+    active task waits for. ``rerun_of``: the task that it repeats, as ``j3/5``, while that is kept. ``by``: whose
+    command ended it.
     """
 
     task: str
@@ -179,6 +222,7 @@ class TaskView(View, kw_only=True):
     id: str = ""
     job_id: str = ""
     user: str = ""
+    by: ActorView | None = None
 
 
 class AttemptPage(View, kw_only=True):
@@ -234,6 +278,8 @@ class SessionView(View, kw_only=True):
 
 
 class HistoryRow(View, kw_only=True, rename={"from_status": "from", "to_status": "to"}):
+    """A judgement; ``by``: whose command caused it."""
+
     entity: str
     handler: str
     from_status: str
@@ -243,6 +289,7 @@ class HistoryRow(View, kw_only=True, rename={"from_status": "from", "to_status":
     attempts: int
     first_at: datetime | None
     last_at: datetime | None
+    by: ActorView | None = None
 
 
 class SliceDemand(View, kw_only=True):
@@ -297,6 +344,7 @@ class WorkerView(View, kw_only=True):
 
     ``tasks``: their tasks by name, ``task_ids``: by id. ``version``: of its worker. ``clock_ahead_ms``: its clock less
     the state service's when its last heartbeat arrived.
+    ``by``: who has drained it, or marked it lost.
     """
 
     id: str
@@ -313,6 +361,7 @@ class WorkerView(View, kw_only=True):
     version: str = ""
     clock_ahead_ms: int = 0
     task_ids: list[str] = []
+    by: ActorView | None = None
 
 
 class TreeView(View, kw_only=True):
@@ -464,7 +513,7 @@ class DeploymentView(View, kw_only=True):
 
     ``ready``: healthy routes that get requests. ``version``: compared with ``If-Match``. ``revision`` is the target
     revision, ``stable_revision`` the last complete one. A listing leaves out ``routes``. ``requests_per_s``: to it,
-    refused ones included, over the last ten seconds.
+    refused ones included, over the last ten seconds. ``changed_by``: who gave the last command.
     """
 
     id: str
@@ -487,6 +536,7 @@ class DeploymentView(View, kw_only=True):
     routes: list[RouteView] = []
     scaling: ScalingView | None = None
     requests_per_s: float = 0.0
+    changed_by: ActorView | None = None
 
 
 class Page(View, kw_only=True):
@@ -495,7 +545,10 @@ class Page(View, kw_only=True):
 
 
 class TaskEvent(View, kw_only=True):
-    """Body of ``task.state.<state>``. ``job_id`` (``j35``) and ``task_id`` (``j35/42``) name them for good."""
+    """Body of ``task.state.<state>``. ``job_id`` (``j35``) and ``task_id`` (``j35/42``) name them for good.
+
+    ``by``: whose command caused it, as `ActorView.name`; left out without one.
+    """
 
     task: str
     attempt: int | None
@@ -509,10 +562,11 @@ class TaskEvent(View, kw_only=True):
     seq: int
     job_id: str = ""
     task_id: str = ""
+    by: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class JobEvent(View, kw_only=True):
-    """Body of ``job.state.<state>``."""
+    """Body of ``job.state.<state>``. ``by``: as in `TaskEvent`."""
 
     job: str
     state: str
@@ -521,10 +575,11 @@ class JobEvent(View, kw_only=True):
     at_ms: int
     seq: int
     job_id: str = ""
+    by: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class SessionEvent(View, kw_only=True):
-    """Body of ``session.state.<status>``."""
+    """Body of ``session.state.<status>``. ``by``: as in `TaskEvent`."""
 
     session: str
     job: str
@@ -534,10 +589,11 @@ class SessionEvent(View, kw_only=True):
     at_ms: int
     seq: int
     job_id: str = ""
+    by: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class DeploymentEvent(View, kw_only=True):
-    """Body of ``deployment.state.<status>``."""
+    """Body of ``deployment.state.<status>``. ``by``: as in `TaskEvent`."""
 
     deployment: str
     state: str
@@ -545,6 +601,7 @@ class DeploymentEvent(View, kw_only=True):
     revision: int
     at_ms: int
     seq: int
+    by: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class RouteEvent(View, kw_only=True):

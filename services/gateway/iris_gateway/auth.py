@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from iris_core import token_file
 from iris_core.messages import Caller
-from iris_core.token_file import BadTokenFile, Token, digest_of, is_user_name
+from iris_core.token_file import Token, digest_of, is_user_name
 from iris_gateway.problem import ProblemResponse
 
 ANONYMOUS = "anonymous"
@@ -29,7 +29,7 @@ class Keyring:
 
     tokens: tuple[Token, ...] = ()
 
-    def identify(self, secret: str) -> Caller:
+    def identify(self, secret: str, now_ms: int) -> Caller:
         """The caller whose token this is. Raises ProblemResponse unauthenticated.
 
         Every token is compared, each in constant time.
@@ -38,10 +38,12 @@ class Keyring:
         found = None
         for token in self.tokens:
             if hmac.compare_digest(token.digest, digest):
-                found = token.caller
+                found = token
         if found is None:
-            raise unauthenticated("this token is not known")
-        return found
+            raise unauthenticated("this token is not known: it was revoked, or belongs to another cluster")
+        if found.has_expired(now_ms):
+            raise unauthenticated(f"the token {found.name} of {found.caller.user} has expired; ask for a new one")
+        return found.caller
 
 
 def bearer_of(authorization: str) -> str:
@@ -67,11 +69,8 @@ def checked_user(name: str) -> str:
 
 
 def parse_tokens(text: str) -> Keyring:
-    """The keyring of a token file's text. Raises BadTokenFile."""
-    tokens = token_file.parse_tokens(text)
-    if not tokens:
-        raise BadTokenFile("the token file names nobody, so nobody could call")
-    return Keyring(tokens)
+    """The keyring of a token file's text; an empty file permits nobody. Raises BadTokenFile."""
+    return Keyring(token_file.parse_tokens(text))
 
 
 def require_admin(caller: Caller) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from iris_bus.contract import Bus
+from iris_bus.listening import Network
 from iris_bus.tracing import Tracer
 from iris_gateway.artifacts import ArtifactReader
 from iris_gateway.auth import Keyring
@@ -39,6 +40,7 @@ class Gateway:
         now_ms: wall time. clock: monotonic seconds.
         pace: requests of each user. intake: bytes of each user.
         proxy_url: address of the proxy; empty: none.
+        trusted: networks of proxies in front of it, whose ``X-Forwarded-For`` is believed.
         closing: whether the service is draining and refuses streams.
         streams: open event and log streams by user.
     """
@@ -66,13 +68,14 @@ class Gateway:
     clock: Callable[[], float]
     new_id: Callable[[], str]
     proxy_url: str = ""
+    trusted: tuple[Network, ...] = ()
     closing: bool = False
     streams: Counter[str] = field(default_factory=Counter)
 
     @property
     def open(self) -> bool:
-        """Whether authentication is off."""
-        return not self.keyring.tokens and self.issuer is None
+        """Whether authentication is off. An empty token file does not turn it off: it permits nobody."""
+        return not self.settings.token_file and not self.keyring.tokens and self.issuer is None
 
     @property
     def watching(self) -> int:

@@ -7,8 +7,10 @@ docs/adr/0040-tokens-of-attempts.md.
 
 from __future__ import annotations
 
+import msgspec
 from starlette.requests import Request
 
+from iris_bus.listening import client_of
 from iris_core.messages import Caller
 from iris_core.serving import SECURE_TOKEN_COOKIE, TASK_TOKEN, TOKEN_COOKIE
 from iris_gateway.auth import ANONYMOUS, bearer_of, checked_user, no_form, own_form, own_machine, own_pages
@@ -40,9 +42,18 @@ def identify_form(gateway: Gateway, request: Request) -> Caller:
 
 
 def _caller(gateway: Gateway, request: Request, *, with_cookie: bool, task: bool = False) -> Caller:
+    """The caller with the address of the request."""
+    peer = request.client.host if request.client is not None else ""
+    address = client_of(peer, request.headers.get("x-forwarded-for", ""), gateway.trusted)
+    caller = _authenticated(gateway, request, with_cookie=with_cookie, task=task)
+    return msgspec.structs.replace(caller, address=address)
+
+
+def _authenticated(gateway: Gateway, request: Request, *, with_cookie: bool, task: bool) -> Caller:
     """With authentication off, who the client claims to be."""
     if gateway.open:
-        return Caller(user=checked_user(request.headers.get("x-iris-user", "")) or ANONYMOUS, role="admin")
+        user = checked_user(request.headers.get("x-iris-user", "")) or ANONYMOUS
+        return Caller(user=user, role="admin", claimed=True)
     authorization = request.headers.get("authorization")
     if authorization is None and with_cookie and token_cookie(request) in request.cookies:
         return identify_person(gateway, request.cookies[token_cookie(request)])  # a task has no cookie
@@ -64,4 +75,4 @@ def identify_person(gateway: Gateway, secret: str) -> Caller:
     """The caller behind a token of the issuer, or of the token file. Raises Problem."""
     if gateway.issuer is not None and secret.count(".") == 2:  # a JWT; tokens of the file have no dots
         return gateway.issuer.identify(secret)
-    return gateway.keyring.identify(secret)
+    return gateway.keyring.identify(secret, gateway.now_ms())

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
+from iris_core.actor import actor_of, described
 from iris_core.codec import to_json
 from iris_core.messages import Caller
 from iris_gateway.auth import require_admin
@@ -56,7 +57,7 @@ class PathRoutes:
         endpoint = self._endpoint(request.method)
         scope["iris.page"] = endpoint.page
         caller = NOBODY if endpoint.public else self._admit(request, endpoint)
-        scope["iris.user"] = caller.user
+        scope["iris.caller"] = described(actor_of(caller)) if caller is not NOBODY else ""
         if endpoint.admin:
             require_admin(caller)
         try:
@@ -152,7 +153,7 @@ class Middleware:
     async def _refuse(self, problem: ProblemResponse, scope: Scope, receive: Receive, reply: _Reply) -> None:
         if reply.status:
             raise problem  # the response has begun: only the connection can be closed
-        who = scope.get("iris.user") or "nobody"
+        who = scope.get("iris.caller") or "nobody"
         log.info("%s %s of %s refused: %s %s", scope["method"], scope["path"][:200], who, problem.code, problem.detail)
         self._gateway.metrics.refused.labels(problem.code).inc()
         request = Request(scope)

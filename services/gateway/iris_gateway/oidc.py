@@ -104,7 +104,7 @@ class Issuer:
         except (jwt.PyJWTError, RecursionError):
             raise unauthenticated("this is no token of the issuer") from None
         claims = self._claims(token, self._key(header.get("kid")))
-        return Caller(self._user(claims), self._role(claims))
+        return Caller(self._user(claims), self._role(claims), token="issuer")
 
     def _key(self, name: object) -> jwt.PyJWK:
         key = self._keys.get(name) if self._keys is not None and isinstance(name, str) else None

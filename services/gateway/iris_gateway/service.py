@@ -23,7 +23,7 @@ import uvicorn
 
 from iris_bus.certificate import Certificate, read_certificate
 from iris_bus.jetstream import JetStreamConnection
-from iris_bus.listening import listen, write_port
+from iris_bus.listening import listen, read_networks, write_port
 from iris_bus.run import Service, run_service
 from iris_bus.settings import BadSetting
 from iris_bus.telemetry import new_registry
@@ -139,6 +139,7 @@ def assemble(
         clock=time.monotonic,
         new_id=new_id,
         proxy_url=settings.proxy_url.rstrip("/"),
+        trusted=read_networks("gateway", settings.trusted),
     )
 
 

@@ -35,6 +35,8 @@ class GatewaySettings(msgspec.Struct, frozen=True):
             ``/d/`` are redirected to it.
         tls_cert, tls_key: PEM files for HTTPS, the certificate with its chain and its key; empty for plain HTTP. Files
             that change are read again within seconds.
+        trusted: networks of proxies in front of this gateway, e.g. ``10.0.0.0/8``; the address of a caller in the audit
+            is what their ``X-Forwarded-For`` says.
         port_file: file to which the address is written once the gateway is ready; also ``IRIS_PORT_FILE``.
         command_timeout_s: how long a submission may wait for the state service before it is answered 503.
         query_timeout_s: how long a read is retried while there is no leader.
@@ -61,6 +63,7 @@ class GatewaySettings(msgspec.Struct, frozen=True):
     http: str = "127.0.0.1:8080"
     token_file: str = ""
     proxy_url: str = ""
+    trusted: tuple[str, ...] = ()
     port_file: str = ""
     command_timeout_s: float = 10.0
     query_timeout_s: float = 5.0

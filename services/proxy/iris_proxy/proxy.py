@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 from collections.abc import Callable, Mapping
 
@@ -11,6 +10,7 @@ from aiohttp import HttpVersion11, web
 from multidict import CIMultiDict
 
 from iris_bus.contract import Entry
+from iris_bus.listening import is_within
 from iris_core import codec
 from iris_core.messages import DeploymentLoad, DeploymentRequests
 from iris_core.serving import Discovery
@@ -118,18 +118,12 @@ class Proxy:
                 balancer,
                 self._pool,
                 credentials=self.credentials,
-                trusted=self._is_trusted(request.remote),
+                trusted=is_within(request.remote, self._networks),
                 on_ejected=self._ejected.eject,
             )
             return await exchange.run(self._budget, self.metrics.retried)
         except ProxyRefusal as refusal:
             return refused(request, refusal)
-
-    def _is_trusted(self, peer: str | None) -> bool:
-        if not self._networks or not peer:
-            return False
-        address = ipaddress.ip_address(peer)
-        return any(address in network for network in self._networks)
 
     def close(self) -> None:
         self._ejected.close()

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 from typing import Annotated
 
 import msgspec
 
-from iris_bus.listening import read_address
+from iris_bus.listening import Network, read_address, read_networks
 from iris_bus.settings import BadSetting
 
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 PositiveSeconds = Annotated[float, msgspec.Meta(gt=0)]
 
 
@@ -69,7 +67,4 @@ class ProxySettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def networks(self) -> tuple[Network, ...]:
         """The trusted networks. Raises BadSetting."""
-        try:
-            return tuple(ipaddress.ip_network(text) for text in self.trusted)
-        except ValueError as error:
-            raise BadSetting(f"[proxy] trusted: {error}") from error
+        return read_networks("proxy", self.trusted)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from iris_core.actor import named
 from iris_core.constraints import TPU_NAME
 from iris_core.lifecycle import derive
 from iris_core.messages import Ended
@@ -129,7 +130,7 @@ def _why(job: Job) -> tuple[Cause | None, str]:
         return None, ""
     index = min((task.cause in _SIBLING, i) for i, task in job.numbered() if task.state is worst)[1]
     task = job.task(index)
-    word = worst.name.lower()
+    word = worst.name.lower() + (f" by {named(task.by)}" if task.by is not None else "")
     detail = task.note or _how(task.attempts[-1] if task.attempts else None)
     detail = detail or (task.cause.value.replace("_", " ") if task.cause is not None else "")
     return task.cause, f"task {index} {word}: {detail}" if detail else f"task {index} {word}"

@@ -1,13 +1,17 @@
 """The entries of the journal: `Commit`s, each a batch of changes. Types only; `ledger` applies them.
 
 Facts, past participles, positional: new fields go last with a default, tags are never reused, and a journal of
-every earlier release replays (tests/golden). Source: docs/ARCHITECTURE.md#storage.
+every earlier release replays (tests/golden). ``by``: whose command caused the change, which `round` fills in; None:
+nobody's. Source: docs/ARCHITECTURE.md#storage.
 """
 
 from __future__ import annotations
 
+from typing import get_args
+
 import msgspec
 
+from iris_core.actor import Actor
 from iris_core.limits import ATTEMPTS
 from iris_core.messages import Ended
 from iris_core.quota import Quota
@@ -47,6 +51,7 @@ class JobAdmitted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1)
     request_id: str = ""
     traceparent: str = ""
     rerun_of: int = 0
+    by: Actor | None = None
 
 
 class Assigned(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2):
@@ -93,6 +98,7 @@ class Moved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=4):
     ended: Ended | None = None
     note: str = ""
     suspect: bool = False
+    by: Actor | None = None
 
 
 class Closed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=5):
@@ -111,6 +117,7 @@ class JobMoved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=6):
     state: JobState
     cause: Cause | None = None
     error: str = ""
+    by: Actor | None = None
 
 
 class SessionMoved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=7):
@@ -121,6 +128,7 @@ class SessionMoved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=7
     handler: str
     result: SchedulingResult = SchedulingResult.SUCCESS
     reason: str = ""
+    by: Actor | None = None
 
 
 class Judged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=8):
@@ -166,6 +174,7 @@ class WorkerMoved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=10
     state: WorkerState
     reason: str = ""
     drained: bool | None = None
+    by: Actor | None = None
 
 
 class Nominated(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=11):
@@ -191,6 +200,7 @@ class QuotaSet(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=13):
     """A user's limits were set."""
 
     quota: Quota
+    by: Actor | None = None
 
 
 class Answered(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=14):
@@ -218,16 +228,35 @@ class Led(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=16):
 
 
 class Dropped(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=21):
-    """The oldest idempotency keys of deleted jobs, and the oldest answers, were deleted: so many of each."""
+    """The oldest idempotency keys of deleted jobs, answers, and entries of the audit were deleted: so many of each."""
 
     keys: int = 0
     answers: int = 0
+    audited: int = 0
+
+
+class Audited(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=22):
+    """Somebody's command was executed and has changed something; the changes are in the same commit.
+
+    Attributes:
+        kind, record, name: what it was done to: job, worker, user or deployment; its id; its name.
+        owner: of that record, empty of a worker. detail: the reason that was given, or what was asked for.
+    """
+
+    by: Actor
+    action: str
+    kind: str
+    record: str
+    name: str
+    owner: str = ""
+    detail: str = ""
 
 
 class WorkerForgotten(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=17):
     """A LOST host was deleted; its attempts keep its name."""
 
     worker: str
+    by: Actor | None = None
 
 
 class DeploymentCreated(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=30):
@@ -238,6 +267,7 @@ class DeploymentCreated(msgspec.Struct, frozen=True, array_like=True, gc=False, 
     user: str
     request_id: str = ""
     traceparent: str = ""
+    by: Actor | None = None
 
 
 class DeploymentChanged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=31):
@@ -251,6 +281,7 @@ class DeploymentChanged(msgspec.Struct, frozen=True, array_like=True, gc=False, 
     spec: DeploymentSpec
     revision: int
     by_owner: bool = True
+    by: Actor | None = None
 
 
 class RolledOut(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=32):
@@ -259,6 +290,7 @@ class RolledOut(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=32):
     deployment: int
     rollout: Rollout
     by_owner: bool = False
+    by: Actor | None = None
 
 
 class DeploymentMoved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=33):
@@ -269,6 +301,7 @@ class DeploymentMoved(msgspec.Struct, frozen=True, array_like=True, gc=False, ta
     handler: str
     result: SchedulingResult = SchedulingResult.SUCCESS
     reason: str = ""
+    by: Actor | None = None
 
 
 class DeploymentForgotten(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=34):
@@ -355,6 +388,7 @@ Change = (
     | JobPruned
     | Led
     | Dropped
+    | Audited
     | WorkerForgotten
     | DeploymentCreated
     | DeploymentChanged
@@ -367,6 +401,9 @@ Change = (
     | RoutesDiscovered
     | DeploymentScaled
 )
+
+SIGNED: frozenset[type] = frozenset(kind for kind in get_args(Change) if "by" in kind.__struct_fields__)
+"""The kinds of changes that name their actor."""
 
 
 class Commit(msgspec.Struct, frozen=True, array_like=True):

@@ -439,6 +439,15 @@ def deployments_are_indexed(ledger: Ledger) -> Wrongs:
         yield f"{len(ledger.route_of_job)} jobs lead to routes, recount {held}"
 
 
+def audit_is_counted(ledger: Ledger) -> Wrongs:
+    audit = ledger.audit
+    found = [entry.number for entry in audit.newest_first()]
+    if found != list(range(audit.next_number - 1, audit.next_number - 1 - len(audit), -1)):
+        yield f"the audit holds {found}, the next number is {audit.next_number}"
+    if audit.bytes != sum(size for _, size in audit.sizes()):
+        yield f"the audit counts {audit.bytes} bytes"
+
+
 OF_LEDGER: tuple[Callable[[Ledger], Wrongs], ...] = (
     queue_is_sorted,
     open_attempts_are_held,
@@ -452,4 +461,5 @@ OF_LEDGER: tuple[Callable[[Ledger], Wrongs], ...] = (
     one_run_of_a_name_lives,
     listings_are_indexed,
     deployments_are_indexed,
+    audit_is_counted,
 )

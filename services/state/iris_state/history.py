@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from iris_core.actor import Actor, actor_view
 from iris_core.lifecycle import Derivation
 from iris_core.states import Cause
 from iris_core.states import SchedulingResult as Result
@@ -125,6 +126,7 @@ def row_of(job: Job, entry: HistoryEntry) -> HistoryRow:
         attempts=entry.attempts,
         first_at=moment(entry.first_ms),
         last_at=moment(entry.last_ms),
+        by=actor_view(entry.by),
     )
 
 
@@ -135,8 +137,10 @@ def _entry(
     before: S,
     why: str = "",
     result: Result = Result.SUCCESS,
+    by: Actor | None = None,
 ) -> HistoryEntry:
-    return HistoryEntry(index, row.name, before.value, _after(row, before, result).value, result, why, 1, at_ms, at_ms)
+    after = _after(row, before, result).value
+    return HistoryEntry(index, row.name, before.value, after, result, why, 1, at_ms, at_ms, by)
 
 
 def _after(row: SessionRule | Promotion, before: S, result: Result = Result.SUCCESS) -> S:
@@ -164,10 +168,10 @@ def _without_delay(index: int, task: Task, attempt: Attempt) -> Iterator[History
             reached = _after(row, reached)
     why = attempt.cause.value if attempt.cause is not None else ""
     if attempt is task.attempts[-1] and task.is_terminal and not ended_waiting(task):
-        yield _entry(index, attempt.ended_ms, table.DETECT_TERMINATION, reached, why)
+        yield _entry(index, attempt.ended_ms, table.DETECT_TERMINATION, reached, why, by=attempt.by)
         yield _entry(index, attempt.closed_ms, table.PROMOTE_TO_TERMINATED, S.TERMINATING)
     elif attempt.cause not in REQUEUED_BY_A_HANDLER:
-        yield _entry(index, attempt.ended_ms, table.REGRESS_TO_PENDING, reached, why)
+        yield _entry(index, attempt.ended_ms, table.REGRESS_TO_PENDING, reached, why, by=attempt.by)
 
 
 def _cancelled(job: Job, index: int, task: Task) -> Iterator[HistoryEntry]:
@@ -177,9 +181,9 @@ def _cancelled(job: Job, index: int, task: Task) -> Iterator[HistoryEntry]:
         yield _entry(index, at_ms, table.SCHEDULE, S.PENDING, task.note, Result.EXPIRED)
     elif was_cancelled(job, task):
         if task.cause is not Cause.RESCHEDULES_SPENT:
-            yield _entry(index, at_ms, table.DETECT_CANCELLATION, S.PENDING, why)
+            yield _entry(index, at_ms, table.DETECT_CANCELLATION, S.PENDING, why, by=task.by)
     else:
-        yield _entry(index, at_ms, table.DETECT_TERMINATION, S.PENDING, why)
+        yield _entry(index, at_ms, table.DETECT_TERMINATION, S.PENDING, why, by=task.by)
         closed_ms = task.attempts[-1].closed_ms
         if closed_ms:
             yield _entry(index, closed_ms, table.PROMOTE_TO_TERMINATED, S.TERMINATING)

@@ -21,6 +21,7 @@ from iris_core.resources import Amount
 from iris_core.states import KERNEL_UNSTARTED, KernelStatus, PriorityBand, SessionStatus, TaskState
 from iris_core.tables.session import SINGLE, StatusTimeout
 from iris_state import changes as c
+from iris_state.audit import AuditLog
 from iris_state.deployments.load import Loads
 from iris_state.deployments.records import Deployment, Probes, PublicFact, Route
 from iris_state.index import WAITING, JobIndex
@@ -71,6 +72,7 @@ class Ledger:
         self.answers: OrderedDict[str, tuple[str, bytes]] = OrderedDict()
         self.answered_keys: dict[str, str] = {}
         self.answers_bytes = 0
+        self.audit = AuditLog()
         self.workers: dict[str, Worker] = {}
         self.presence: dict[str, Presence] = {}
         self.heard: TimeoutQueue[str] = TimeoutQueue()

@@ -14,6 +14,7 @@ from itertools import chain, islice
 from iris_bus import framing
 from iris_bus.contract import DamagedCommit
 from iris_core import codec, subjects
+from iris_core.actor import actor_of
 from iris_core.codec import Undecodable
 from iris_core.errors import Code, Invalid, InvariantBroken, Refused
 from iris_core.limits import SHOWN, clipped
@@ -47,6 +48,7 @@ from iris_state.changes import (
     RoutesDiscovered,
 )
 from iris_state.commands import execute
+from iris_state.commands.audited import audited
 from iris_state.commands.decode import UserCommand, decode
 from iris_state.commands.deployments import known_deployment, on_deploy
 from iris_state.deployments.records import PublicFact, discovery_of
@@ -360,8 +362,7 @@ class Machine:
             words = "this idempotency key was used for a request that asked for something else"
             known = (Code.MISMATCH.value, views.refusal(words))
         elif known is None:
-            known = self._execute(user_command)
-            self.round.settle()
+            known = self._execute_audited(user_command)
             self.round.apply(Answered(request, *known))
         self._answers.append((reply, self._worded(*known, user_command.caller)))
 
@@ -381,6 +382,16 @@ class Machine:
                 return Answer(Code.CONFLICT.value, views.refusal("the deployment of this request is forgotten"))
             body = views.deployment(self.ledger, deployment, caller)
         return Answer(status, body)
+
+    def _execute_audited(self, user_command: UserCommand) -> tuple[str, bytes]:
+        """Execute a command as its caller, and put it into the audit if it has changed something."""
+        begun, done = self.round.begun, audited(self.ledger, user_command)
+        with self.round.acting(actor_of(user_command.caller)):
+            answer = self._execute(user_command)
+            self.round.settle()
+        if done is not None and self.round.begun != begun:
+            self.round.apply(done)
+        return answer
 
     def _execute(self, user_command: UserCommand) -> tuple[str, bytes]:
         try:

@@ -105,7 +105,8 @@ class StateMetrics:
         {c.Moved: _moved, c.SessionMoved: _judged, c.Judged: _judged},
         nothing=(
             *(c.JobAdmitted, c.JobMoved, c.JobPruned, c.Assigned, c.Staged, c.Closed, c.Nominated, c.Avoided),
-            *(c.WorkerRegistered, c.WorkerMoved, c.WorkerForgotten, c.QuotaSet, c.Answered, c.Dropped, c.Led),
+            *(c.WorkerRegistered, c.WorkerMoved, c.WorkerForgotten, c.QuotaSet),
+            *(c.Answered, c.Dropped, c.Audited, c.Led),
             *c.DEPLOYMENT_KINDS,
         ),
     )

@@ -67,7 +67,8 @@ class OrderBook:
         {c.Assigned: _assigned, c.Moved: _moved, c.SessionMoved: _session_moved},
         nothing=(
             *(c.JobAdmitted, c.Staged, c.Closed, c.JobMoved, c.JobPruned, c.Judged, c.Nominated, c.Avoided),
-            *(c.WorkerRegistered, c.WorkerMoved, c.WorkerForgotten, c.QuotaSet, c.Answered, c.Dropped, c.Led),
+            *(c.WorkerRegistered, c.WorkerMoved, c.WorkerForgotten, c.QuotaSet),
+            *(c.Answered, c.Dropped, c.Audited, c.Led),
             *c.DEPLOYMENT_KINDS,
         ),
     )

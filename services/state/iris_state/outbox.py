@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from iris_bus.contract import Publication
 from iris_core import codec, subjects
+from iris_core.actor import Actor, named
 from iris_core.states import Cause
 from iris_core.views import DeploymentEvent, JobEvent, RouteEvent, SessionEvent, TaskEvent
 from iris_state.deployments.records import DeploymentFact, PublicFact
@@ -62,6 +65,7 @@ def _task_events(fact: Fact, index: int, sequence: int, first: int) -> list[Publ
             seq=sequence,
             job_id=id_,
             task_id=f"{id_}/{number_of_task}",
+            by=_name(fact.by),
         )
         headers = shared if tasks == 1 else shared.copy()
         headers["Iris-Task"] = task
@@ -81,6 +85,7 @@ def _whole_event(fact: Fact, sequence: int, place: int) -> Publication:
             at_ms=fact.at_ms,
             seq=sequence,
             job_id=job.id,
+            by=_name(fact.by),
         )
     else:
         body = SessionEvent(
@@ -92,6 +97,7 @@ def _whole_event(fact: Fact, sequence: int, place: int) -> Publication:
             at_ms=fact.at_ms,
             seq=sequence,
             job_id=job.id,
+            by=_name(fact.by),
         )
     headers = {"Iris-Job": job.name}
     if job.traceparent:
@@ -110,6 +116,7 @@ def _deployment_event(fact: DeploymentFact, sequence: int, place: int) -> Public
             revision=fact.revision,
             at_ms=fact.at_ms,
             seq=sequence,
+            by=_name(fact.by),
         )
     else:
         body = RouteEvent(
@@ -133,6 +140,11 @@ def _deployment_event(fact: DeploymentFact, sequence: int, place: int) -> Public
 
 def _word(cause: Cause | None) -> str | None:
     return cause.value if cause is not None else None
+
+
+def _name(actor: Actor | None) -> str | msgspec.UnsetType:
+    """Left out of the event when nobody caused it, as in nearly all of them."""
+    return msgspec.UNSET if actor is None else named(actor)
 
 
 def event_place(message_id: str) -> tuple[int, int]:

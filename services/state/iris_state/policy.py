@@ -29,6 +29,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         keep_bundles_days, keep_bundles_bytes: how long after its last use a bundle is kept that no live job names, and
             the total size of bundles beyond which such bundles are deleted sooner; 0: unlimited.
         keep_answers, keep_answers_bytes: the newest answers, by which a request that comes twice is known.
+        keep_audit_days, keep_audit_bytes: how long the audit keeps a command, and the memory of all that it keeps.
         commit_spacing_s: between commits when very many attempts are open; a few commits go at once after a rest.
         snapshot_changes: a snapshot is taken after so many changes, more when the last one was large; or
             `snapshot_after_s` after the first.
@@ -89,6 +90,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     keep_bundles_bytes: int = 16 << 30
     keep_answers: int = 20_000
     keep_answers_bytes: int = 64 << 20
+    keep_audit_days: float = 90.0
+    keep_audit_bytes: int = 16 << 20
     snapshot_changes: int = 200_000
     snapshot_after_s: float = 600.0
     events_settle_s: float = 150.0
@@ -131,6 +134,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     @property
     def keep_keys_ms(self) -> int:
         return int(self.keep_keys_days * 86_400_000)
+
+    @property
+    def keep_audit_ms(self) -> int:
+        return int(self.keep_audit_days * 86_400_000)
 
     @property
     def lost_after_ms(self) -> int:

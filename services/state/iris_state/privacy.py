@@ -1,5 +1,5 @@
 """Hides from other users what only a job's owner and admins may see: the values of its environment, the digest of its
-code, and its output.
+code, and its output; and what only a caller and admins may see: addresses, and the names of tokens.
 
 A view names the owner of its record, and nothing but that is asked: a name may belong to somebody else by now. Every
 view is filtered here. Without tokens every caller is an admin. Output is stored outside the records, and the gateway
@@ -17,7 +17,17 @@ from iris_core.admission import MASK
 from iris_core.messages import Caller
 from iris_core.serving import RouteTemplate
 from iris_core.spec import JobSpec
-from iris_core.views import AttemptPage, AttemptView, DeploymentView, JobView, Page, TaskView, TreeView
+from iris_core.views import (
+    ActorView,
+    AttemptPage,
+    AttemptView,
+    DeploymentView,
+    JobView,
+    Page,
+    TaskView,
+    TreeView,
+    View,
+)
 
 NOT_YOURS = "(only the owner of the job and admins read this)"
 _Code = TypeVar("_Code", JobSpec, RouteTemplate)
@@ -25,7 +35,23 @@ _Code = TypeVar("_Code", JobSpec, RouteTemplate)
 
 def shown(caller: Caller, view: Any) -> Any:
     """The view without what its caller may not see."""
-    return view if caller.role == "admin" else _for_user(caller.user, view)
+    if caller.role == "admin":
+        return view
+    _hide_origins(caller.user, view)
+    return _for_user(caller.user, view)
+
+
+def _hide_origins(user: str, view: Any) -> None:
+    """Remove the addresses and token names of other users, wherever an actor is shown."""
+    if isinstance(view, ActorView):
+        if view.user != user:
+            view.token = view.address = None
+    elif isinstance(view, View):
+        for name in view.__struct_fields__:
+            _hide_origins(user, getattr(view, name))
+    elif isinstance(view, list | dict):
+        for part in view.values() if isinstance(view, dict) else view:
+            _hide_origins(user, part)
 
 
 def _for_user(user: str, view: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from iris_core.actor import Actor
 from iris_core.index_set import IndexSet
 from iris_core.limits import ATTEMPTS
 from iris_core.messages import Artifact, AttemptRef, HeartbeatMessage, LiveUsage, TaskUsage
@@ -44,7 +45,8 @@ class Attempt(msgspec.Struct, array_like=True, gc=False):
     """One placement of a task on one worker. Open, and so holding resources, until ``closed_ms``.
 
     ``since_ms`` is when it entered its status; counters are before and after its end was charged. ``suspect``: it may
-    have crashed its worker, see `poison`. ``detail``: what its worker does in this status.
+    have crashed its worker, see `poison`. ``detail``: what its worker does in this status. ``by``: whose command ended
+    it.
     """
 
     number: int
@@ -72,6 +74,7 @@ class Attempt(msgspec.Struct, array_like=True, gc=False):
     detail: str = ""
     usage: TaskUsage | None = None
     artifact: Artifact | None = None
+    by: Actor | None = None
 
     @property
     def is_open(self) -> bool:
@@ -95,7 +98,8 @@ class Session(msgspec.Struct, array_like=True):
 class Task(msgspec.Struct, array_like=True, gc=False):
     """One task of a job; its current attempt is the last one.
 
-    ``cause`` and ``note`` describe its end. ``no_retry``: it failed for good with budget left; no counter is charged.
+    ``cause``, ``note`` and ``by`` describe its end. ``no_retry``: it failed for good with budget left; no counter is
+    charged.
     """
 
     state: TaskState = TaskState.PENDING
@@ -108,6 +112,7 @@ class Task(msgspec.Struct, array_like=True, gc=False):
     cause: Cause | None = None
     note: str = ""
     no_retry: bool = False
+    by: Actor | None = None
 
     @property
     def current(self) -> Attempt | None:
@@ -138,6 +143,7 @@ class HistoryEntry(msgspec.Struct, array_like=True, gc=False):
     attempts: int
     first_ms: int
     last_ms: int
+    by: Actor | None = None
 
     def says(self, other: HistoryEntry) -> bool:
         """Whether two rows are the same judgement at different times."""
@@ -148,6 +154,7 @@ class HistoryEntry(msgspec.Struct, array_like=True, gc=False):
             and self.to_status == other.to_status
             and self.result is other.result
             and self.reason == other.reason
+            and self.by == other.by
         )
 
 
@@ -159,6 +166,7 @@ class Job(msgspec.Struct, array_like=True):
     """A job with all its tasks, by ascending index. ``counts[state]`` is how many tasks are in each state.
 
     ``rerun_of``: the number of the job that it repeats, in whole or in part; 0: none.
+    ``by``: who has submitted it; ``ended_by``: whose command ended it.
     """
 
     number: int
@@ -183,6 +191,8 @@ class Job(msgspec.Struct, array_like=True):
     idempotency_key: str = ""
     traceparent: str = ""
     rerun_of: int = 0
+    by: Actor | None = None
+    ended_by: Actor | None = None
 
     def task(self, index: int) -> Task:
         """The task of an index that the job has. A rerun of a part has some of 0 to N-1 only."""
@@ -254,6 +264,7 @@ class Worker(msgspec.Struct, array_like=True):
     Its open attempts and what they hold are rebuilt from the attempts, never stored. ``monotonic_ms`` is the time of
     its registration by its own clock since ``boot``; ``drained`` stays true while a drained host is lost. ``lost_ms``
     is when it last became LOST. ``held``: samples of the last hour, oldest first, one where the amount had changed.
+    ``by``: whose command set its state.
     """
 
     id: str
@@ -271,6 +282,7 @@ class Worker(msgspec.Struct, array_like=True):
     max_attempts: int = ATTEMPTS
     boot: str = ""
     held: list[HeldAmount] = []
+    by: Actor | None = None
 
 
 class Ordered(NamedTuple):
@@ -399,6 +411,7 @@ class Fact(msgspec.Struct, frozen=True, gc=False):
 
     ``task`` is None for a job's or session's own; ``tasks`` > 1 stands for that many tasks from ``task`` on.
     ``lasted_ms``: how long a placed task had waited in the queue, or how long an ended one had run; else None.
+    ``by``: whose command caused it.
     """
 
     entity: str
@@ -412,6 +425,7 @@ class Fact(msgspec.Struct, frozen=True, gc=False):
     exit_code: int | None = None
     tasks: int = 1
     lasted_ms: int | None = None
+    by: Actor | None = None
 
 
 def spent_and_limit(job: Job, task: Task, budget: Budget) -> tuple[int, int]:

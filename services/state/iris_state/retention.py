@@ -54,7 +54,8 @@ class Retention:
         {c.JobMoved: _job_moved, c.Moved: _moved, c.Closed: _moved, c.SessionMoved: _moved, c.JobPruned: _pruned},
         nothing=(
             *(c.JobAdmitted, c.Assigned, c.Staged, c.Judged, c.Nominated, c.Avoided),
-            *(c.WorkerRegistered, c.WorkerMoved, c.WorkerForgotten, c.QuotaSet, c.Answered, c.Dropped, c.Led),
+            *(c.WorkerRegistered, c.WorkerMoved, c.WorkerForgotten, c.QuotaSet),
+            *(c.Answered, c.Dropped, c.Audited, c.Led),
             *c.DEPLOYMENT_KINDS,
         ),
     )
@@ -136,7 +137,7 @@ class Retention:
                 yield DeploymentForgotten(number, deployment.name)
 
     def droppable(self, policy: Policy, now_ms: int) -> c.Dropped | None:
-        """Keys of deleted jobs, and answers, beyond the number to keep."""
+        """Keys of deleted jobs, answers, and entries of the audit, beyond the number to keep."""
         ledger = self._ledger
         keys = answers = 0
         bytes_left, oldest_ms = ledger.spent_bytes, now_ms - policy.keep_keys_ms
@@ -151,7 +152,19 @@ class Retention:
                 break
             answers += 1
             bytes_left -= KEY_BYTES + len(request) + len(body)
-        return c.Dropped(keys, answers) if keys or answers else None
+        audited = self._surplus_audit(policy, now_ms)
+        return c.Dropped(keys, answers, audited) if keys or answers or audited else None
+
+    def _surplus_audit(self, policy: Policy, now_ms: int) -> int:
+        """How many of the oldest entries of the audit are too old, or too much."""
+        audit, count = self._ledger.audit, 0
+        bytes_left, oldest_ms = audit.bytes, now_ms - policy.keep_audit_ms
+        for at_ms, size in islice(audit.sizes(), PRUNED_AT_ONCE):
+            if bytes_left <= policy.keep_audit_bytes and at_ms >= oldest_ms:
+                break
+            count += 1
+            bytes_left -= size
+        return count
 
     def _with_parents(self, job: Job) -> Iterator[c.JobPruned]:
         """Delete a job, and then every ancestor that only waited for it."""

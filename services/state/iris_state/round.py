@@ -7,8 +7,12 @@ and `coordinator` judge. It decodes no input. Source: docs/ARCHITECTURE.md#modul
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
+import msgspec
+
+from iris_core.actor import Actor
 from iris_core.messages import AttemptRef
 from iris_core.states import Cause, KernelStatus, TaskState, WorkerState
 from iris_core.tables.session import ENDINGS, OWNER, SessionRule
@@ -45,6 +49,7 @@ class Round:
     Attributes:
         changes: the changes applied since the last commit. now_ms: the time of the round.
         begun: how many changes have begun to be applied.
+        actor: whose command is executed now; None: nobody's.
         stop_again: stops that could not be delivered, and when each is sent again.
     """
 
@@ -59,6 +64,7 @@ class Round:
         self.deltas = DeltaBuilder(ledger, policy.max_building)
         self.deliveries = Deliveries(ledger)
         self.deployments = Reconciler(ledger, policy)
+        self.actor: Actor | None = None
         self.stop_again: TimerQueue[tuple[str, AttemptRef]] = TimerQueue()
         self._claims: deque[Claim] = deque()
         self._dirty: dict[int, bool] = {}
@@ -83,11 +89,22 @@ class Round:
 
     def apply(self, change: Change) -> None:
         """Apply a change, and record the messages and follow-up checks it needs; `settle` runs the checks."""
+        if self.actor is not None and type(change) in c.SIGNED:
+            change = msgspec.structs.replace(change, by=self.actor)
         self.begun += 1
         apply(self.ledger, change, self.now_ms)
         self.changes.append(change)
         for react in self._reactions[type(change)]:
             react(change)
+
+    @contextmanager
+    def acting(self, actor: Actor | None) -> Iterator[None]:
+        """Every change that is applied within is the actor's."""
+        before, self.actor = self.actor, actor
+        try:
+            yield
+        finally:
+            self.actor = before
 
     def drop(self, count: int) -> None:
         """Drop the changes after the first ``count``, and their pending follow-up checks."""
@@ -141,7 +158,7 @@ class Round:
         },
         nothing=(
             *(c.JobAdmitted, c.JobPruned, c.Judged, c.Nominated, c.Avoided, c.WorkerRegistered, c.WorkerForgotten),
-            *(c.QuotaSet, c.Answered, c.Dropped, c.Led),
+            *(c.QuotaSet, c.Answered, c.Dropped, c.Audited, c.Led),
             *c.DEPLOYMENT_KINDS,
         ),
     )
@@ -167,8 +184,9 @@ class Round:
             if not due.is_due(number, self.now_ms):
                 return
             try:
-                self.take(self.deployments.steps(number, self.now_ms))
-                self.settle()
+                with self.acting(None):  # a deployment is kept by Iris, whoever has changed it
+                    self.take(self.deployments.steps(number, self.now_ms))
+                    self.settle()
             except Exception:
                 self.deployments.look(number)
                 raise

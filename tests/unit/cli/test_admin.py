@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from iris.cli import main
-from iris_core.messages import Caller
 from iris_gateway.auth import parse_tokens
 
 
@@ -24,10 +23,10 @@ def token(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
 def test_each_token_is_printed_once_and_names_its_user_and_role(token, tmp_path: Path):
     made = [token("ada"), token("root@example.org", "--role", "admin"), token("ada")]
     text = (tmp_path / "tokens").read_text()
-    who = [parse_tokens(text).identify(secret) for _, secret, _ in made]
+    who = [parse_tokens(text).identify(secret, 0) for _, secret, _ in made]
 
     assert [code for code, _, _ in made] == [0, 0, 0]
-    assert who == [Caller("ada", "user"), Caller("root@example.org", "admin"), Caller("ada", "user")]
+    assert [(one.user, one.role) for one in who] == [("ada", "user"), ("root@example.org", "admin"), ("ada", "user")]
     assert (tmp_path / "tokens").stat().st_mode & 0o777 == 0o600
     assert [secret for _, secret, _ in made if secret in text] == []
 

@@ -9,8 +9,7 @@ from iris.client.address import ClusterFile, find_gateway, read_token
 from iris.client.contexts import Context, Contexts, contexts_path, load_contexts, save_contexts
 from iris.client.problems import InvalidOption, NoGateway
 from iris.cluster.paths import ClusterPaths, make_token, write_cluster
-from iris_core.messages import Caller
-from iris_core.token_file import line_of, parse_tokens
+from iris_core.token_file import line_of, parse_tokens, token_of
 
 
 @pytest.fixture
@@ -149,11 +148,11 @@ def test_the_token_of_a_cluster_that_is_not_up_is_sent_nowhere(local: ClusterPat
 
 def test_a_cluster_keeps_its_token_and_the_lines_of_others(local: ClusterPaths):
     secret = local.token.read_text()
-    local.token_file.write_text(local.token_file.read_text() + line_of("bob", "user", "s-bob"))
+    local.token_file.write_text(local.token_file.read_text() + line_of(token_of("bob", "user", "s-bob")))
     make_token(local, "ann")
     assert local.token.read_text() == secret
     callers = [token.caller for token in parse_tokens(local.token_file.read_text())]
-    assert callers == [Caller("ann", "admin"), Caller("bob", "user")]
+    assert [(one.user, one.role) for one in callers] == [("ann", "admin"), ("bob", "user")]
     assert {stat.S_IMODE(path.stat().st_mode) for path in (local.token, local.token_file)} == {0o600}
     local.token.unlink()
     make_token(local, "ann")

@@ -47,7 +47,69 @@ async def test_probes_and_descriptions_need_no_token(iris: House, path: str):
 async def test_a_job_belongs_to_the_tokens_user(iris: House):
     await iris.http.post("/v1/jobs", json=SPEC, headers={**ADA, "X-Iris-User": "root"})
     assert iris.state.commands[0].spec.user == "ada"
-    assert iris.state.commands[0].caller == Caller("ada", "user")
+    name = sha256(b"s-ada").hexdigest()[:8]
+    assert iris.state.commands[0].caller == Caller("ada", "user", token=name, address="127.0.0.1")
+
+
+NAMED = f"ada user {sha256(b's-ada').hexdigest()} name=laptop"
+
+
+@pytest.mark.parametrize(
+    ("trusted", "forwarded", "address"),
+    [
+        ((), "10.9.9.9", "127.0.0.1"),
+        (("127.0.0.0/8",), "10.9.9.9", "10.9.9.9"),
+        (("127.0.0.0/8", "10.0.0.0/8"), "6.6.6.6, 192.0.2.7, 10.9.9.9", "192.0.2.7"),
+        (("127.0.0.0/8",), "6.6.6.6, <script>", "127.0.0.1"),
+        (("127.0.0.0/8",), "", "127.0.0.1"),
+    ],
+)
+async def test_a_command_names_the_token_and_the_address_it_came_from(trusted, forwarded: str, address: str):
+    async with house(parse_tokens(NAMED), trusted=trusted) as iris:
+        await iris.http.post(
+            "/v1/jobs/j1/cancel", headers={**ADA, "X-Forwarded-For": forwarded, "Idempotency-Key": "k"}
+        )
+    assert iris.state.commands[0].caller == Caller("ada", "user", token="laptop", address=address)
+
+
+async def test_without_authentication_a_caller_only_claims_a_name():
+    async with house() as iris:
+        await iris.http.post("/v1/jobs/j1/cancel", headers={"X-Iris-User": "mia"})
+    assert iris.state.commands[0].caller == Caller("mia", "admin", address="127.0.0.1", claimed=True)
+
+
+async def test_equal_reads_of_one_user_are_one_whatever_the_token(iris: House):
+    await iris.http.get("/v1/jobs", headers=ADA)
+    assert iris.state.queries[0].caller == Caller("ada", "user")
+
+
+async def test_a_host_is_drained_for_a_reason(iris: House):
+    response = await iris.http.post("/v1/workers/w0/drain", json={"reason": "a new disk"}, headers=ROOT)
+    assert (response.status_code, iris.state.commands[0].arguments) == (202, {"reason": "a new disk"})
+    long = await iris.http.post("/v1/workers/w0/drain", json={"reason": "x" * 1001}, headers=ROOT)
+    assert (long.status_code, len(iris.state.commands)) == (422, 1)
+
+
+async def test_the_audit_is_asked_for_as_the_caller(iris: House):
+    iris.gateway.now_ms = lambda: 100_000
+    assert (await iris.http.get("/v1/audit?by=mia&of=%2Fa&since=10s", headers=ADA)).status_code == 200
+    [query] = iris.state.queries
+    assert (query.what, query.caller) == ("audit", Caller("ada", "user"))
+    assert (query.arguments["by"], query.arguments["of"], query.arguments["since_ms"]) == ("mia", "/a", 90_000)
+
+
+async def test_a_refusal_is_logged_with_who_was_refused(iris: House, caplog: pytest.LogCaptureFixture):
+    with caplog.at_level("INFO", "iris_gateway.middleware"):
+        await iris.http.post("/v1/workers/w0/drain", json={}, headers=ADA)
+    name = sha256(b"s-ada").hexdigest()[:8]
+    assert f"of ada (user, token {name}, 127.0.0.1) refused: forbidden" in caplog.text
+
+
+async def test_an_expired_token_and_one_of_an_emptied_file_are_refused(iris: House):
+    iris.gateway.now_ms = lambda: 1_800_000_000_000
+    for made, status in (("2027-01-15T08:00:00Z", 401), ("2027-01-15T08:00:01Z", 200)):
+        iris.gateway.keyring = parse_tokens(f"{NAMED} expires={made}")
+        assert (await iris.http.get("/v1/jobs", headers=ADA)).status_code == status
 
 
 async def test_a_caller_is_told_who_they_are(iris: House):
@@ -109,7 +171,7 @@ async def test_the_caller_is_handed_on_with_every_read(iris: House):
 
 
 @pytest.mark.parametrize(
-    "line", ["ada user", "ada king " + "0" * 64, "ada user xyz", "a/b user " + "0" * 64, "ada user 00 extra", "", "# x"]
+    "line", ["ada user", "ada king " + "0" * 64, "ada user xyz", "a/b user " + "0" * 64, "ada user 00 extra"]
 )
 def test_a_token_file_that_is_not_understood_is_refused(line: str):
     with pytest.raises(BadTokenFile):

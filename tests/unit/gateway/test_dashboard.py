@@ -42,7 +42,7 @@ async def page(iris: House, path: str) -> str:
 
 
 PATHS = ["/", "/jobs", "/jobs/%2Fa", "/tasks/%2Fa%2F0", "/queue", "/workers", "/workers/w%200", "/sessions", "/users"]
-PATHS += ["/deployments", "/deployments/chat", "/problems", "/problems/over_quota", "/system"]
+PATHS += ["/deployments", "/deployments/chat", "/problems", "/problems/over_quota", "/system", "/audit"]
 
 
 @pytest.mark.parametrize("path", [*PATHS, "/events"])

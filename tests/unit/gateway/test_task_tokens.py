@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from hashlib import sha256
 
 import pytest
+from msgspec.structs import replace
 
 from iris_core import codec, task_tokens
 from iris_core.messages import AttemptRef, Caller
@@ -66,6 +67,7 @@ DECISIONS = {
     ("GET", "/v1/quotas"): REFUSED,
     ("GET", "/v1/quotas/{user}"): REFUSED,
     ("PUT", "/v1/quotas/{user}"): REFUSED,
+    ("GET", "/v1/audit"): REFUSED,
     ("POST", "/v1/deployments"): REFUSED,
     ("GET", "/v1/deployments"): REFUSED,
     ("GET", "/v1/deployments/{deployment}"): REFUSED,
@@ -93,6 +95,7 @@ DECISIONS = {
     ("GET", "/deployments/{deployment}"): REFUSED,
     ("GET", "/sessions"): REFUSED,
     ("GET", "/users"): REFUSED,
+    ("GET", "/audit"): REFUSED,
     ("GET", "/events"): REFUSED,
     ("GET", "/system"): REFUSED,
     ("GET", "/changes"): REFUSED,
@@ -158,14 +161,14 @@ async def test_a_tasks_token_is_refused_wherever_that_is_decided(iris: House, en
         assert (iris.state.commands, iris.state.queries) == ([], [])
     else:
         assert response.status_code not in (401, 403) or endpoint.path == "/login"
-    assert {command.caller for command in iris.state.commands} <= {TASK}
+    assert {command.caller for command in iris.state.commands} <= {replace(TASK, address="127.0.0.1")}
     assert {query.caller for query in iris.state.queries} <= {TASK}
 
 
 async def test_a_submission_with_a_tasks_token_tells_which_attempt_it_is_of(iris: House):
     response = await iris.http.post("/v1/jobs", json={"name": "/a/b", "command": ["true"]}, headers=bearer(iris))
     assert response.status_code == 201
-    assert [command.caller for command in iris.state.commands] == [TASK]
+    assert [command.caller for command in iris.state.commands] == [replace(TASK, address="127.0.0.1")]
     assert iris.state.commands[0].spec.user == "ada"
 
 

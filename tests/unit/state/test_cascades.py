@@ -146,7 +146,7 @@ def test_a_job_cancelled_without_a_word_says_so(script):
     script.play("""
         submit /a
         cancel /a
-        job /a                  -> KILLED error=~task_0_killed:_cancelled
+        job /a                  -> KILLED error=~task_0_killed_by_root:_cancelled
     """)
 
 

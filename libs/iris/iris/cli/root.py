@@ -39,6 +39,7 @@ COMMANDS = {
     "queue": ("Show the queue in its order.", "queue:queue"),
     "top": ("Watch the cluster.", "top:top"),
     "worker": ("Look at hosts, drain them, give them up.", "worker:worker"),
+    "audit": ("Show who did what.", "audit:audit"),
     "quota": ("Show and set what users may take.", "quota:quota"),
     "deploy": ("Look after services.", "deploy:deploy"),
     "session": ("Look at sessions.", "session:session"),

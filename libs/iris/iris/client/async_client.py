@@ -25,6 +25,7 @@ from iris_core.causes import FailureGroup
 from iris_core.spec import JobSpec
 from iris_core.views import (
     NEWEST_FIRST,
+    AuditView,
     DemandView,
     DeploymentView,
     HistoryRow,
@@ -148,6 +149,12 @@ class AsyncClient:
     def workers(self) -> AsyncIterator[WorkerView]:
         """As `Client.workers`."""
         return self.iterate(self.sync.workers())
+
+    def audit(
+        self, *, by: str | None = None, of: str | None = None, since: str | None = None
+    ) -> AsyncIterator[AuditView]:
+        """As `Client.audit`."""
+        return self.iterate(self.sync.audit(by=by, of=of, since=since))
 
     async def cancel(self, job: str, reason: str = "") -> JobView:
         """As `Client.cancel`."""

@@ -31,6 +31,7 @@ from iris_core.serving import TASK_TOKEN
 from iris_core.spec import JobSpec
 from iris_core.views import (
     NEWEST_FIRST,
+    AuditView,
     CallerView,
     DemandView,
     DeploymentView,
@@ -188,6 +189,15 @@ class Client(GatewayApi):
     def workers(self) -> Iterator[WorkerView]:
         """Every host."""
         return self.pages("/v1/workers", WorkerView)
+
+    def audit(self, *, by: str | None = None, of: str | None = None, since: str | None = None) -> Iterator[AuditView]:
+        """Who did what, newest first: all for admins; for others what they did, and what was done to what is theirs.
+
+        Args:
+            by: only commands of this user. of: only what was done to this job, worker or deployment, or to what this
+                user owns. since: a time, or a duration before now such as ``7d``.
+        """
+        return self.pages("/v1/audit", AuditView, {"by": by, "of": of, "since": since})
 
     def rerun(self, job: str, *, failed_only: bool = False) -> Job:
         """Submit a job again, or only its tasks that did not succeed, which keep their indexes; a gang whole."""

@@ -14,7 +14,7 @@ from iris.client.address import CLUSTER_FILE, DAMAGE_FILE, ClusterFile, read_tok
 from iris_bus.keys import Keys, write_private
 from iris_bus.lock import lock
 from iris_bus.nats_process import keys_of
-from iris_core.token_file import digest_of, line_of
+from iris_core.token_file import digest_of, line_of, token_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def make_token(paths: ClusterPaths, user: str) -> None:
     lines = paths.token_file.read_text() if paths.token_file.exists() else ""
     if digest_of(secret).hex() not in lines:
         write_private(paths.token, secret + "\n")
-        write_private(paths.token_file, lines + line_of(user, "admin", secret))
+        write_private(paths.token_file, lines + line_of(token_of(user, "admin", secret)))
 
 
 def lock_holder(paths: ClusterPaths) -> int | None:

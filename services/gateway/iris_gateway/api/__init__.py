@@ -5,6 +5,7 @@ Frequent ones first, because routes are matched in order.
 
 from iris_gateway.api import (
     artifacts,
+    audit,
     bundles,
     cluster,
     deployments,
@@ -34,6 +35,7 @@ _MODULES = (
     plans,
     bundles,
     quotas,
+    audit,
     deployments,
     discovery,
     login_links,

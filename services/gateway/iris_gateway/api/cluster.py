@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 from starlette.responses import Response
 
+from iris_core.limits import SENTENCE
 from iris_core.messages import AdminCommand
 from iris_core.states import WorkerState
 from iris_core.subjects import CMD_ADMIN
 from iris_core.views import DemandView, QueueRow, SessionView, WorkerView
-from iris_gateway.api.handling import listing, page, request_key, view
+from iris_gateway.api.handling import json_body, listing, page, request_key, view
 from iris_gateway.api.jobs import SESSION_STATES
 from iris_gateway.api.pages import page_of
 from iris_gateway.commands import Envelope
@@ -19,6 +21,12 @@ from iris_gateway.endpoint import Answers, Call, Endpoint, passed_on
 from iris_gateway.parameters import Parameter, identifier
 
 WORKER_STATES = tuple(state.value for state in WorkerState)
+
+
+class WorkerActionBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Why it is done: shown with the host, and in the audit."""
+
+    reason: Annotated[str, msgspec.Meta(max_length=SENTENCE)] = ""
 
 
 async def workers(call: Call) -> Response:
@@ -67,7 +75,9 @@ def worker_action(action: str) -> Callable[[Call], Awaitable[Response]]:
     async def act(call: Call) -> Response:
         target = identifier(call.segment("worker"), "worker")
         call.parameters().finish()
-        return passed_on(await administer(call, action, target, {}), 202)
+        body = await json_body(call, WorkerActionBody, WorkerActionBody())
+        arguments = {"reason": body.reason} if body.reason else {}
+        return passed_on(await administer(call, action, target, arguments), 202)
 
     return act
 
@@ -95,6 +105,7 @@ def _action(path: str, action: str, summary: str, answer: Answers = _WORKER) -> 
         worker_action(action),
         summary,
         {202: answer},
+        body=WorkerActionBody,
         admin=True,
     )
 

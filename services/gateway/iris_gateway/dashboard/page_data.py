@@ -283,6 +283,14 @@ async def users(look: PageData) -> Facts:
     return {"quotas": await look.page_of("users"), "overview": await look.at("overview")}
 
 
+async def audit(look: PageData) -> Facts:
+    """What a caller may read of the audit: by a user, of a record."""
+    return {
+        "audit": await look.page_of("audit", "by", "of"),
+        "query": {name: look.query.get(name, "") for name in ("by", "of")},
+    }
+
+
 async def events(look: PageData) -> Facts:
     """Events, newest first, of one kind, state, job or worker; continued by the query."""
     query = {name: look.query.get(name, "") for name in ("kind", "state", "within", "worker")}

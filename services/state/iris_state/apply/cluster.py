@@ -41,6 +41,7 @@ def worker_registered(ledger: Ledger, change: c.WorkerRegistered, at_ms: int) ->
         max_attempts=change.max_attempts,
         boot=change.boot,
         held=known.held if known is not None else [],
+        by=known.by if known is not None and drained else None,
     )
     ledger.lost.leave(change.worker)
     ledger.presence.setdefault(change.worker, Presence(at_ms)).begin()
@@ -48,19 +49,19 @@ def worker_registered(ledger: Ledger, change: c.WorkerRegistered, at_ms: int) ->
 
 
 def worker_moved(ledger: Ledger, change: c.WorkerMoved, at_ms: int) -> None:
-    """A host has another state; why it was drained is kept while it is lost."""
+    """A host has another state; why it was drained, and by whom, is kept while it is lost."""
     worker = ledger.workers[change.worker]
     worker.state = change.state
     if change.state is WorkerState.LOST:
         ledger.heard.leave(change.worker)
         if change.drained is not None:
-            worker.drained, worker.reason = change.drained, change.reason
+            worker.drained, worker.reason, worker.by = change.drained, change.reason, change.by
         elif not worker.drained:
-            worker.reason = change.reason
+            worker.reason, worker.by = change.reason, change.by
         worker.lost_ms = at_ms
         ledger.miss(worker)
         return
-    worker.reason = change.reason
+    worker.reason, worker.by = change.reason, change.by
     worker.drained = change.state is WorkerState.DRAINING and change.drained is not False
 
 
@@ -103,6 +104,12 @@ def dropped(ledger: Ledger, change: c.Dropped, at_ms: int) -> None:
         ledger.drop_key()
     for _ in range(change.answers):
         ledger.drop_answer()
+    for _ in range(change.audited):
+        ledger.audit.drop()
+
+
+def audited(ledger: Ledger, change: c.Audited, at_ms: int) -> None:
+    ledger.audit.add(change, at_ms)
 
 
 def led(ledger: Ledger, change: c.Led, at_ms: int) -> None:
@@ -119,4 +126,5 @@ WRITERS: dict[type, Callable[[Ledger, Any, int], None]] = {
     c.Answered: answered,
     c.Led: led,
     c.Dropped: dropped,
+    c.Audited: audited,
 }

@@ -10,11 +10,22 @@ from typing import Any
 
 import msgspec
 
+from iris_core.actor import Actor
 from iris_core.states import DeploymentLifecycle as D
 from iris_core.states import RouteStatus as R
 from iris_core.states import SchedulingResult
 from iris_state import changes as c
-from iris_state.deployments.records import AUTOSCALE, ITSELF, Deployment, DeploymentFact, Discovered, Revision, Route
+from iris_state.deployments.records import (
+    AUTOSCALE,
+    CHANGE,
+    ITSELF,
+    PAUSE,
+    Deployment,
+    DeploymentFact,
+    Discovered,
+    Revision,
+    Route,
+)
 from iris_state.ledger import Ledger
 from iris_state.records import HistoryEntry
 
@@ -37,15 +48,21 @@ def created(ledger: Ledger, change: c.DeploymentCreated, at_ms: int) -> None:
         since_ms=at_ms,
         revisions={1: Revision(1, spec.template, spec.port, at_ms)},
         traceparent=change.traceparent,
+        by=change.by,
     )
     ledger.next_deployment = max(ledger.next_deployment, change.number + 1)
     ledger.index_deployment(deployment)
-    _say(ledger, deployment, None, deployment.status.value, None, at_ms)
+    _say(ledger, deployment, None, deployment.status.value, None, at_ms, change.by)
 
 
 def changed(ledger: Ledger, change: c.DeploymentChanged, at_ms: int) -> None:
     """Set the target of a deployment; an unknown revision is created from it."""
     deployment = ledger.deployments[change.deployment]
+    if change.by is not None and change.revision == deployment.revision:
+        before, after = deployment.spec.replicas, change.spec.replicas
+        words = "other settings" if before == after else f"{after} routes instead of {before}"
+        _note_command(deployment, CHANGE, words, change.by, at_ms)
+    deployment.by = change.by or deployment.by
     deployment.spec, deployment.revision = change.spec, change.revision
     deployment.version += change.by_owner
     if change.revision not in deployment.revisions:
@@ -71,15 +88,20 @@ def scaled(ledger: Ledger, change: c.DeploymentScaled, at_ms: int) -> None:
 
 
 def rolled_out(ledger: Ledger, change: c.RolledOut, at_ms: int) -> None:
+    """Set the state of a rollout; a person who paused or resumed it has a row of history."""
     deployment = ledger.deployments[change.deployment]
     deployment.rollout = change.rollout
     deployment.version += change.by_owner
+    if change.by is not None and change.by_owner:
+        deployment.by = change.by
+        _note_command(deployment, PAUSE, "paused" if change.rollout.paused else "resumed", change.by, at_ms)
 
 
 def moved(ledger: Ledger, change: c.DeploymentMoved, at_ms: int) -> None:
     """Set a deployment's status; when it stays the same, its clock continues."""
     deployment = ledger.deployments[change.deployment]
     before = deployment.status
+    deployment.by = change.by or deployment.by
     _remember(deployment, ITSELF, change, before.value, change.status.value, at_ms)
     if change.status is before:
         return
@@ -88,7 +110,7 @@ def moved(ledger: Ledger, change: c.DeploymentMoved, at_ms: int) -> None:
         deployment.reached = deployment.spec.replicas
     if change.status is D.DESTROYED:
         ledger.destroyed[deployment.number] = None  # it is queued for deletion
-    _say(ledger, deployment, None, change.status.value, before.value, at_ms)
+    _say(ledger, deployment, None, change.status.value, before.value, at_ms, change.by)
 
 
 def forgotten(ledger: Ledger, change: c.DeploymentForgotten, at_ms: int) -> None:
@@ -170,7 +192,15 @@ def discovered(ledger: Ledger, change: c.RoutesDiscovered, at_ms: int) -> None:
 def _remember(
     deployment: Deployment, index: int, change: c.DeploymentMoved | c.RouteMoved, before: str, after: str, at_ms: int
 ) -> None:
-    row = HistoryEntry(index, change.handler, before, after, change.result, change.reason, 1, at_ms, at_ms)
+    by = change.by if isinstance(change, c.DeploymentMoved) else None
+    row = HistoryEntry(index, change.handler, before, after, change.result, change.reason, 1, at_ms, at_ms, by)
+    _append(deployment, row)
+
+
+def _note_command(deployment: Deployment, handler: str, words: str, by: Actor, at_ms: int) -> None:
+    """Append a row about a command that keeps the deployment's status."""
+    status = deployment.status.value
+    row = HistoryEntry(ITSELF, handler, status, status, SchedulingResult.SUCCESS, words, 1, at_ms, at_ms, by)
     _append(deployment, row)
 
 
@@ -185,11 +215,17 @@ def _append(deployment: Deployment, row: HistoryEntry) -> None:
 
 
 def _say(
-    ledger: Ledger, deployment: Deployment, route: Route | None, state: str, previous: str | None, at_ms: int
+    ledger: Ledger,
+    deployment: Deployment,
+    route: Route | None,
+    state: str,
+    previous: str | None,
+    at_ms: int,
+    by: Actor | None = None,
 ) -> None:
     """Append a public fact."""
     if route is None:
-        fact = DeploymentFact("deployment", deployment, None, state, previous, deployment.revision, at_ms)
+        fact = DeploymentFact("deployment", deployment, None, state, previous, deployment.revision, at_ms, by=by)
     else:
         job = ledger.jobs.get(route.job)
         worker = job.task(0).attempts[-1].worker if job is not None and job.task(0).attempts else None

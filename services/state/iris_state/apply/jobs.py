@@ -33,6 +33,7 @@ def admitted(ledger: Ledger, change: c.JobAdmitted, at_ms: int) -> None:
         idempotency_key=change.idempotency_key,
         traceparent=change.traceparent,
         rerun_of=change.rerun_of,
+        by=change.by,
     )
     ledger.next_number = max(ledger.next_number, change.number + 1)
     ledger.totals.admitted += 1
@@ -41,10 +42,11 @@ def admitted(ledger: Ledger, change: c.JobAdmitted, at_ms: int) -> None:
     ledger.count_tasks(job, 1)
     if change.idempotency_key:
         ledger.idempotency[idempotency(change.user, change.idempotency_key)] = change.number
-    ledger.facts.append(Fact("task", job, job.indexes[0], None, "pending", None, None, at_ms, tasks=spec.task_count))
-    ledger.facts.append(Fact("job", job, None, None, "pending", None, None, at_ms))
+    first, count = job.indexes[0], spec.task_count
+    ledger.facts.append(Fact("task", job, first, None, "pending", None, None, at_ms, tasks=count, by=change.by))
+    ledger.facts.append(Fact("job", job, None, None, "pending", None, None, at_ms, by=change.by))
     if job.session is not None:
-        ledger.facts.append(Fact("session", job, None, None, "pending", None, None, at_ms))
+        ledger.facts.append(Fact("session", job, None, None, "pending", None, None, at_ms, by=change.by))
 
 
 def moved(ledger: Ledger, change: c.JobMoved, at_ms: int) -> None:
@@ -56,12 +58,13 @@ def moved(ledger: Ledger, change: c.JobMoved, at_ms: int) -> None:
         job.started_ms = job.started_ms or at_ms
     if job.is_terminal:
         job.finished_ms, job.cause, job.error = at_ms, change.cause, change.error
+        job.ended_by = change.by
         ledger.timers.clear(("scheduling", job.number, 0))
         ledger.held_back.discard(job.number)
         ledger.drop_reason(job)
         ledger.looks.pop(job.number, None)
     words = display_name(change.state), display_name(previous)
-    ledger.facts.append(Fact("job", job, None, None, *words, change.cause, at_ms))
+    ledger.facts.append(Fact("job", job, None, None, *words, change.cause, at_ms, by=change.by))
 
 
 def pruned(ledger: Ledger, change: c.JobPruned, at_ms: int) -> None:

@@ -24,7 +24,8 @@ def moved(ledger: Ledger, change: c.SessionMoved, at_ms: int) -> None:
     assert session is not None
     before, key = session.status, (job.number, c.GANG)
     words = (before.value, change.status.value)
-    remember(ledger, job, HistoryEntry(c.GANG, change.handler, *words, change.result, change.reason, 1, at_ms, at_ms))
+    row = HistoryEntry(c.GANG, change.handler, *words, change.result, change.reason, 1, at_ms, at_ms, change.by)
+    remember(ledger, job, row)
     session.version += 1
     session.tries = {}
     if before is change.status:
@@ -33,7 +34,7 @@ def moved(ledger: Ledger, change: c.SessionMoved, at_ms: int) -> None:
     session.status, session.since_ms = change.status, at_ms
     ledger.start_timeout(change.status, key, at_ms)
     words = (change.status.value.lower(), before.value.lower())
-    ledger.facts.append(Fact("session", job, None, None, *words, None, at_ms))
+    ledger.facts.append(Fact("session", job, None, None, *words, None, at_ms, by=change.by))
 
 
 def judged(ledger: Ledger, change: c.Judged, at_ms: int) -> None:

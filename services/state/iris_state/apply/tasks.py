@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from iris_core.actor import Actor
 from iris_core.messages import Ended
 from iris_core.states import (
     ACTIVE,
@@ -104,7 +105,7 @@ def moved(ledger: Ledger, change: c.Moved, at_ms: int) -> None:
     elif attempt is not None:
         _end_late(ledger, job, task, attempt, change, at_ms)
     if change.state in TERMINAL:
-        task.cause, task.note = change.cause, change.note
+        task.cause, task.note, task.by = change.cause, change.note, change.by
         if ledger.avoided:
             ledger.avoided.pop((change.job, index), None)
         budget = BUDGET_OF_STATE.get(change.state)
@@ -116,7 +117,7 @@ def moved(ledger: Ledger, change: c.Moved, at_ms: int) -> None:
     if change.state is not task.state:
         cause = None if change.state in ACTIVE else change.cause
         last = task.attempts[-1] if task.state in ACTIVE else attempt
-        _show(ledger, job, index, change.state, last, cause, at_ms)
+        _show(ledger, job, index, change.state, last, cause, at_ms, change.by)
     if change.state is TaskState.PENDING:
         task.queued_ms = at_ms
         ledger.wait_for_place(job, index)
@@ -167,6 +168,7 @@ def _record_end(task: Task, attempt: Attempt, change: c.Moved, at_ms: int) -> No
     attempt.ended_ms = at_ms
     attempt.error = change.note
     attempt.suspect = change.suspect
+    attempt.by = change.by
 
 
 def _charge(task: Task, budget: Budget | None, by: int = 1) -> None:
@@ -192,7 +194,14 @@ def _close(ledger: Ledger, job: Job, index: int, attempt: Attempt, ended: Ended 
 
 
 def _show(
-    ledger: Ledger, job: Job, index: int, state: TaskState, attempt: Attempt | None, cause: Cause | None, at_ms: int
+    ledger: Ledger,
+    job: Job,
+    index: int,
+    state: TaskState,
+    attempt: Attempt | None,
+    cause: Cause | None,
+    at_ms: int,
+    by: Actor | None = None,
 ) -> None:
     """Set the task's state, update the counts, and append the public fact."""
     task = job.task(index)
@@ -211,7 +220,7 @@ def _show(
         lasted_ms = (attempt.ended_ms or at_ms) - attempt.started_ms
     minutes.count(ledger.totals.minutes, state, lasted_ms, at_ms)
     ledger.facts.append(
-        Fact("task", job, index, attempt, WORDS[state], WORDS[previous], cause, at_ms, exit_code, 1, lasted_ms)
+        Fact("task", job, index, attempt, WORDS[state], WORDS[previous], cause, at_ms, exit_code, 1, lasted_ms, by)
     )
 
 

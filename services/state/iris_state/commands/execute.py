@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from iris_core.actor import actor_of, named
 from iris_core.admission import validate_spec
 from iris_core.errors import Code, Invalid, Refused
 from iris_core.index_set import IndexSet
@@ -187,6 +188,12 @@ def _with(spec: JobSpec, **fields: Any) -> JobSpec:
     return msgspec.structs.replace(spec, **fields)
 
 
+def _why(what: str, command: AdminCommand) -> str:
+    """``drained by root: a new disk``."""
+    reason = str(command.arguments.get("reason", ""))
+    return f"{what} by {named(actor_of(command.caller))}" + (f": {reason}" if reason else "")
+
+
 def on_admin(ledger: Ledger, command: AdminCommand) -> Iterator[Step]:
     """Execute an operator's command: drain, undrain, mark_lost, forget, set_quota. Raises Refused."""
     if command.caller.role != "admin":
@@ -203,12 +210,12 @@ def on_admin(ledger: Ledger, command: AdminCommand) -> Iterator[Step]:
     lost = worker.state is WorkerState.LOST
     if command.action == "drain":
         state = WorkerState.LOST if lost else WorkerState.DRAINING
-        yield WorkerMoved(worker.id, state, reason or "drained by an admin", drained=True)
+        yield WorkerMoved(worker.id, state, _why("drained", command), drained=True)
     elif command.action == "undrain":
         if worker.drained:
             yield WorkerMoved(worker.id, WorkerState.LOST if lost else WorkerState.HEALTHY, reason, drained=False)
     elif command.action == "mark_lost" and worker.state is not WorkerState.LOST:
-        yield from lose(ledger, worker.id, reason or "declared lost by an admin")
+        yield from lose(ledger, worker.id, _why("marked lost", command))
     elif command.action == "forget":
         if not lost:
             words = f"{worker.id} is {worker.state.value}; only a lost worker is forgotten: mark it lost first"

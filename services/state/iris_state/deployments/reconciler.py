@@ -113,7 +113,8 @@ class Reconciler:
         },
         nothing=(
             *(c.JobAdmitted, c.SessionMoved, c.Judged, c.Nominated, c.Avoided, c.RoutesDiscovered),
-            *(c.WorkerRegistered, c.WorkerMoved, c.WorkerForgotten, c.QuotaSet, c.Answered, c.Dropped, c.Led),
+            *(c.WorkerRegistered, c.WorkerMoved, c.WorkerForgotten, c.QuotaSet),
+            *(c.Answered, c.Dropped, c.Audited, c.Led),
         ),
     )
 

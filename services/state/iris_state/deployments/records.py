@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from iris_core.actor import Actor
 from iris_core.serving import DeploymentSpec, DiscoveredRoute, Discovery, RouteTemplate
 from iris_core.states import DeploymentLifecycle, RouteStatus
 from iris_core.tables.deployment import LIVE as LIVE_DEPLOYMENT
@@ -22,6 +23,8 @@ ITSELF = -1
 """The ``index`` of a row of history that is about the deployment and not one of its routes."""
 AUTOSCALE = "AutoscaleDeployment"
 """The handler of a row that says why its scaling rule wants another number."""
+CHANGE, PAUSE = "ChangeDeployment", "PauseDeployment"
+"""The handlers of rows about commands that keep its status: another number or other settings; paused or resumed."""
 
 
 class Revision(msgspec.Struct, frozen=True, array_like=True):
@@ -107,6 +110,7 @@ class Deployment(msgspec.Struct, array_like=True):
         version: incremented by every change of a user; compare-and-set compares it.
         reached: the number of its routes when it was last READY.
         routes: by number: all that have not ended, and the last few that have.
+        by: who has given the last command.
     """
 
     number: int
@@ -126,6 +130,7 @@ class Deployment(msgspec.Struct, array_like=True):
     discovered: Discovered = Discovered()
     history: list[HistoryEntry] = []
     traceparent: str = ""
+    by: Actor | None = None
 
     @property
     def id(self) -> str:
@@ -216,6 +221,7 @@ class DeploymentFact(msgspec.Struct, frozen=True, gc=False):
     worker: str | None = None
     reason: str = ""
     tasks: int = 1
+    by: Actor | None = None
 
 
 PublicFact: TypeAlias = Fact | DeploymentFact

@@ -18,12 +18,14 @@ from typing import TypeVar
 from iris_bus.contract import EventPublisher, Fenced, Message, NoResponders, Subscription, Unavailable
 from iris_bus.tracing import Tracer
 from iris_core import codec, subjects
+from iris_core.actor import described
 from iris_core.batching import Batcher
 from iris_core.errors import Code
 from iris_core.limits import MESSAGE_BYTES, ROUND_BYTES
 from iris_core.messages import Order, OrderTaken, Ping, Reasons
 from iris_core.tables.deployment import LIVE
 from iris_core.task_tokens import SigningKey
+from iris_state.changes import Audited, Change
 from iris_state.deliveries import is_awaited
 from iris_state.inputs import Fate
 from iris_state.machine import DeliveryResult, Heartbeat, Input, Load, Output, Request
@@ -175,6 +177,7 @@ class Leader:
             self._notifications.hurry(False)
         if output.commit is not None:
             self._metrics.committed(output, took_s)
+            _log_audit(output.changes)
             spans.committed(self._tracer, output, worked_s, took_s, self._replica.clock.now_ms())
         for kind, error in output.raised:
             self._metrics.raised.note(kind)
@@ -424,6 +427,15 @@ def _at_once(inputs: list[One]) -> tuple[list[One], list[One]]:
             break
         count += 1
     return inputs[:count], inputs[count:]
+
+
+def _log_audit(changes: Sequence[Change]) -> None:
+    """One line for each command that changed something, once it is durable."""
+    for done in changes:
+        if type(done) is Audited:
+            why = f": {done.detail}" if done.detail else ""
+            whose = f" of {done.owner}" if done.owner else ""
+            log.info("audit: %s: %s %s %s%s%s", described(done.by), done.action, done.kind, done.name, whose, why)
 
 
 def _why_refused(worker: str, taken: OrderTaken) -> str:

@@ -69,6 +69,8 @@ class Rest(msgspec.Struct, array_like=True):
     next_deployment: int = 1
     discovery_version: int = 0
     destroyed: list[int] = []
+    audit: list[bytes] = []
+    next_audit: int = 1
 
 
 def _compacted_form() -> Any:
@@ -125,7 +127,7 @@ class Cutter:
         },
         nothing=(  # none of these is part of a job's record
             *(c.Nominated, c.Avoided, c.WorkerRegistered, c.WorkerMoved, c.WorkerForgotten),
-            *(c.QuotaSet, c.Answered, c.Dropped, c.Led),
+            *(c.QuotaSet, c.Answered, c.Dropped, c.Audited, c.Led),
             *c.DEPLOYMENT_KINDS,
         ),
     )
@@ -206,6 +208,8 @@ def _rest(ledger: Ledger, sequence: int, at_ms: int, last_published: str) -> Res
         next_deployment=ledger.next_deployment,
         discovery_version=ledger.discovery_version,
         destroyed=list(ledger.destroyed),
+        audit=ledger.audit.stored(),
+        next_audit=ledger.audit.next_number,
     )
 
 
@@ -253,6 +257,7 @@ def restore(ledger: Ledger, image: Image) -> None:
     ledger.idempotency = rest.idempotency
     for request, status, body in rest.answers:
         ledger.keep_answer(request, status, body)
+    ledger.audit.restore(rest.audit, rest.next_audit)
     for worker in rest.workers:
         ledger.workers[worker.id] = worker
         ledger.presence[worker.id] = Presence(rest.at_ms)

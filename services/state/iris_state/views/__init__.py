@@ -15,7 +15,7 @@ from iris_state import privacy, task_scope
 from iris_state.deployments.records import Deployment
 from iris_state.ledger import Ledger
 from iris_state.records import Job
-from iris_state.views import capacity, demand, deployments, hosts, jobs, queue, sessions, tasks, users
+from iris_state.views import audit, capacity, demand, deployments, hosts, jobs, queue, sessions, tasks, users
 from iris_state.views.pages import found_job, found_task
 from iris_state.views.users import quota_view
 
@@ -53,11 +53,12 @@ def admin(ledger: Ledger, command: AdminCommand) -> bytes:
 
 def read(ledger: Ledger, query: Query) -> bytes:
     """Answer one query. Raises Refused."""
-    view = READS.get(query.what)
-    if view is None:
+    if query.what not in READS and query.what not in OF_CALLER:
         raise Refused(Code.NOT_FOUND, f"there is no view {query.what}")
     task_scope.allowed_query(ledger, query)
-    return codec.to_json(privacy.shown(query.caller, view(ledger, query.arguments)))
+    of_caller = OF_CALLER.get(query.what)
+    view = of_caller(ledger, query) if of_caller is not None else READS[query.what](ledger, query.arguments)
+    return codec.to_json(privacy.shown(query.caller, view))
 
 
 READS: dict[str, Callable[[Ledger, dict[str, Any]], Any]] = {
@@ -89,3 +90,6 @@ READS: dict[str, Callable[[Ledger, dict[str, Any]], Any]] = {
     "deployment_history": deployments.history,
     "deployment_why": deployments.why,
 }
+
+OF_CALLER: dict[str, Callable[[Ledger, Query], Any]] = {"audit": audit.audit}
+"""Views of which every caller has another one."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from iris_core.actor import actor_view
 from iris_core.errors import Code, Refused
 from iris_core.limits import clipped
 from iris_core.states import DeploymentLifecycle, RouteStatus
@@ -69,6 +70,7 @@ def deployment_view(ledger: Ledger, record: Deployment, *, whole: bool = True) -
         routes=[route_view(ledger, record, route) for route in record.routes.values()] if whole else [],
         scaling=_scaling(ledger, record) if whole else None,
         requests_per_s=ledger.loads.rates.per_second(record.name, "", ledger.now_ms),
+        changed_by=actor_view(record.by),
     )
 
 
@@ -225,4 +227,5 @@ def _row(record: Deployment, entry: HistoryEntry) -> HistoryRow:
         attempts=entry.attempts,
         first_at=moment(entry.first_ms),
         last_at=moment(entry.last_ms),
+        by=actor_view(entry.by),
     )

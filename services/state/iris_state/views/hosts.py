@@ -10,6 +10,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from iris_core import codec
+from iris_core.actor import actor_view
 from iris_core.constraints import TPU_NAME, TPU_TOPOLOGY
 from iris_core.errors import Code, Refused
 from iris_core.states import JobState, TaskState, WorkerState, display_name
@@ -43,6 +44,7 @@ def worker_view(ledger: Ledger, worker: Worker) -> WorkerView:
         version=worker.version,
         clock_ahead_ms=presence.clock_ahead_ms,
         task_ids=[f"{ledger.jobs[number].id}/{index}" for number, index, _ in islice(presence.open, TASKS)],
+        by=actor_view(worker.by),
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from sortedcontainers import SortedList
 
+from iris_core.actor import actor_view
 from iris_core.reasons import NOT_YET_LOOKED_AT, Reason, run_before_ending, still_ending
 from iris_core.states import JobState, PriorityBand, TaskState, display_name
 from iris_core.views import JOBS_ORDERED, NEWEST_FIRST, JobView, OutOfMemoryView, Page, TreeView, moment
@@ -62,6 +63,8 @@ def job_view(ledger: Ledger, record: Job, *, whole: bool = True) -> JobView:
         rerun_of=before.id if before is not None else None,
         next_run=_next_run(ledger, record),
         parent_id=parent.id if parent is not None else None,
+        submitted_by=actor_view(record.by),
+        ended_by=actor_view(record.ended_by),
     )
 
 
@@ -195,12 +198,12 @@ def why(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
     """Why the pending tasks of a job, or one task, are pending, and what precedes them in the queue."""
     if arguments.get("task"):
         record, index = found_task(ledger, arguments)
-        attempt = record.task(index).current
+        by, attempt = record.task(index).by, record.task(index).current
         started_ms = attempt.started_ms if attempt is not None else 0
         reason, interrupted = reason_of_task(ledger, record, index), interruptions.of_tasks(record, [index])
     else:
         record = found_job(ledger, arguments)
-        started_ms = record.started_ms
+        started_ms, by = record.started_ms, record.ended_by
         index, reason = _first_that_waits(ledger, record), reason_of(ledger, record)
         interrupted = interruptions.of_job(ledger, record)
     is_queued = (record.number, index) in ledger.queue
@@ -217,6 +220,7 @@ def why(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
         "ahead": ledger.queue.position(record.number, index) if is_queued else None,
         "note": note_of_task(record, record.task(index)),
         "error": record.error or None,
+        "by": actor_view(by),
         "replicas": len(record.tasks),
         "task_counts": {display_name(state): n for state, n in record.counted().items()},
         "interrupted": interrupted,

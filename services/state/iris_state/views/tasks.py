@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from iris_core import codec
+from iris_core.actor import actor_view
 from iris_core.messages import AttemptRef, LiveUsage
 from iris_core.states import TaskState, display_name
 from iris_core.views import ArtifactView, AttemptPage, AttemptView, Page, TaskView, moment
@@ -40,6 +41,7 @@ def task_view(ledger: Ledger, record: Job, index: int) -> TaskView:
         id=f"{record.id}/{index}",
         job_id=record.id,
         user=record.user,
+        by=actor_view(task.by),
     )
 
 
@@ -105,6 +107,7 @@ def attempt_view(attempt: Attempt, live: LiveUsage | None) -> AttemptView:
         open=attempt.is_open,
         output_dropped_bytes=attempt.dropped_bytes,
         artifact=_artifact(attempt),
+        by=actor_view(attempt.by),
     )
 
 

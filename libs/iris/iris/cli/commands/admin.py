@@ -19,7 +19,7 @@ import click
 from iris.cli.parsing import CliGroup
 from iris.client.address import data_dir, read_cluster
 from iris.cluster.process import ISOLATED
-from iris_core.token_file import ROLES, BadTokenFile, Role, is_user_name, line_of, parse_tokens
+from iris_core.token_file import ROLES, BadTokenFile, Role, is_user_name, line_of, parse_tokens, token_of
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _SERVER_NAME = re.compile(r"[\w-]+\Z", re.ASCII)
@@ -128,7 +128,7 @@ def token(user: str, role: Role, tokens: Path) -> None:
     try:
         text = tokens.read_text() if tokens.exists() else ""
         text += "\n" if text and not text.endswith("\n") else ""
-        parse_tokens(text := text + line_of(user, role, secret))
+        parse_tokens(text := text + line_of(token_of(user, role, secret)))
         write_private(tokens, text)
     except (BadTokenFile, OSError, UnicodeDecodeError) as error:
         raise click.ClickException(f"{tokens}: {error}") from None

@@ -12,7 +12,7 @@ from iris.cli.times import show_millis
 from iris.client.client import Client
 from iris.client.transport import UrlQuery
 
-DETAILS = ("attempt", "worker", "cause", "exit_code")
+DETAILS = ("attempt", "worker", "cause", "exit_code", "by")
 
 
 @click.command(cls=CliCommand)

@@ -41,6 +41,11 @@ def why_pending(task: Row) -> str:
     return reason["message"] if reason else task.get("note") or task.get("error") or ""
 
 
+def name_of(by: Row | None) -> str:
+    """``mia``, or nothing when nobody's command caused it."""
+    return by["name"] if by else ""
+
+
 TASKS = (
     Column("TASK", lambda task: str(task["index"]), right=True),
     Column("STATE", lambda task: state_word(task["state"])),
@@ -54,7 +59,7 @@ ATTEMPTS = (
     Column("ATTEMPT", lambda attempt: str(attempt["number"]), right=True),
     Column("STATE", lambda attempt: state_word(attempt["state"])),
     Column("CAUSE", lambda attempt: attempt["cause"] or ""),
-    Column("BY", lambda attempt: attempt["initiator"] or ""),
+    Column("BY", lambda attempt: name_of(attempt.get("by")) or attempt["initiator"] or ""),
     Column("CHARGED", lambda attempt: attempt["charged_to"] or ""),
     Column("WORKER", lambda attempt: attempt["worker"]),
     Column("END", outcome),
@@ -72,6 +77,7 @@ HISTORY = (
     Column("TO", lambda row: row["to"]),
     Column("FIRST", lambda row: show_moment(row["first_at"])),
     Column("LAST", lambda row: show_moment(row["last_at"])),
+    Column("BY", lambda row: name_of(row.get("by"))),
     Column("REASON", lambda row: row["reason"]),
 )
 
@@ -134,6 +140,9 @@ def job_facts(job: Row) -> Iterator[tuple[str, str]]:
     yield "error", job["error"] or ""
     yield "waits", reason["message"] if reason else ""
     yield "user", job["user"]
+    submitter = name_of(job.get("submitted_by"))
+    yield "submitted by", submitter if submitter != job["user"] else ""
+    yield "ended by", name_of(job.get("ended_by"))
     yield "band", job["band"]
     yield "parent", job["parent"] or ""
     yield "rerun of", show_original(job)

@@ -46,7 +46,8 @@ def headline(found: Row, of_task: bool) -> str:
     """``/train/0 has ended: failed``, ``/train is running: 1 of 4 tasks, 3 pending, started 2m05s ago``."""
     name, state = (found["task"], found["state"]) if of_task else (found["job"], found["job_state"])
     if state in ENDED:
-        return f"{name} has ended: {state_word(state)}"
+        by = found.get("by")
+        return f"{name} has ended: {state_word(state)}" + (f" by {by['name']}" if by else "")
     now = "" if of_task else standing(found)
     if now:
         return f"{name} is {state_word(state)}: {now}"

@@ -30,6 +30,8 @@ def show_attributes(row: Row) -> str:
     return " ".join(f"{key}={value}" for key, value in row["attributes"].items())
 
 
+reason_option = click.option("--reason", default="", help="Why; shown with the host, and in the audit.", metavar="TEXT")
+
 COLUMNS = (
     Column("ID", lambda row: row["id"]),
     Column("STATE", lambda row: state_word(row["state"])),
@@ -73,43 +75,47 @@ def show_worker(client: Client, worker_id: str, form: str) -> None:
         click.echo(f"{task_id}  {task}")
 
 
-def act(client: Client, workers: tuple[str, ...], action: str) -> None:
+def act(client: Client, workers: tuple[str, ...], action: str, reason: str) -> None:
     """Apply one action to each host."""
     for one in workers:
-        found: Row = client.post(f"/v1/workers/{in_path(one)}/{action}", dict)
+        found: Row = client.post(f"/v1/workers/{in_path(one)}/{action}", dict, body={"reason": reason})
         click.echo(f"{one} {found.get('state', action)}", err=True)
 
 
 @worker.command()
 @click.argument("workers", nargs=-1, required=True, metavar="WORKER...")
+@reason_option
 @connected
-def drain(client: Client, workers: tuple[str, ...]) -> None:
+def drain(client: Client, workers: tuple[str, ...], reason: str) -> None:
     """Give hosts no new work; running tasks continue."""
-    act(client, workers, "drain")
+    act(client, workers, "drain", reason)
 
 
 @worker.command()
 @click.argument("workers", nargs=-1, required=True, metavar="WORKER...")
+@reason_option
 @connected
-def undrain(client: Client, workers: tuple[str, ...]) -> None:
+def undrain(client: Client, workers: tuple[str, ...], reason: str) -> None:
     """Give drained hosts work again."""
-    act(client, workers, "undrain")
+    act(client, workers, "undrain", reason)
 
 
 @worker.command()
 @click.argument("workers", nargs=-1, required=True, metavar="WORKER...")
+@reason_option
 @connected
-def forget(client: Client, workers: tuple[str, ...]) -> None:
+def forget(client: Client, workers: tuple[str, ...], reason: str) -> None:
     """Forget lost hosts that do not come back; what they ran keeps their names."""
-    act(client, workers, "forget")
+    act(client, workers, "forget", reason)
 
 
 @worker.command("mark-lost")
 @click.argument("workers", nargs=-1, required=True, metavar="WORKER...")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@reason_option
 @connected
-def mark_lost(client: Client, workers: tuple[str, ...], yes: bool) -> None:
+def mark_lost(client: Client, workers: tuple[str, ...], yes: bool, reason: str) -> None:
     """Give hosts up at once: their tasks are taken for lost and go elsewhere."""
     if not yes:
         click.confirm(f"Give up {', '.join(workers)} and everything that runs there?", abort=True, err=True)
-    act(client, workers, "mark-lost")
+    act(client, workers, "mark-lost", reason)

@@ -1,0 +1,79 @@
+"""Describes commands for the audit: what each is done to, as of before it is executed.
+
+A submission is its own record, which names its actor; it is in the audit when it replaces a live job, or is made for
+somebody else. Source: docs/adr/0055-a-change-names-its-actor.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from iris_core.actor import actor_of
+from iris_core.limits import clipped
+from iris_core.messages import AdminCommand, CancelJob, DeployCommand, RerunJob, SubmitJob
+from iris_state.changes import Audited
+from iris_state.commands.decode import UserCommand
+from iris_state.commands.execute import ANONYMOUS, owner
+from iris_state.ledger import Ledger
+from iris_state.records import Job
+
+
+def audited(ledger: Ledger, command: UserCommand) -> Audited | None:
+    """The audit of a command if it changes something; None for one that is not audited, or about nothing known."""
+    return _OF[type(command)](ledger, command)
+
+
+def _job(command: UserCommand, action: str, job: Job | None, detail: str) -> Audited | None:
+    if job is None:
+        return None
+    return Audited(actor_of(command.caller), action, "job", job.id, job.name, job.user, clipped(detail))
+
+
+def _cancel(ledger: Ledger, command: CancelJob) -> Audited | None:
+    return _job(command, "cancel", ledger.find_job(command.job), command.reason)
+
+
+def _rerun(ledger: Ledger, command: RerunJob) -> Audited | None:
+    what = ", what did not succeed" if command.failed_only else ""
+    return _job(command, "rerun", ledger.find_job(command.job), f"as j{ledger.next_number}{what}")
+
+
+def _submit(ledger: Ledger, command: SubmitJob) -> Audited | None:
+    user, name, made = owner(ledger, command), command.spec.name, f"j{ledger.next_number}"
+    job = ledger.find_job(name) if command.if_exists == "replace" else None
+    if job is not None and not job.is_terminal:
+        return _job(command, "replace", job, f"by {made}")
+    if user == (command.caller.user or ANONYMOUS):
+        return None
+    return Audited(actor_of(command.caller), "submit", "job", made, name, user, f"for {user}")
+
+
+def _admin(ledger: Ledger, command: AdminCommand) -> Audited:
+    of_user, target = command.action == "set_quota", command.target
+    words = ", ".join(f"{key} {value}" for key, value in sorted(command.arguments.items()))
+    detail = words if of_user else str(command.arguments.get("reason", ""))
+    kind, user = ("user", target) if of_user else ("worker", "")
+    return Audited(actor_of(command.caller), command.action, kind, target, target, user, clipped(detail))
+
+
+def _deploy(ledger: Ledger, command: DeployCommand) -> Audited | None:
+    by, create = actor_of(command.caller), command.action == "create"
+    detail = _DETAIL.get(command.action, "").format(command)
+    if create and command.spec is not None:
+        user = command.spec.user or command.caller.user or ANONYMOUS
+        return Audited(by, "create", "deployment", f"d{ledger.next_deployment}", command.name, user)
+    found = None if create else ledger.find_deployment(command.name)
+    if found is None:
+        return None
+    return Audited(by, command.action, "deployment", found.id, found.name, found.user, detail)
+
+
+_DETAIL = {"scale": "to {0.replicas} routes", "rollback": "to revision {0.revision}"}
+_OF: dict[type, Callable[[Ledger, Any], Audited | None]] = {
+    CancelJob: _cancel,
+    RerunJob: _rerun,
+    SubmitJob: _submit,
+    AdminCommand: _admin,
+    DeployCommand: _deploy,
+}
