@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import urllib.error
@@ -134,8 +135,8 @@ def test_ctrl_c_detaches_and_the_job_goes_on(cluster):
         _, err = run.communicate(timeout=20)
 
     assert run.returncode == 130
-    assert "iris logs -f /patient" in err
-    assert cluster.iris("wait", "patient").code == 0
+    [job] = re.findall(r"come back: iris logs -f (j\d+) ", err)
+    assert cluster.iris("wait", job).code == 0
 
 
 def test_output_is_followed_while_it_is_written(cluster, tmp_path):
