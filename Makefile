@@ -12,7 +12,7 @@ SECONDS ?= 60
 SERVERS ?= 1
 SOAK_SECONDS = $(if $(filter command environment,$(firstword $(origin SECONDS))),$(SECONDS),1800)
 
-.PHONY: help venv demo up test containers check sim chaos soak bench bench-peers draw screenshots site lock format clean
+.PHONY: help venv demo up test containers check sim chaos soak bench bench-guard bench-peers draw screenshots site lock format clean
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ soak: $(STAMP) ## what takes long or is left to chance, and whether anything gro
 
 bench: $(STAMP) ## every benchmark, one table, beside the peers that are installed; ROWS="B1 B4" for some
 	@$(BIN)/python -m benchmarks $(ROWS)
+
+bench-guard: $(STAMP) ## what a task costs, in ratios and counts, against benchmarks/limits.toml; under two minutes
+	@$(BIN)/python -m benchmarks.guard
 
 bench-peers: $(STAMP) ## install the peers `make bench` measures beside us
 	@$(BIN)/python -m benchmarks.peer_runs
