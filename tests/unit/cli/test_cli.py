@@ -285,6 +285,7 @@ def test_ids_are_shown_where_names_repeat(iris):
     jobs = [job_view("/a", id="j9"), job_view("/a", id="j7", next_run="j9")]
     with answering(in_turn(Said(200, {"items": jobs, "next_cursor": None}))) as server:
         _, out, _ = iris("ls", "--url", server.url)
+        assert iris("ls", "--url", server.url, "-o", "name")[1] == "/a\nj7\n"
 
     assert [line.split()[:3] for line in out.splitlines()] == [
         ["NAME", "ID", "STATE"],

@@ -47,6 +47,11 @@ COLUMNS = (
 )
 
 
+def addressed(job: Row) -> Row:
+    """A job whose name leads to it: of one that has been run again, its id."""
+    return {**job, "name": job["id"]} if job.get("next_run") else job
+
+
 def columns_of(jobs: Iterable[Row], form: str) -> tuple[Column, ...]:
     """The columns of a listing: with ids when a job in it has been run again, whose name is another job's now."""
     by_name, *others = COLUMNS
@@ -102,7 +107,7 @@ def ls(
         found = list(client.pages("/v1/jobs", dict, query, None if everything else limit))
         if watch and form in ("table", "wide"):
             click.clear()
-        print_page(found, columns_of(found, form), form)
+        print_page(map(addressed, found) if form == "name" else found, columns_of(found, form), form)
         if not watch:
             return
         time.sleep(_WATCH_S)
