@@ -19,14 +19,14 @@ import psutil
 import pytest
 
 from iris_bus.contract import Connection
-from iris_core.messages import Stop
+from iris_core.messages import AttemptRef, Gang, Stop
 from iris_core.spec import Probe
 from iris_core.states import Cause, KernelStatus
 from iris_worker.process.cgroup import OPEN_FILES
 from iris_worker.process.sandbox import IDLE
 from tests.support import escapes
 from tests.support.escapes import ESCAPES, MODES
-from tests.support.state import GRANT, FakeState
+from tests.support.state import GRANT, FakeState, template
 from tests.support.worker import WorkerProcess, environ
 
 pytestmark = [
@@ -117,8 +117,10 @@ async def test_what_a_task_is_refused_is_what_the_security_page_says(
     mode: str, cgroups: bool, state: FakeState, nats_url: str, place: Path, mark: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("WORKERS_SECRET", "a")
-    key, shown = place / "w0.seed", place / "shown"
-    shown.mkdir()
+    key, shown, shared = place / "w0.seed", place / "shown", place / "shared"
+    for directory in (shown, shared):
+        directory.mkdir()
+    shared.chmod(0o777)
     shutil.copy(escapes.__file__, shown / "escapes.py")
     shutil.copy("/usr/bin/id", shown / "id")
     (shown / "id").chmod(0o4755)
@@ -126,31 +128,45 @@ async def test_what_a_task_is_refused_is_what_the_security_page_says(
     key.chmod(0o600)
     if mode.startswith("ordinary"):
         os.chown(key, USER, USER)
-    async with worker_of(mode, state, nats_url, place, cgroups=cgroups, pids_limit=60) as worker:
+    binds = f"{shown}:ro,{shared}"
+    async with worker_of(mode, state, nats_url, place, cgroups=cgroups, pids_limit=60, binds=binds) as worker:
+        program, told = (PYTHON, str(shown / "escapes.py")), shared / "facts"
+        tried = await state.run(*program, "try", str(told))
+        await state.printed(tried, b"listening\n")
+        before = await state.ended(await state.run(*program, "leave", str(told), grant=GRANT))
+        assert (before.exit_code, before.stderr_tail) == (0, "")
+        after = await state.run(*program, "keys")
+        assert (await state.ended(after)).exit_code == 0
         script = f"cat $IRIS_TOKEN_FILE >/dev/null && echo private > secret; echo ready; exec sleep {mark}"
         other = await state.run("sh", "-c", script, grant=GRANT)
         await state.printed(other, b"ready\n")
+        variables = environ(task_pid(worker, mark))
+        slot = Path(variables["IRIS_WORKDIR"]).parent
+        places = (worker.data, slot, variables["IRIS_WORKDIR"], "/etc")
         facts = {
             "worker": worker.pid,
             "launcher": worker.launcher_pid,
             "task": task_pid(worker, mark),
             "data": str(worker.data),
-            "places": {str(path): os.stat(path).st_dev for path in (worker.data, worker.data / "attempts/0", "/etc")},
-            "file": str(worker.data / "attempts/0/secret"),
-            "output": str(worker.data / "output/0.out"),
-            "token": environ(task_pid(worker, mark))["IRIS_TOKEN_FILE"],
+            "places": {str(path): os.stat(path).st_dev for path in places},
+            "file": f"{variables['IRIS_WORKDIR']}/secret",
+            "output": str(worker.data / f"output/{slot.name}/{Path(variables['IRIS_WORKDIR']).name}.out"),
+            "token": variables["IRIS_TOKEN_FILE"],
             "key": str(key),
             "setuid": str(shown / "id"),
             "secret": "WORKERS_SECRET",
             "tmp": os.stat("/tmp").st_dev,
-            "left": place.name + "-left",
+            "name": place.name + "-left",
+            "printed": "ready",
+            "keys": int(await state.output(after)),
             "processes": 60,
         }
-        tried = await state.run(PYTHON, str(shown / "escapes.py"), json.dumps(facts))
+        (shared / "draft").write_text(json.dumps(facts))
+        (shared / "draft").rename(told)
         ended = await state.ended(tried)
-        Path("/tmp", facts["left"]).unlink(missing_ok=True)
+        Path("/tmp", facts["name"]).unlink(missing_ok=True)
         assert (ended.exit_code, ended.error) == (0, "")
-        succeeded = json.loads(await state.output(tried))
+        succeeded = json.loads((await state.output(tried)).splitlines()[-1])
         assert succeeded == [escape.what for escape in ESCAPES if mode not in escape.refused]
         assert state.end_of(other) is None
 
@@ -183,7 +199,9 @@ async def test_a_confined_task_reads_its_own_token_and_sees_no_other_slots(
 ):
     other = await state.run("sh", "-c", f"echo ready; exec sleep {mark}", grant=GRANT)
     await state.printed(other, b"ready\n")
-    script = 'test "$(cat "$IRIS_TOKEN_FILE")" = "$IRIS_TOKEN" && cd "${IRIS_TOKEN_FILE%/token}" && ls .. && ! touch a'
+    script = (
+        'test "$(cat "$IRIS_TOKEN_FILE")" = "$IRIS_TOKEN" && cd "${IRIS_TOKEN_FILE%/token}" && ls ../.. && ! touch a'
+    )
     ref = await state.run("sh", "-c", script, grant=GRANT)
     assert (await state.ended(ref)).exit_code == 0
     assert await state.output(ref) == b"1\n"
@@ -228,6 +246,26 @@ async def test_a_sandbox_that_somebody_has_ended_is_made_again(state: FakeState,
             init.kill()
             await asyncio.to_thread(init.wait, 20)
     assert (await state.ended(await state.run("true"))).exit_code == 0
+
+
+async def test_a_sandbox_serves_all_attempts_of_a_slot_also_those_that_leave_files_and_members_of_gangs(
+    state: FakeState, nats_url: str, place: Path
+):
+    made, program, slots = place / "made", place / "bwrap", 2
+    program.write_text(f'#!/bin/sh\necho >> {made}\nexec bwrap "$@"\n')
+    program.chmod(0o755)
+    async with worker_of(MODES[0], state, nats_url, place, bubblewrap=program) as worker:
+        before = made.read_text().count("\n")
+        for job in range(1, 9):
+            refs = [AttemptRef(job, index, 0) for index in range(slots)]
+            write = template("sh", "-c", "ls -A; touch a; cat $IRIS_HOSTFILE", job=job, replicas=slots)
+            gang = Gang(job, ("h0", "h1"))
+            assert (await state.order([write], run=refs, gangs=[gang])).taken
+            for ref in refs:
+                assert (await state.ended(ref)).exit_code == 0
+                assert await state.output(ref) == b"h0 slots=1\nh1 slots=1\n"
+        assert made.read_text().count("\n") - before <= slots
+        assert not list((worker.data / "attempts").glob("*/*"))
 
 
 async def test_a_launcher_keeps_few_sandboxes_and_descriptors_of_which_each_start_makes_copies(

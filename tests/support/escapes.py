@@ -1,16 +1,20 @@
 """What a task may try against its host and its neighbours, and which confinement refuses what.
 
-`docs/security.md` shows the table, and each row is tried on each kind of host. The file is also the program of the task
-that tries: ``escapes.py FACTS`` prints what was refused. It needs nothing but Python's standard library.
+`docs/security.md` shows the table, and each row is tried on each kind of host. The file is also the program of tasks:
+``escapes.py try FACTS`` prints what was not refused, once the file of facts is there; ``leave FACTS`` leaves it
+descriptors and keys, and ``keys`` prints how many of these it finds. It needs nothing but Python's standard library.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,7 +73,7 @@ def writes_outside(facts: Facts) -> None:
 
 
 def leaves_in_tmp(facts: Facts) -> None:
-    Path("/tmp", facts["left"]).touch()
+    Path("/tmp", facts["name"]).touch()
     assert os.stat("/tmp").st_dev == facts["tmp"]
 
 
@@ -86,7 +90,7 @@ def has_privileges(_: Facts) -> None:
 
 def inherits(facts: Facts) -> None:
     """A descriptor, or a variable of the worker."""
-    held = {int(name) for name in os.listdir("/proc/self/fd")} - {0, 1, 2}
+    held = {int(name) for name in os.listdir("/proc/self/fd")} - {0, 1, 2, *facts["left"]}
     open_ = [fd for fd in held if os.path.exists(f"/proc/self/fd/{fd}")]  # not that of the listing itself
     assert open_ or facts["secret"] in os.environ
 
@@ -101,6 +105,23 @@ def fills_descriptors(_: Facts) -> None:
     for fd in held:
         os.close(fd)
     assert used > most // 2
+
+
+def uses_descriptors(facts: Facts) -> None:
+    """Of an earlier task, on what belongs to a later one in its place."""
+    output, directory, given = facts["left"]
+    if facts["printed"].encode() in os.pread(output, 100, 0):
+        return
+    for name, where in (("secret", directory), ("token", given)):
+        with contextlib.suppress(OSError):
+            os.close(os.open(name, os.O_RDONLY, dir_fd=where))
+            return
+    raise PermissionError("nothing was there")
+
+
+def finds_keys(facts: Facts) -> None:
+    """Which an earlier task in the place of a later one has added."""
+    assert facts["keys"]
 
 
 def starts_processes(facts: Facts) -> None:
@@ -136,6 +157,7 @@ ESCAPES = (
     Escape("read another task's token", _OTHER_USER, read("token")),
     Escape("write outside its directory and the temporary ones", _OTHER_USER, writes_outside),
     Escape("see what else runs on the host", _SANDBOXED, sees_processes),
+    Escape("use a descriptor of an earlier task on a later one's output, files or token", _ALL, uses_descriptors),
     Escape("leave something in the host's `/tmp`", _SANDBOXED, leaves_in_tmp),
     Escape("gain privileges by a program with the setuid bit", _ALL, gains_privileges),
     Escape("use capabilities, or be root", _ALL, has_privileges),
@@ -152,14 +174,53 @@ def table() -> str:
     return "\n".join([*head, *("| " + " | ".join(row) + " |" for row in rows)])
 
 
-def main() -> None:
-    facts = json.loads(sys.argv[1])
+# ── the programs of tasks ───────────────────────────────────────────────────────────────────────────────────────────
+
+_ADD_KEY, _KEYCTL = {"x86_64": (248, 250), "aarch64": (217, 219)}[os.uname().machine]
+_SEARCH = 10
+_KEYRINGS = (-3, -4, -5)
+"""Of the session, the user, and the user's sessions. Source: linux/keyctl.h."""
+_WAIT_S = 0.01
+_libc = ctypes.CDLL(None)
+
+
+def leave(facts: Path) -> None:
+    """Descriptors of the own output, directory and what was given, and a key in each keyring."""
+    for keyring in _KEYRINGS:
+        _libc.syscall(_ADD_KEY, b"user", b"left", b"secret", 6, keyring)
+    given = os.path.dirname(os.environ["IRIS_TOKEN_FILE"])
+    with socket.socket(socket.AF_UNIX) as taker:
+        taker.connect(f"{facts}.socket")
+        socket.send_fds(taker, [b"-"], [1, *(os.open(path, os.O_PATH) for path in (".", given))])
+
+
+def count_keys() -> None:
+    print(sum(_libc.syscall(_KEYCTL, _SEARCH, keyring, b"user", b"left", 0) >= 0 for keyring in _KEYRINGS))
+
+
+def try_all(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as taken:
+        taken.bind(f"{path}.socket")
+        os.chmod(f"{path}.socket", 0o777)
+        taken.listen()
+        print("listening", flush=True)
+        giver, _ = taken.accept()
+        with giver:
+            _, left, _, _ = socket.recv_fds(giver, 1, 3)
+    while not path.exists():
+        time.sleep(_WAIT_S)
+    facts = {**json.loads(path.read_text()), "left": left}
     succeeded = []
     for escape in ESCAPES:
         with contextlib.suppress(OSError, AssertionError):
             escape.tried(facts)
             succeeded.append(escape.what)
     print(json.dumps(succeeded))
+
+
+def main() -> None:
+    program, *words = sys.argv[1:]
+    {"try": try_all, "leave": leave, "keys": count_keys}[program](*map(Path, words))
 
 
 if __name__ == "__main__":

@@ -228,8 +228,8 @@ class Executor:
             raise LauncherGone("the launcher does not confine tasks; end the tasks of its older version") from None
 
     def _adopt(self, ref: AttemptRef, entry: StoredProcess) -> None:
-        slot = self._running[ref] = self.slots.open(entry.started.slot)
-        slot.ref, slot.output = ref, entry.started.output
+        slot = self._running[ref] = self.slots.open(ref, entry.started.slot, entry.started.directory)
+        slot.output = entry.started.output
         probe = entry.started.probe
         self._agent.adopt(was_started(entry), settle_ms=probe.settle_ms if probe is not None else 0)
         self.logs.follow(slot, self._clock.steady_s(), entry.positions)
@@ -255,8 +255,8 @@ class Executor:
         if entry.reused and stage is not None:
             self._agent.adopt(was_started(entry), stage)
             return
-        slot = self.slots.open(entry.started.slot)
-        slot.ref, slot.output = ref, entry.started.output
+        slot = self.slots.open(ref, entry.started.slot, entry.started.directory)
+        slot.output = entry.started.output
         self.logs.follow(slot, self._clock.steady_s(), entry.positions)
         if stage is None and entry.exit is not None and slot.output and not (entry.is_build or entry.exit.error):
             self._agent.adopt(was_started(entry))
@@ -307,6 +307,7 @@ class Executor:
             environment=StoredEnvironment(directory) if directory else None,
             sandbox=sandbox,
             output=slot.output,
+            directory=slot.directory,
         )
         request = StartProcess(started, template.command, env, limits, cgroup)
         if in_image:
@@ -339,6 +340,7 @@ class Executor:
             *(ref, 0, slot.number, now_s, 0.0, self._clock.wall_ms(), None),
             sandbox=sandbox,
             environment=StoredEnvironment(place.name, building=True),
+            directory=slot.directory,
         )
         env = environment.of_build(self._place.host, home, plan.variables, slot.workdir, f"{place}/venv")
         limits, cgroup = self._limits(template.resources)
@@ -353,6 +355,7 @@ class Executor:
         started = Started(
             *(ref, 0, slot.number, now_s, 0.0, self._clock.wall_ms(), None),
             environment=StoredEnvironment("", building=True),
+            directory=slot.directory,
         )
         self._builds[ref] = on_end
         self._start(slot, StartProcess(started, command, client_environment(slot.workdir)))
@@ -482,7 +485,7 @@ class Executor:
             shared = environment.personal(slot.workdir, self._isolation.name(template.user)) | shared
         env = environment.own(shared, held.ref, slot.workdir, f"{slot.workdir}/{ERROR_FILE}", ports)
         if held.gang is not None:
-            hosts = write_host_file(slot.workdir, environment.host_lines(held.gang, template.resources))
+            hosts = write_host_file(slot, environment.host_lines(held.gang, template.resources))
             env |= environment.gang_words(held.gang, held.ref.index, hosts)
         if slot.output:
             env[environment.OUTPUT_VARIABLE] = make_directory(slot.workdir, slot.output)
@@ -530,7 +533,8 @@ class Executor:
         try:
             slot.give_to(owner_of(self._isolation.sandbox(slot.number, user)))
         except OSError:
-            self.slots.give(slot, printed=False)
+            self._clean(slot)
+            self._give(slot)
             raise
         return slot
 
@@ -542,7 +546,7 @@ class Executor:
         slot = self._prepared.pop(ref, None)
         if slot is not None:
             self._clean(slot)
-            self.slots.give(slot, printed=False)
+            self._give(slot)
 
     def with_tail(self, ref: AttemptRef, ended: Ended) -> Ended:
         """The end of a prepared attempt with the last lines of its build."""
@@ -621,7 +625,7 @@ class Executor:
         self._finish(slot, ended)
 
     def _over(self, slot: Workspace, ended: Ended) -> Stage:
-        """Empty the directory of an attempt that has ended, and record its end as it is reported."""
+        """Take the directories of an attempt that has ended away, and record its end as it is reported."""
         self._clean(slot)
         stage = end_stage(slot.ref, ended, self._clock.wall_ms())
         self._launcher.record(Over(stage))
@@ -630,13 +634,17 @@ class Executor:
     def _finish(self, slot: Workspace, ended: Ended) -> None:
         if self.logs.finish(slot.ref):
             self._agent.on_ended(slot.ref, ended, self._clock.wall_ms())
-            self.slots.give(slot, printed=False)
+            self._give(slot)
         else:
             self._report[slot.ref] = AttemptReport(slot, ended, self._clock.steady_s())
 
+    def _give(self, slot: Workspace) -> None:
+        self.slots.give(slot)
+        self.has_trash = True
+
     def _clean(self, slot: Workspace) -> None:
         try:
-            self.has_trash |= self.slots.clean(slot, self._clock.wall_ms() * 1_000_000)
+            self.slots.clean(slot)
         except OSError as error:
             self._trouble = f"attempts: {error.strerror}"
             slot.broken = True
@@ -661,7 +669,7 @@ class Executor:
         if report is not None:
             ended = structs.replace(report.ended, dropped_bytes=dropped_bytes)
             self._agent.on_ended(ref, ended, self._clock.wall_ms())
-            self.slots.give(report.slot, printed=True)
+            self._give(report.slot)
 
     def acknowledged(self, refs: Iterable[AttemptRef]) -> None:
         """Ends are committed: drop the attempts."""

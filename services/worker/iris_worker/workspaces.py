@@ -1,19 +1,24 @@
-"""Directories of attempts, reused, because making one costs as much as starting a process.
+"""Directories of attempts. Nothing of one is used again by another.
 
-``attempts/<n>`` is the directory of the attempt in slot n, ``output/<n>.out`` and ``.err`` hold its output until that
-is sent. Output goes to files and not through pipes: a worker that restarts
-finds them, and a task is never blocked or killed because nothing reads its output. A slot is given to the next attempt
-when no process of the last one is left, its output is sent, and its directory is empty again. The token of the attempt
-is in a directory of the worker's own, where no task can put anything in its place.
+``attempts/<n>`` belongs to slot n and to this process; a sandbox shows it, and outlives attempts. Below it each attempt
+has a new directory, below ``output/<n>`` new files for its output until that is sent, and a new directory for what Iris
+gives it, where no task can put anything in its place. So a descriptor that a task has passed on to another shows
+nothing of who comes next. Output goes to files and not through pipes: a worker that restarts finds them, and a task is
+never blocked or killed because nothing reads its output. A slot is given to the next attempt when no process of the
+last one is left, its output is sent, and its directories are gone.
 Out of scope: processes; what is read from the files (tail).
+Source: docs/adr/0053-each-attempt-has-new-directories.md.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import itertools
 import os
+import shutil
 import stat
+import struct
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,77 +26,75 @@ from pathlib import Path
 from iris_core.messages import AttemptRef
 
 ERROR_FILE = ".iris-error"
-HOST_FILE = ".iris-hosts"
-NOBODY = AttemptRef(0, 0, 0)
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-_SPARES = 64
-_FRESH_MODE = stat.S_IFDIR | 0o700
+_GET_FLAGS, _SET_FLAGS, _TOP = 0x8008_6601, 0x4008_6602, 0x2_0000
+"""ioctl_iflags(2): FS_IOC_GETFLAGS, FS_IOC_SETFLAGS, FS_TOPDIR_FL."""
 _ERROR_LIMIT = 2000
 _THROWN = itertools.count(1)
 """Numbers names in the trash."""
-_CLOCK_TICK_NS = 50_000_000
-"""The resolution of a file system's change times, with a margin."""
 
 
 @dataclass(slots=True, eq=False)
 class Workspace:
-    """The directory and output files of one attempt.
+    """The directories and output files of one attempt.
 
     Attributes:
-        ref: the attempt that uses it now.
-        workdir: its directory. out, err: open files that its process writes to.
-        tokens: the directory of its token, which stays the slot's.
-        made: whether the directory exists and was empty when the slot was last released.
-        empty_ns: the directory's change time then; 0 when it was too recent to show later changes.
-        broken: its directory could not be cleaned; it is not used again.
-        owner: user and group of its directory and files; None: this process'.
+        number: of its slot. directory: the name of its directories below those of the slot.
+        workdir: its directory. given: the directory of what Iris gives it: its token, the hosts of its gang.
+        out, err: open files that its process writes to.
+        broken: its directory could not be taken away; the slot is not used again.
         output: the output directory of the attempt, below its own; empty: it has none.
         ends_s: when an attempt that is stopped is over at the latest; 0: it is not stopped.
     """
 
     ref: AttemptRef
     number: int
+    directory: str
     workdir: str
+    given: str
     out: int
     err: int
-    tokens: str
-    made: bool = False
-    empty_ns: int = 0
     broken: bool = False
-    owner: tuple[int, int] | None = None
     output: str = ""
     ends_s: float = 0.0
 
     def give_to(self, owner: tuple[int, int] | None) -> None:
         """Make a user the owner of its directory, which is empty, and files. Raises OSError."""
-        if owner is not None and owner != self.owner:
+        if owner is not None:
             for place in (self.workdir, self.out, self.err):
                 os.chown(place, *owner)
-            self.owner, self.empty_ns = owner, 0
+
+    @property
+    def below(self) -> str:
+        """Where its files and directories are below those of all slots."""
+        return f"{self.number}/{self.directory}".rstrip("/")
 
     @property
     def token_file(self) -> str:
         """The file of the attempt's token, which is only there while it runs."""
-        return f"{self.tokens}/token"
+        return f"{self.given}/token"
 
 
 class Workspaces:
-    """The directories under a worker's data directory, and that of tokens. Raises OSError when the disk fails.
+    """The directories under a worker's data directory, and those of tokens. Raises OSError when the disk fails.
 
     Attributes:
-        tokens: has a directory for each slot.
+        tokens: has a directory for each slot, and below it one for each attempt.
     """
 
     def __init__(self, root: Path, memory: str = "/dev/shm") -> None:
         self.attempts = str(root / "attempts")
         self._output = str(root / "output")
         self._trash = str(root / "trash")
-        self._spares: list[Workspace] = []
         self._next = 0
         self._free: list[int] = []
+        self._sent: list[str] = []
         for path in (self.attempts, self._output, self._trash):
             os.makedirs(path, mode=0o700, exist_ok=True)
+        for path in (self.attempts, self._output):
+            _spread(path)
         self.tokens = _token_directory(root, memory)
+        self._in_memory = os.stat(self.tokens).st_dev != root.stat().st_dev
 
     def begin(self, alive: Collection[int], unreported: Collection[int]) -> None:
         """A worker starts: everything goes to the trash except slots of live attempts and output that is not sent."""
@@ -101,10 +104,10 @@ class Workspaces:
         for name in os.listdir(self._output):
             number = name.partition(".")[0]
             if not (number.isdigit() and (int(number) in alive or int(number) in unreported)):
-                os.unlink(f"{self._output}/{name}")
+                self.throw(f"{self._output}/{name}")
         for name in os.listdir(self.tokens):
             if not (name.isdigit() and int(name) in alive):
-                self._take_apart(f"{self.tokens}/{name}", [])
+                shutil.rmtree(f"{self.tokens}/{name}", ignore_errors=True)
         used = {*alive, *unreported}
         self._next = max(used, default=-1) + 1
         self._free = [number for number in range(self._next) if number not in used]
@@ -119,67 +122,66 @@ class Workspaces:
         return ""
 
     def take(self, ref: AttemptRef) -> Workspace:
-        """A slot for ``ref`` with an empty directory and empty files."""
-        if self._spares:
-            slot = self._spares.pop()
-        else:
-            number = self._free.pop() if self._free else self._next
-            slot = self.open(number)
-            self._next = max(self._next, number + 1)
-        if not slot.made:
-            try:
-                os.mkdir(slot.workdir, 0o700)
-            except OSError:
-                self._close(slot)
-                raise
-            slot.made, slot.empty_ns, slot.owner = True, 0, None
-        slot.ref = ref
+        """A slot for ``ref`` with new directories and files, which are empty."""
+        number = self._free.pop() if self._free else self._next
+        self._next = max(self._next, number + 1)
+        try:
+            slot = self.open(ref, number, f"{ref.job}-{ref.index}-{ref.attempt}")
+        except OSError:
+            self._free.append(number)
+            raise
+        try:
+            _make(slot.workdir, 0o700)
+            _make(slot.given, 0o711)
+        except OSError:
+            with contextlib.suppress(OSError):
+                self.clean(slot)
+            self.give(slot)
+            raise
         return slot
 
-    def open(self, number: int) -> Workspace:
-        """Slot ``number`` with its files, without an attempt."""
-        tokens = _passable(f"{self.tokens}/{number}")
-        out = os.open(f"{self._output}/{number}.out", _FLAGS, 0o600)
+    def open(self, ref: AttemptRef, number: int, directory: str) -> Workspace:
+        """The attempt that has this directory of slot ``number``, with the files of its output."""
+        below = f"{number}/{directory}".rstrip("/")
+        out = _open(f"{self._output}/{below}.out")
         try:
-            err = os.open(f"{self._output}/{number}.err", _FLAGS, 0o600)
+            err = _open(f"{self._output}/{below}.err")
         except OSError:
             os.close(out)
             raise
-        return Workspace(NOBODY, number, f"{self.attempts}/{number}", out, err, tokens)
+        return Workspace(ref, number, directory, f"{self.attempts}/{below}", f"{self.tokens}/{below}", out, err)
 
-    def clean(self, slot: Workspace, now_ns: int) -> bool:
-        """No process is left in the slot: empty its directory. Whether `empty_trash` has something to delete."""
+    def clean(self, slot: Workspace) -> None:
+        """No process is left in the slot: take its directories out of the sight of the next, for `empty_trash`."""
         with contextlib.suppress(FileNotFoundError):  # it had no token
             os.unlink(slot.token_file)
-        try:
-            seen = os.stat(slot.workdir)
-            slot.made = True  # an adopted one was made by an earlier worker process
-            if seen.st_ctime_ns == slot.empty_ns:
-                return False  # neither its content nor its permissions were ever changed
-            if seen.st_mode == _FRESH_MODE and not os.listdir(slot.workdir):
-                slot.empty_ns = seen.st_ctime_ns if now_ns - seen.st_ctime_ns > _CLOCK_TICK_NS else 0
-                return False
-            slot.made = False
+        with contextlib.suppress(FileNotFoundError):
+            self._take_given(slot.given)
+        with contextlib.suppress(FileNotFoundError):  # the task deleted it itself
             self.throw(slot.workdir)
-        except FileNotFoundError:
-            slot.made = False  # the task deleted it itself
-            return False
-        return True
 
-    def give(self, slot: Workspace, printed: bool) -> None:
-        """The output is sent and the directory is empty: release the slot for another attempt."""
-        slot.ref = NOBODY
-        if printed:
-            os.ftruncate(slot.out, 0)
-            os.ftruncate(slot.err, 0)
-        if len(self._spares) < _SPARES and not slot.broken:
-            self._spares.append(slot)
-        else:
-            self._close(slot)
+    def _take_given(self, path: str) -> None:
+        """Nothing can be moved to the disk from the memory, where it is deleted quickly."""
+        if not self._in_memory:
+            self.throw(path)
+            return
+        try:
+            os.rmdir(path)
+        except OSError:
+            shutil.rmtree(path, ignore_errors=True)
+
+    def give(self, slot: Workspace) -> None:
+        """The output is sent and the directories are gone: the slot is free for another attempt."""
+        os.close(slot.out)
+        os.close(slot.err)
+        self._sent += [f"{self._output}/{slot.below}.{stream}" for stream in ("out", "err")]
+        if not slot.broken:
+            self._free.append(slot.number)
 
     def empty_trash(self) -> None:
-        """Delete the trash; slow, for a thread."""
-        left = [f"{self._trash}/{name}" for name in os.listdir(self._trash)]
+        """Delete the trash, and output that is sent; slow, for a thread: some disks take 2 ms for a directory."""
+        left, self._sent = self._sent, []
+        left += [f"{self._trash}/{name}" for name in os.listdir(self._trash)]
         while left:
             self._take_apart(left.pop(), left)
 
@@ -204,23 +206,10 @@ class Workspaces:
             os.rmdir(path)
 
     def close(self) -> None:
-        """Close the files of unused slots, and remove the directories of tokens that hold none."""
-        while self._spares:
-            self._close(self._spares.pop())
+        """Remove the directories of tokens that hold none."""
         for path, _, _ in os.walk(self.tokens, topdown=False):
             with contextlib.suppress(OSError):  # that of an attempt that runs on without the worker
                 os.rmdir(path)
-
-    def _close(self, slot: Workspace) -> None:
-        os.close(slot.out)
-        os.close(slot.err)
-        with contextlib.suppress(OSError):  # what cannot be deleted now is deleted by the next worker process
-            os.unlink(f"{self._output}/{slot.number}.out")
-            os.unlink(f"{self._output}/{slot.number}.err")
-            os.rmdir(slot.tokens)
-            with contextlib.suppress(FileNotFoundError):  # it is in the trash
-                os.rmdir(slot.workdir)
-            self._free.append(slot.number)
 
     def throw(self, path: str) -> str:
         """Move a file or directory to the trash, and return its new path."""
@@ -256,6 +245,41 @@ def _token_directory(root: Path, memory: str) -> str:
     return _passable(str(root / "tokens"))
 
 
+def _spread(path: str) -> None:
+    """Tell the file system that what is in the directories of this one is not read together.
+
+    Without it ext4 has all slots in one group of inodes, and without a journal it passes over each one there that was
+    deleted in the last minute to find one that is free. Others need no such word. Source: chattr(1), attribute T.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with contextlib.suppress(OSError):
+            [flags] = struct.unpack("l", fcntl.ioctl(fd, _GET_FLAGS, bytes(struct.calcsize("l"))))
+            fcntl.ioctl(fd, _SET_FLAGS, struct.pack("l", flags | _TOP))
+    finally:
+        os.close(fd)
+
+
+def _open(path: str) -> int:
+    """Open a file of an attempt's output; make it, and the directory of its slot, if it is missing. Raises OSError."""
+    try:
+        return os.open(path, _FLAGS, 0o600)
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
+        return os.open(path, _FLAGS, 0o600)
+
+
+def _make(path: str, mode: int) -> None:
+    """Make a directory of an attempt, and that of its slot if it is missing. Raises OSError."""
+    try:
+        os.mkdir(path, mode)
+    except FileNotFoundError:
+        _passable(os.path.dirname(path))
+        os.mkdir(path, mode)
+    if mode & 0o011:
+        os.chmod(path, mode)  # whatever the umask is
+
+
 def _passable(path: str) -> str:
     """Make a directory that others may pass and nobody else may list or change, if it is missing."""
     os.makedirs(path, 0o700, exist_ok=True)
@@ -276,7 +300,7 @@ def write_token(slot: Workspace, token: str) -> None:
         _write_new(slot, draft, token)
         os.rename(draft, slot.token_file)
     except FileNotFoundError:  # somebody has deleted the directory
-        _passable(slot.tokens)
+        _make(slot.given, 0o711)
         _write_new(slot, slot.token_file, token)
 
 
@@ -307,14 +331,8 @@ def read_error_file(workdir: str) -> str:
         os.close(fd)
 
 
-def write_host_file(workdir: str, text: str) -> str:
-    """Write the hosts of a task's gang into its directory, and return the path. Raises OSError."""
-    path = f"{workdir}/{HOST_FILE}"
-    with contextlib.suppress(FileNotFoundError):  # a bundle may hold such a file, or a link to another
-        os.unlink(path)
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-    try:
-        os.write(fd, text.encode())
-    finally:
-        os.close(fd)
+def write_host_file(slot: Workspace, text: str) -> str:
+    """Write the hosts of a task's gang for it to read, and return the path. Raises OSError."""
+    path = f"{slot.given}/hosts"
+    _write_new(slot, path, text)
     return path

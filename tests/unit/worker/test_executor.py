@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import math
+import os
 import socket
 import tarfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
@@ -27,7 +28,6 @@ from iris_worker.executor import Executor
 from iris_worker.metrics import WorkerMetrics
 from iris_worker.probes.prober import Prober
 from iris_worker.settings import WorkerSettings
-from iris_worker.workspaces import HOST_FILE
 
 A, B, C = (AttemptRef(job, 0, 0) for job in (1, 2, 3))
 PREPARING = Stage(A, KernelStatus.PREPARING, 1)
@@ -91,9 +91,9 @@ def launched(executor: Executor, *command: str) -> int:
     return port
 
 
-def ordered(executor: Executor, ref: AttemptRef, gang: Gang) -> None:
+def ordered(executor: Executor, ref: AttemptRef, gang: Gang, *command: str) -> None:
     """Have an agent's attempt launched, as the shell does."""
-    template = TaskTemplate(gang.job, "/t", ("sleep", "100"), {}, 2, ResourceRequest())
+    template = TaskTemplate(gang.job, "/t", command or ("sleep", "100"), {}, 2, ResourceRequest())
     executor._agent.on_order(Order("me", 1, templates=(template,), run=(ref,), gangs=(gang,)), 1)
     executor.launch(executor._agent.next_launch())
 
@@ -174,15 +174,14 @@ async def test_two_gangs_that_would_listen_on_one_port_of_a_host_do_not_start_to
     await until(lambda: rest_s(executor, coordinator_port(one)) < math.inf)
 
 
-async def test_a_member_of_a_gang_finds_the_hosts_in_a_file_and_not_where_its_bundle_points(
-    opened: Open, tmp_path: Path
-):
+async def test_a_member_of_a_gang_finds_the_hosts_in_a_file_outside_its_directory(opened: Open):
     executor = await opened()
     workdir = Path(executor.prepare(A))
-    (workdir / HOST_FILE).symlink_to(tmp_path / "outside")
-    ordered(executor, A, Gang(1, ("127.0.0.1", "h1")))
-    assert (workdir / HOST_FILE).read_text() == "127.0.0.1 slots=1\nh1 slots=1\n"
-    assert not (tmp_path / "outside").exists()
+    ordered(executor, A, Gang(1, ("127.0.0.1", "h1")), "sh", "-c", 'cat "$IRIS_HOSTFILE"; exec sleep 100')
+    executor.flush()
+    slot = executor._running[A]
+    await until(lambda: os.pread(slot.out, 100, 0) == b"127.0.0.1 slots=1\nh1 slots=1\n")
+    assert list(workdir.iterdir()) == []
 
 
 def gpus(executor: Executor, ref: AttemptRef, *command: str) -> None:

@@ -25,7 +25,7 @@ def slot(tmp_path: Path) -> Iterator[Workspace]:
     slots = Workspaces(tmp_path, memory=str(tmp_path))
     made = slots.take(REF)
     yield made
-    slots.give(made, printed=True)
+    slots.give(made)
     slots.close()
 
 
@@ -280,7 +280,7 @@ def test_whatever_is_sent_twice_readers_get_exactly_what_was_printed(
     for stream, which in (("stdout", "out"), ("stderr", "err")):
         printed = b"".join(text for name, text in writes if name == which)
         assert rebuilt(got[stream]) == printed
-    slots.give(slot, printed=True)
+    slots.give(slot)
     slots.close()
 
 

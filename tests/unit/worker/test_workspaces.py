@@ -1,4 +1,4 @@
-"""Reuse of the directories of ended attempts."""
+"""Directories of attempts: new for each, below that of a slot, which stays."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from iris_core.messages import AttemptRef
 from iris_worker.workspaces import ERROR_FILE, Workspaces, data_id, read_error_file, write_token
 
 A, B = AttemptRef(1, 0, 0), AttemptRef(2, 0, 0)
-LATER_NS = 1 << 62
 
 
 def of(root: Path) -> Workspaces:
@@ -30,10 +29,10 @@ def slots(tmp_path: Path) -> Workspaces:
 
 def test_a_slot_that_was_left_clean_serves_the_next_attempt(slots: Workspaces):
     first = slots.take(A)
-    assert not slots.clean(first, LATER_NS)
-    slots.give(first, printed=False)
-    assert slots.take(B) is first
-    assert first.ref == B
+    slots.clean(first)
+    slots.give(first)
+    again = slots.take(B)
+    assert (again.number, again.ref) == (first.number, B)
 
 
 def test_a_new_slot_is_made_while_others_are_taken(slots: Workspaces):
@@ -49,8 +48,8 @@ def test_slots_have_no_higher_numbers_than_attempts_ever_ran_at_once(slots: Work
             assert os.listdir(slot.workdir) == []
             if leaves == "a file":
                 Path(slot.workdir, "left").touch()
-            slots.clean(slot, LATER_NS)
-            slots.give(slot, printed=False)
+            slots.clean(slot)
+            slots.give(slot)
 
 
 def test_a_new_worker_uses_the_numbers_that_are_free(slots: Workspaces, tmp_path: Path):
@@ -64,7 +63,7 @@ def test_the_number_of_a_slot_whose_directory_cannot_be_emptied_is_not_used_agai
     slot = slots.take(A)
     Path(slot.workdir, "left").touch()
     slot.broken = True
-    slots.give(slot, printed=False)
+    slots.give(slot)
     assert slots.take(B).number != slot.number
 
 
@@ -72,13 +71,13 @@ def test_the_number_of_a_slot_whose_directory_cannot_be_emptied_is_not_used_agai
 def test_nothing_an_attempt_leaves_is_there_for_the_next(slots: Workspaces, tmp_path: Path, round_: int):
     for _ in range(round_):
         slot = slots.take(A)
-        slots.clean(slot, LATER_NS)
-        slots.give(slot, printed=False)
+        slots.clean(slot)
+        slots.give(slot)
     slot = slots.take(A)
     Path(slot.workdir, "left").touch()
     os.write(slot.out, b"words")
-    assert slots.clean(slot, LATER_NS)
-    slots.give(slot, printed=True)
+    slots.clean(slot)
+    slots.give(slot)
     again = slots.take(B)
     assert os.listdir(again.workdir) == []
     assert os.pread(again.out, 10, 0) == b""
@@ -86,19 +85,29 @@ def test_nothing_an_attempt_leaves_is_there_for_the_next(slots: Workspaces, tmp_
     assert os.listdir(tmp_path / "trash") == []
 
 
-def test_a_change_time_is_believed_only_when_a_later_change_must_show(slots: Workspaces):
+def test_no_directory_or_file_of_an_attempt_is_used_again_and_that_of_its_slot_is(slots: Workspaces):
     slot = slots.take(A)
-    changed_ns = os.stat(slot.workdir).st_ctime_ns
-    slots.clean(slot, changed_ns + 1)
-    assert slot.empty_ns == 0
-    slots.clean(slot, changed_ns + 1_000_000_000)
-    assert slot.empty_ns == changed_ns
+    write_token(slot, "old")
+    kept = [os.dup(fd) for fd in (slot.out, slot.err)]
+    kept += [os.open(path, os.O_RDONLY) for path in (slot.workdir, slot.given)]
+    above = [os.stat(os.path.dirname(path)).st_ino for path in (slot.workdir, slot.given)]
+    slots.clean(slot)
+    slots.give(slot)
+    again = slots.take(B)
+    write_token(again, "new")
+    os.write(again.out, b"private")
+    assert [os.stat(os.path.dirname(path)).st_ino for path in (again.workdir, again.given)] == above
+    now = [os.fstat(again.out), os.fstat(again.err), os.stat(again.workdir), os.stat(again.given)]
+    for fd, present in zip(kept, now, strict=True):
+        assert not os.path.samestat(os.fstat(fd), present)
+        os.close(fd)
 
 
-def test_a_directory_whose_rights_were_changed_is_not_used_again(slots: Workspaces):
+def test_nobody_else_lists_or_changes_what_is_above_the_directory_of_an_attempt(slots: Workspaces):
     slot = slots.take(A)
-    os.chmod(slot.workdir, 0o500)
-    assert slots.clean(slot, LATER_NS)
+    above = [os.stat(os.path.dirname(path)) for path in (slot.workdir, slot.given)]
+    assert [(found.st_mode & 0o777, found.st_uid) for found in above] == [(0o711, os.geteuid())] * 2
+    assert os.stat(slot.workdir).st_mode & 0o777 == 0o700
 
 
 def test_what_a_task_left_is_deleted_however_deep_and_without_rights(slots: Workspaces, tmp_path: Path):
@@ -117,7 +126,7 @@ def test_what_a_task_left_is_deleted_however_deep_and_without_rights(slots: Work
     os.close(at)
     os.chmod(f"{slot.workdir}/deeper", 0)
     os.chmod(slot.workdir, 0)
-    assert slots.clean(slot, LATER_NS)
+    slots.clean(slot)
     slots.empty_trash()
     assert (os.listdir(tmp_path / "trash"), (outside / "kept").read_text()) == ([], "kept")
 
@@ -125,8 +134,8 @@ def test_what_a_task_left_is_deleted_however_deep_and_without_rights(slots: Work
 def test_a_directory_that_was_deleted_is_made_again(slots: Workspaces):
     slot = slots.take(A)
     os.rmdir(slot.workdir)
-    assert not slots.clean(slot, LATER_NS)
-    slots.give(slot, printed=False)
+    slots.clean(slot)
+    slots.give(slot)
     assert os.path.isdir(slots.take(B).workdir)
 
 
@@ -135,7 +144,7 @@ def test_a_new_worker_keeps_what_lives_and_what_is_untold_and_throws_the_rest(sl
     again = of(tmp_path)
     again.begin({taken[0].number}, {taken[1].number})
     assert os.listdir(tmp_path / "attempts") == ["0"]
-    assert sorted(os.listdir(tmp_path / "output")) == ["0.err", "0.out", "1.err", "1.out"]
+    assert sorted(os.listdir(tmp_path / "output")) == ["0", "1"]
     assert again.take(B).number == 2
 
 
@@ -160,20 +169,32 @@ def test_the_slot_of_an_adopted_attempt_serves_the_next_one(slots: Workspaces, t
         Path(adopted.workdir, "left").touch()
     after = of(tmp_path)
     after.begin({adopted.number}, set())
-    slot = after.open(adopted.number)
-    slot.ref = A
-    after.clean(slot, LATER_NS)
-    after.give(slot, printed=True)
+    slot = after.open(A, adopted.number, adopted.directory)
+    after.clean(slot)
+    after.give(slot)
     again = after.take(B)
     assert (again.number, os.listdir(again.workdir)) == (adopted.number, [])
 
 
 def test_a_slot_whose_directory_cannot_be_made_leaves_no_open_file(slots: Workspaces):
     os.rmdir(slots.attempts)
+    Path(slots.attempts).touch()
     before = len(os.listdir("/proc/self/fd"))
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(NotADirectoryError):
         slots.take(A)
     assert len(os.listdir("/proc/self/fd")) == before
+    os.unlink(slots.attempts)
+    assert slots.take(B).number == 0
+
+
+def test_the_directory_of_an_attempt_of_an_older_worker_was_that_of_its_slot(slots: Workspaces, tmp_path: Path):
+    old = slots.open(A, 0, "")
+    os.mkdir(old.workdir)
+    Path(old.workdir, "left").touch()
+    slots.begin({0}, set())
+    slots.clean(old)
+    slots.give(old)
+    assert slots.take(B).workdir == f"{tmp_path}/attempts/0/2-0-0"
 
 
 def test_a_token_is_for_its_user_alone(slots: Workspaces):
@@ -196,12 +217,12 @@ def test_a_token_goes_with_its_attempt_and_stays_with_one_that_is_adopted(slots:
     ended, lost, adopted = slots.take(A), slots.take(B), slots.take(AttemptRef(3, 0, 0))
     for slot in (ended, lost, adopted):
         write_token(slot, "t")
-    slots.clean(ended, LATER_NS)
+    slots.clean(ended)
     assert not Path(ended.token_file).exists()
     after = of(tmp_path)
     after.begin({adopted.number}, set())
     assert os.listdir(after.tokens) == [str(adopted.number)]
-    again = after.open(adopted.number)
+    again = after.open(adopted.ref, adopted.number, adopted.directory)
     assert Path(again.token_file).read_text() == "t"
     write_token(again, "renewed")
     assert Path(adopted.token_file).read_text() == "renewed"
@@ -212,11 +233,11 @@ def test_a_worker_that_stops_leaves_the_tokens_of_what_runs_on_and_nothing_else(
     for slot in (idle, ended, runs):
         write_token(slot, "t")
     for slot in (idle, ended):
-        slots.clean(slot, LATER_NS)
-    slots.give(idle, printed=False)
+        slots.clean(slot)
+    slots.give(idle)
     slots.close()
     assert os.listdir(slots.tokens) == [str(runs.number)]
-    slots.clean(runs, LATER_NS)
+    slots.clean(runs)
     slots.close()
     assert not os.path.exists(slots.tokens)
 
@@ -229,7 +250,7 @@ def test_users_pass_the_directories_of_tokens_and_change_nothing_there(tmp_path:
         slot = slots.take(A)
     finally:
         os.umask(before)
-    assert [os.stat(path).st_mode & 0o777 for path in (slots.tokens, slot.tokens)] == [0o711, 0o711]
+    assert [os.stat(path).st_mode & 0o777 for path in (slots.tokens, slot.given)] == [0o711, 0o711]
 
 
 def test_a_slot_whose_directory_of_tokens_was_deleted_serves_on(slots: Workspaces):

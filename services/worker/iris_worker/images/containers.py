@@ -137,7 +137,7 @@ class Containers:
             env_file=_write(directory, request.env),
             user=owner_of(sandbox) or (os.geteuid(), os.getegid()),
             groups=sandbox.groups if sandbox is not None else (),
-            mounts=((slot.workdir, True), (slot.tokens, False), *binds),
+            mounts=((slot.workdir, True), (slot.given, False), *binds),
             devices=() if is_gpu else files,
             gpus=request.record.devices if is_gpu else (),
             memory_limit_bytes=limits.memory_limit_bytes,

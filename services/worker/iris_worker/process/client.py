@@ -19,6 +19,7 @@ from iris_core import codec
 from iris_core.messages import AttemptRef
 from iris_worker.process.records import (
     SOCKET,
+    VERSION,
     CgroupSupport,
     Gone,
     LauncherAnswer,
@@ -111,6 +112,8 @@ class LauncherClient:
                 answers = self._answers()
                 for number, answer in enumerate(answers, 1):
                     if isinstance(answer, Ready):
+                        if answer.version < VERSION:
+                            raise LauncherGone("the launcher is of an older version; end its tasks, and it ends too")
                         self.cgroups = answer.cgroups
                         self._loop.call_soon(self._on_answers, answers[number:])
                         self._loop.add_reader(connection, self._read)

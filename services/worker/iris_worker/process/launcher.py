@@ -26,6 +26,7 @@ from iris_worker.process import adopt
 from iris_worker.process.cgroup import Cgroups, NoGroups, open_groups
 from iris_worker.process.event_loop import EventLoop
 from iris_worker.process.records import (
+    VERSION,
     CgroupSupport,
     CommandExited,
     Confine,
@@ -149,7 +150,7 @@ class Launcher:
         for entry in self._store.table.entries.values():
             for record in entry.records():
                 self._send(record)
-        self._send(Ready(self._support))
+        self._send(Ready(self._support, VERSION))
 
     def _disconnect(self) -> None:
         """The worker is gone, and nobody waits for its commands."""

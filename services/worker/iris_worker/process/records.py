@@ -21,6 +21,8 @@ from iris_worker.process.limits import Limits
 
 SOCKET = "launcher"
 """The file in the worker's directory on which its launcher listens."""
+VERSION = 1
+"""Of what a worker needs its launcher to understand: 1, directories of attempts below those of slots."""
 _LENGTH = 4
 
 
@@ -105,8 +107,9 @@ class StoredEnvironment(_Record, frozen=True):
 
 class Started(_Record, frozen=True, tag="started"):
     """An attempt's first process: the interval (monotonic time of this boot) in which it was started, its slot, its
-    ports by name, the indices of its devices, its control group, its output directory. Without a ``pid``, and then
-    without times, it is about to be started. Without a ``sandbox`` it is not confined.
+    ports by name, the indices of its devices, its control group, its output directory, the name of its directory below
+    the slot's. Without a ``pid``, and then without times, it is about to be started. Without a ``sandbox`` it is not
+    confined. Without a ``directory`` it is an older worker's, and has the slot's own.
 
     A process that builds the attempt's ``environment`` has a record of its own, before that of the attempt. The client
     of a ``container`` may end before it.
@@ -127,6 +130,12 @@ class Started(_Record, frozen=True, tag="started"):
     cgroup: Cgroup | None = None
     container: StoredContainer | None = None
     output: str = ""
+    directory: str = ""
+
+    @property
+    def below(self) -> str:
+        """Where its directory and output are, below those of all slots."""
+        return f"{self.slot}/{self.directory}".rstrip("/")
 
 
 class Spawned(_Record, frozen=True, tag="spawned"):
@@ -252,9 +261,10 @@ LauncherRequest = (
 
 
 class Ready(_Record, frozen=True, tag="ready"):
-    """The worker has been sent the records of all attempts."""
+    """The worker has been sent the records of all attempts. ``version``: what it understands, `VERSION`."""
 
     cgroups: CgroupSupport = CgroupSupport(trouble="the launcher is older")
+    version: int = 0
 
 
 class Confined(_Record, frozen=True, tag="confined"):

@@ -41,9 +41,10 @@ _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
 
 @dataclass(slots=True, eq=False)
 class Process:
-    """One attempt's first process, in the directory of slot number ``slot``.
+    """One attempt's first process.
 
     Attributes:
+        workdir: the attempt's directory.
         strays: processes of this attempt that left its group, and when each was started, in ticks since boot.
         terminated: it was sent TERM, and ``killer`` will send KILL; before that ``killer`` sends TERM.
         commands: what runs beside it, probes and what people execute, by process group, until all of that is gone.
@@ -53,6 +54,7 @@ class Process:
 
     ref: AttemptRef
     slot: int
+    workdir: str
     pid: int
     pidfd: int = -1
     exit: Exit | None = None
@@ -130,7 +132,7 @@ class Runner:
         if request.cgroup is not None:  # a group that is given back between starts ordered together is used next
             self.reap()
         slot, sandbox = request.record.slot, request.record.sandbox
-        workdir = f"{self._attempts}/{slot}"
+        workdir = f"{self._attempts}/{request.record.below}"
 
         def start() -> int:
             return self.sandboxes.start(held, sandbox, in_sandbox)
@@ -138,14 +140,14 @@ class Runner:
         def in_sandbox() -> int:
             return spawn(request.command, request.env, workdir, stdio, limits=request.limits)
 
-        with self._output_of(slot) as stdio:
+        with self._output_of(request.record.below) as stdio:
             held = self.sandboxes.prepare(slot, sandbox, workdir)
             try:
                 pid, group = self._in_group(request.cgroup, start)
             except Leftovers:
                 held = self.sandboxes.prepare(slot, sandbox, workdir)
                 pid, group = self._in_group(request.cgroup, start)
-        self._add(Process(request.record.ref, slot, pid, group=group))
+        self._add(Process(request.record.ref, slot, workdir, pid, group=group))
         return pid, group.limits if group is not None else None
 
     def _in_group(self, limits: Cgroup | None, start: Callable[[], int]) -> tuple[int, Group | None]:
@@ -177,11 +179,11 @@ class Runner:
         self._groups.leave()
 
     @contextlib.contextmanager
-    def _output_of(self, slot: int) -> Iterator[tuple[int, int, int]]:
+    def _output_of(self, below: str) -> Iterator[tuple[int, int, int]]:
         """The standard descriptors of an attempt's process."""
-        out = os.open(f"{self._output}/{slot}.out", _FLAGS)
+        out = os.open(f"{self._output}/{below}.out", _FLAGS)
         try:
-            err = os.open(f"{self._output}/{slot}.err", _FLAGS)
+            err = os.open(f"{self._output}/{below}.err", _FLAGS)
             try:
                 yield self._null, out, err
             finally:
@@ -195,7 +197,7 @@ class Runner:
             pidfd = os.pidfd_open(started.pid)
         except OSError:
             return False
-        process = Process(started.ref, started.slot, started.pid, pidfd)
+        process = Process(started.ref, started.slot, f"{self._attempts}/{started.below}", started.pid, pidfd)
         if self._groups is not None and started.cgroup is not None:
             process.group = self._groups.adopt(started.cgroup)
         self._add(process)
@@ -229,7 +231,7 @@ class Runner:
         process = self._by_ref.get(ref)
         if process is None or process.exit is not None:
             raise ProcessLookupError("the task has ended")
-        workdir = f"{self._attempts}/{process.slot}"
+        workdir = process.workdir
         if inherits:
             env = {**tree.environment(process.pid), "IRIS_WORKDIR": workdir, **env}
         if tty and sandbox is not None and sandbox.uid is not None:

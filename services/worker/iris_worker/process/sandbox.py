@@ -4,7 +4,7 @@ bubblewrap makes the namespaces of a slot once, and their first process, which s
 them, starts the task, and returns, so a task is its child with or without a sandbox: the same signals, exit codes and
 sessions. A sandbox in which an attempt left anything is ended, with all that runs in it.
 Out of scope: what is visible in a sandbox, and who is whom (isolation).
-Source: docs/adr/0039-a-sandbox-is-made-once-per-slot.md.
+Source: docs/adr/0039-a-sandbox-is-made-once-per-slot.md, docs/adr/0053-each-attempt-has-new-directories.md.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import contextlib
 import os
 import select
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import PurePath
@@ -40,7 +40,7 @@ class _Namespaces:
     Attributes:
         plan: by which it was made. shown: the arguments for what it shows beyond that.
         init: the first process inside; all end with it. It starts nothing itself.
-        workdir: device and inode of the directory that it shows.
+        places: the directories of attempts that it shows, and device and inode of each.
         fresh: what `_contents` found before the first attempt. checked: it found that before the present one.
     """
 
@@ -48,13 +48,13 @@ class _Namespaces:
     shown: tuple[str, ...]
     init: int
     pidfd: int
-    workdir: tuple[int, int]
+    places: dict[str, tuple[int, int]]
     fresh: tuple[int, ...] | None = None
     checked: bool = False
 
-    def serves(self, plan: Confine, shown: tuple[str, ...], workdir: str) -> bool:
-        """Whether it is as wanted, with the directory that is there now."""
-        return self.checked and self.plan is plan and self.shown == shown and self.workdir == _identity(workdir)
+    def serves(self, plan: Confine, shown: tuple[str, ...]) -> bool:
+        """Whether it is as wanted, with the directories that are there now."""
+        return self.checked and self.plan is plan and self.shown == shown and self.places == _identities(self.places)
 
     def enter(self) -> None:
         """Enter it. Raises OSError, and Leftovers when an earlier attempt has left something there, or ended it."""
@@ -127,7 +127,7 @@ class Sandboxes:
             self._in_user_namespace = True
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         try:
-            held = self.prepare(-1, Sandbox(), self._attempts)
+            held = self._by_slot[-1] = self._make(self._attempts, ())
             self.start(held, Sandbox(), lambda: spawn(_TRIED, {}, self._attempts, (null, null, null)))
             self._end(-1)
         finally:
@@ -140,11 +140,12 @@ class Sandboxes:
         if sandbox is None or not self._plan.bubblewrap:
             return None
         held, more = self._by_slot.get(slot), shown(sandbox.devices, sandbox.reads, sandbox.writes)
-        if held is not None and not beside and not (self._root and held.serves(self._plan, more, workdir)):
+        if held is not None and not beside and not (self._root and held.serves(self._plan, more)):
             self._end(slot)
             held = None
         if held is None:
-            held = self._by_slot[slot] = self._make(workdir, more)
+            place = f"{self._attempts}/{slot}" if self._root else workdir
+            held = self._by_slot[slot] = self._make(place, more)
         self._idle.pop(slot, None)
         held.checked = held.checked and beside
         return held
@@ -199,18 +200,22 @@ class Sandboxes:
 
     # ── namespaces ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _make(self, workdir: str, shown: tuple[str, ...]) -> _Namespaces:
-        """Have bubblewrap make the namespaces of a slot. Raises OSError with its words."""
+    def _make(self, place: str, shown: tuple[str, ...]) -> _Namespaces:
+        """Have bubblewrap make the namespaces of a slot. Raises OSError with its words.
+
+        ``place``: what they show of the slots' directories. Below the slot's own, which only root changes, each attempt
+        gets another directory; an ordinary user could change it, and is shown one attempt's.
+        """
         self._leave_group()
-        tokens = f"{self._plan.tokens}/{os.path.basename(workdir)}"
-        own = (*directories(tokens), "--ro-bind-try", tokens, tokens, *directories(workdir), "--bind", workdir, workdir)
+        given = self._plan.tokens + place.removeprefix(self._attempts)
+        own = (*directories(given), "--ro-bind-try", given, given, *directories(place), "--bind", place, place)
         command = (*self._plan.bubblewrap, *shown, *own, *_HOLDER)
         read_end, write_end = os.pipe()
         try:
             null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
             try:
                 self._leave()
-                pid = spawn(command, tree.marked(workdir), "/", (null, write_end, write_end))
+                pid = spawn(command, tree.marked(place), "/", (null, write_end, write_end))
             finally:
                 os.close(write_end)
                 os.close(null)
@@ -225,7 +230,7 @@ class Sandboxes:
         init = next(iter(tree.children(pid)), 0)
         if not init:
             raise OSError("the kernel does not list the children of a process")
-        return _Namespaces(self._plan, shown, init, os.pidfd_open(init), _identity(workdir))
+        return _Namespaces(self._plan, shown, init, os.pidfd_open(init), _identities((place, given)))
 
     # ── ends ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -301,9 +306,14 @@ def _first_line(fd: int) -> bytes:
     return said
 
 
-def _identity(path: str) -> tuple[int, int]:
-    found = os.stat(path)
-    return found.st_dev, found.st_ino
+def _identities(paths: Iterable[str]) -> dict[str, tuple[int, int]]:
+    """Device and inode of each directory that is there."""
+    identities = {}
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            found = os.stat(path)
+            identities[path] = (found.st_dev, found.st_ino)
+    return identities
 
 
 def _contents() -> tuple[int, ...]:

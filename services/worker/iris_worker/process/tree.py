@@ -69,8 +69,9 @@ def slot_of(pid: int, attempts: str) -> int | None:
     """The slot below directory ``attempts`` in which ``pid`` was started, by its initial environment."""
     for entry in _environ(pid):
         if entry.startswith(_WORKDIR):
-            directory, _, name = entry[len(_WORKDIR) :].decode(errors="replace").rpartition("/")
-            return int(name) if directory == attempts and name.isdecimal() and len(name) < _DIGITS else None
+            path = entry[len(_WORKDIR) :].decode(errors="replace")
+            name = path.removeprefix(f"{attempts}/").partition("/")[0]
+            return int(name) if path.startswith(f"{attempts}/") and name.isdecimal() and len(name) < _DIGITS else None
     return None
 
 
