@@ -158,6 +158,7 @@ ESCAPES = (
     Escape("write outside its directory and the temporary ones", _OTHER_USER, writes_outside),
     Escape("see what else runs on the host", _SANDBOXED, sees_processes),
     Escape("use a descriptor of an earlier task on a later one's output, files or token", _ALL, uses_descriptors),
+    Escape("read a key that an earlier task has left in a keyring", _ALL, finds_keys),
     Escape("leave something in the host's `/tmp`", _SANDBOXED, leaves_in_tmp),
     Escape("gain privileges by a program with the setuid bit", _ALL, gains_privileges),
     Escape("use capabilities, or be root", _ALL, has_privileges),

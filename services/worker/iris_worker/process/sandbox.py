@@ -19,6 +19,7 @@ from functools import lru_cache
 from pathlib import PurePath
 
 from iris_worker.process import namespaces, tree
+from iris_worker.process.keyrings import refuse_keyrings
 from iris_worker.process.records import Confine, Sandbox
 from iris_worker.process.spawn import NotRunnable, spawn
 
@@ -98,7 +99,7 @@ class Sandboxes:
         self._root = os.geteuid() == 0
         self._ids = (os.getuid(), os.getgid(), tuple(os.getgroups()))
         self._own = namespaces.own_namespaces()
-        self._entered = False
+        self._entered = self._forbids = False
         self._plan = Confine()
         self._in_user_namespace = False
         self._by_slot: dict[int, _Namespaces] = {}
@@ -113,12 +114,19 @@ class Sandboxes:
             self._end(slot)
         try:
             if plan.no_new_privileges:
-                namespaces.forbid_new_privileges()
+                self._forbid()
             if plan.bubblewrap:
                 self._try()
         except (OSError, NotRunnable) as error:
             return str(error)
         return ""
+
+    def _forbid(self) -> None:
+        """What everything that is started does without, once for all. Raises OSError."""
+        if not self._forbids:
+            namespaces.forbid_new_privileges()
+            refuse_keyrings()
+            self._forbids = True
 
     def _try(self) -> None:
         """Start something in a sandbox. Raises OSError, NotRunnable."""
