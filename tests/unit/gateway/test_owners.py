@@ -130,6 +130,15 @@ async def test_the_overview_tells_the_last_line_of_stderr_to_the_owner_of_the_re
     assert '<span class="faint">j1</span>' in pages["bob"]
 
 
+async def test_who_has_the_name_now_executes_nothing_beside_the_old_task(iris: House, world: World):
+    world.submit(JobSpec(name="/train", command=("false",)), BOB)
+    path, body = "/v1/tasks/j1%2F1/executions", {"command": ["id"]}
+    sent = {name: await iris.http.post(path, json=body, headers=who) for name, who in callers(iris).items()}
+    codes = {name: response.status_code for name, response in sent.items()}
+    assert codes == {"": 401, "ann": 409, "bob": 403, "root": 409, "w": 403, "attempt": 403}
+    assert "/train belongs to ann" in sent["bob"].json()["detail"]
+
+
 async def test_pages_of_an_old_record_link_to_its_own_tasks(iris: House, world: World):
     world.submit(JobSpec(name="/train", command=("false",)), BOB)
     await tell_events(iris, world)
