@@ -164,9 +164,25 @@ def _scaling_times(scaling: ScalingPolicy, at: str) -> Mistakes:
     A new leader holds for one window, and so forgets no step.
     """
     yield from _seconds(f"{at}/window_s", scaling.window_s, 1, MAX_WINDOW_S)
-    yield from _seconds(f"{at}/cooldown_s", scaling.cooldown_s, 0, scaling.window_s)
-    yield from _seconds(f"{at}/panic_window_s", scaling.panic_window_s, 1, scaling.window_s)
-    yield from _seconds(f"{at}/stabilization_s", scaling.stabilization_s, scaling.window_s)
+    yield from _seconds(f"{at}/cooldown_s", scaling.cooldown_s, 0)
+    yield from _seconds(f"{at}/panic_window_s", scaling.panic_window_s, 1)
+    yield from _seconds(f"{at}/stabilization_s", scaling.stabilization_s, 0)
+    for short, long in (("cooldown_s", "window_s"), ("panic_window_s", "window_s"), ("window_s", "stabilization_s")):
+        yield from _ordered(scaling, at, short, long)
+
+
+def _ordered(scaling: ScalingPolicy, at: str, short: str, long: str) -> Mistakes:
+    """A mistake when one time is longer than another; of two that differ it is that which has not its default."""
+    less, more = getattr(scaling, short), getattr(scaling, long)
+    shorter, longer = (name.removesuffix("_s").replace("_", " ") for name in (short, long))
+    if less <= more:
+        return
+    if less == getattr(ScalingPolicy(), short):
+        message = f"{more:g} s is shorter than the {shorter}, which is {less:g} s"
+        yield Mistake(pointer=f"{at}/{long}", code="out_of_range", message=message)
+    else:
+        message = f"{less:g} s is longer than the {longer}, which is {more:g} s"
+        yield Mistake(pointer=f"{at}/{short}", code="out_of_range", message=message)
 
 
 def _proxy(spec: DeploymentSpec) -> Mistakes:

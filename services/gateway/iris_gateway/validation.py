@@ -6,7 +6,6 @@ scope: allowed values (`iris_core.admission`).
 
 from __future__ import annotations
 
-import re
 import types
 from collections.abc import Iterator
 from typing import Any, Union, get_args, get_origin
@@ -14,14 +13,11 @@ from typing import Any, Union, get_args, get_origin
 import msgspec
 from msgspec.structs import FieldInfo
 
+from iris_core.decoder_words import WORDS, in_words
 from iris_core.errors import Mistake
 
 MAX_MISTAKES = 100
 INT64 = range(-(2**63), 2**63)
-
-_EXPECTED = re.compile(r"Expected `(?P<wanted>[^`]*)`, got `(?P<got>[^`]*)`")
-_WORDS = {"str": "a string", "int": "a whole number", "float": "a number", "bool": "true or false", "null": "null"}
-_WORDS |= {"array": "a list", "object": "an object"}
 
 
 def shape_mistakes(value: Any, kind: Any, pointer: str = "") -> list[Mistake]:
@@ -77,7 +73,7 @@ def _name_of(kind: Any) -> str:
     origin = get_origin(kind)
     if origin in (list, tuple):
         return f"a list of {getattr(get_args(kind)[0], '__name__', 'values')}"
-    return _WORDS.get(getattr(kind, "__name__", ""), "a value")
+    return WORDS.get(getattr(kind, "__name__", ""), "a value")
 
 
 def _member_for(value: Any, kind: Any) -> Any:
@@ -95,12 +91,8 @@ def _member_for(value: Any, kind: Any) -> Any:
 
 
 def _leaf(message: str, pointer: str) -> Mistake:
-    message = message.split(" - at `")[0]
-    if match := _EXPECTED.match(message):
-        wanted = " or ".join(_WORDS.get(w.strip(), w.strip()) for w in match["wanted"].split("|"))
-        got = _WORDS.get(match["got"], match["got"])
-        return Mistake(pointer=pointer, code="wrong_type", message=f"must be {wanted}, not {got}")
-    return Mistake(pointer=pointer, code="wrong_value", message=message[:1].lower() + message[1:])
+    code = "wrong_type" if ", got `" in message else "wrong_value"
+    return Mistake(pointer=pointer, code=code, message=in_words(message))
 
 
 def huge_integers(value: Any, pointer: str = "") -> list[Mistake]:

@@ -164,7 +164,7 @@ def test_every_wrong_field_is_printed_with_its_place_and_hint(iris):
     with answering(in_turn(problem(422, "invalid", "two mistakes", errors=mistakes))) as server:
         _, _, err = iris("run", "--url", server.url, "--", "true")
 
-    assert err.splitlines() == ["error: two mistakes", "  /replicas: 0 is too few (1 to 10000)", "  /name: no spaces"]
+    assert err.splitlines() == ["error: two mistakes", "  --replicas: 0 is too few (1 to 10000)", "  --name: no spaces"]
 
 
 @pytest.mark.parametrize(("status", "shown"), [(401, True), (409, True), (500, True), (404, False), (413, False)])

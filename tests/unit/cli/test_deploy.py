@@ -186,7 +186,7 @@ def test_a_refusal_says_every_mistake(iris):
     errors = [{"pointer": "/replicas", "code": "out_of_range", "message": "-1 is not between 0 and 1000", "hint": ""}]
     gateway = lambda _: problem(422, "invalid", "wrong", errors=errors)  # noqa: E731
     code, _, err = iris(gateway, "create", "chat", "--replicas", "-1", "--", "serve")
-    assert (code, "/replicas: -1 is not between 0 and 1000" in err) == (ExitCode.USAGE, True)
+    assert (code, "--replicas: -1 is not between 0 and 1000" in err) == (ExitCode.USAGE, True)
 
 
 def test_a_change_of_another_version_is_a_conflict(iris):

@@ -66,3 +66,9 @@ def test_an_option_of_the_wrong_shape_is_refused_in_words(client, options, messa
         with pytest.raises(InvalidOption) as refused:
             call()
         assert str(refused.value) == message
+
+
+def test_a_value_of_the_wrong_type_is_refused_in_words(client):
+    with pytest.raises(InvalidOption) as refused:
+        client.run(["true"], replicas="three")
+    assert str(refused.value) == "replicas must be a whole number, not a string"

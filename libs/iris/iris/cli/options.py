@@ -8,11 +8,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
+import msgspec
 from click.shell_completion import CompletionItem
 
+from iris.cli.option_pointers import option_of
 from iris.cli.suggestions import nearest_name
 from iris.client.client import Client
-from iris.client.problems import ClientError, NotFound
+from iris.client.problems import ClientError, NotFound, Rejected
 from iris.client.transport import RETRY_FOR_S
 from iris.client.units import parse_duration
 
@@ -37,6 +39,8 @@ def connected(command: F) -> F:
                 return command(client, **given)
             except NotFound as problem:
                 raise with_nearest(client, problem) from None
+            except Rejected as problem:
+                raise with_options(ctx.command, problem) from None
 
     return with_client  # type: ignore[return-value]
 
@@ -76,6 +80,12 @@ def form_option(
 def full(name: str) -> str:
     """A job or task as the API knows it: an id (``j7``, ``j7/0``) as it is, a name with its leading slash."""
     return name if name.startswith("/") or _ID.match(name) else f"/{name}"
+
+
+def with_options(command: click.Command, problem: Rejected) -> Rejected:
+    """The same problem, whose mistakes name the options that were given instead of the fields of a request."""
+    named = (msgspec.structs.replace(one, pointer=option_of(one.pointer, command)) for one in problem.mistakes)
+    return problem.explained(problem.document.detail, tuple(named))
 
 
 def with_nearest(client: Client, problem: NotFound) -> NotFound:

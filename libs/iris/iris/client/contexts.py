@@ -43,8 +43,10 @@ def load_contexts(path: Path) -> Contexts:
         return from_json(path.read_bytes(), Contexts)
     except FileNotFoundError:
         return Contexts()
-    except (OSError, Undecodable) as error:
-        raise InvalidOption(f"the contexts in {path} cannot be read: {error}") from None
+    except OSError as error:
+        raise InvalidOption(f"the contexts in {path} cannot be read: {error.strerror}") from None
+    except Undecodable:
+        raise InvalidOption(f"{path} is not a file of contexts; correct it, or delete it and add them again") from None
 
 
 def save_contexts(path: Path, contexts: Contexts) -> None:

@@ -18,6 +18,7 @@ from iris.client.job_names import full_name
 from iris.client.problems import InvalidOption
 from iris.client.units import PARSERS, parse_cpu, parse_duration, parse_gpu
 from iris_core.codec import Undecodable
+from iris_core.decoder_words import in_words, place_of
 from iris_core.resources import REQUESTED, Device, ResourceOptions, ResourceRequest
 from iris_core.spec import (
     BandName,
@@ -141,7 +142,13 @@ def job_spec(
     try:
         return from_builtins(wanted, JobSpec)
     except Undecodable as error:
-        raise InvalidOption(str(error)) from None
+        raise InvalidOption(_wrong(str(error))) from None
+
+
+def _wrong(message: str) -> str:
+    """The decoder's message with the option's name: ``replicas must be a whole number, not a string``."""
+    option = place_of(message).removesuffix("_s")
+    return f"{option} {in_words(message)}".strip()
 
 
 def read_coscheduling(group_by: str | None, success: SuccessPolicy | None) -> Coscheduling | None:

@@ -116,9 +116,9 @@ class Problem(ClientError):
         self.retry_after_s = retry_after_s
         self._gateway = gateway
 
-    def explained(self, detail: str) -> Self:
-        """The same problem with another detail."""
-        document = msgspec.structs.replace(self.document, detail=detail)
+    def explained(self, detail: str, mistakes: tuple[FieldMistake, ...] = ()) -> Self:
+        """The same problem with another detail and other mistakes."""
+        document = msgspec.structs.replace(self.document, detail=detail, errors=mistakes)
         return type(self)(self.status, document, self.retry_after_s, self._gateway)
 
     @property

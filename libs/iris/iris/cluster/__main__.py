@@ -25,6 +25,7 @@ from iris_bus.child import DamagedFiles, StartFailed
 from iris_bus.lock import DirectoryInUse
 from iris_bus.run import RunSettings
 from iris_bus.settings import BadSetting, load
+from iris_core.decoder_words import in_words, place_of
 from iris_core.token_file import is_user_name
 
 MAX_PROXIES = 256
@@ -79,7 +80,7 @@ def draw(paths: ClusterPaths, options: StartOptions) -> ClusterPrograms:
     try:
         settings = msgspec.convert({**msgspec.structs.asdict(read), **options.given}, ClusterSettings, strict=False)
     except msgspec.ValidationError as error:
-        raise InvalidOption(str(error)) from None
+        raise InvalidOption(f"[cluster] {place_of(str(error))}: {in_words(str(error))}") from None
     if given.text("gateway", "tls_cert") or given.text("proxy", "tls_cert"):
         raise InvalidOption("`iris up` serves plain HTTP; tls_cert is for services that are started one by one")
     accepted = {key: given.text("gateway", key) for key in ("token_file", "oidc_issuer", "oidc_audience")}

@@ -371,6 +371,7 @@ def test_changed_bounds_hold_at_once(world: Serving):
         ({"cooldown_s": 61.0}, "/scaling/cooldown_s"),
         ({"panic_window_s": 61.0}, "/scaling/panic_window_s"),
         ({"window_s": 601.0, "stabilization_s": 700.0}, "/scaling/window_s"),
+        ({"window_s": 5.0, "panic_window_s": 4.0}, "/scaling/window_s"),  # shorter than the cooldown, a default
         ({"minimum": 7}, "/scaling/minimum"),
         ({"outstanding": 0.0}, "/scaling/outstanding"),
         ({"query": "a\nb"}, "/scaling/query"),

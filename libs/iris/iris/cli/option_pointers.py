@@ -1,0 +1,54 @@
+"""Names the option of a command line that gave a field which the gateway refused. Pure.
+
+Out of scope: what is refused (`iris_core.admission`, `iris_core.deployment_admission`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import click
+
+from iris_core.resources import REQUESTED
+
+_UNIT = re.compile(r"_s\Z")
+_WORDS = {
+    "resources/cpu_limit_millis": "cpu_limit",
+    "resources/device/variant": "gpu",
+    "coscheduling/group_by": "group_by",
+    "coscheduling": "group_by",
+    "probe/path": "probe_path",
+    "probe/ready_path": "probe_ready_path",
+    "probe/command": "probe_command",
+    "probe/kind": "probe_tcp",
+    "probe/start_timeout_s": "start_timeout",
+    "scaling/minimum": "min_replicas",
+    "scaling/maximum": "max_replicas",
+    "scaling/outstanding": "target_outstanding",
+    "scaling/query": "scale_query",
+    "scaling/per_route": "target_per_route",
+    "scaling/window_s": "scale_window",
+    "environment/packages": "workdir",
+    "bundle": "workdir",
+    **{f"resources/{resource.name}": resource.word for resource in REQUESTED},
+}
+"""Fields whose option is not called as they are."""
+
+
+def option_of(pointer: str, command: click.Command) -> str:
+    """``--scale-window`` of ``/scaling/window_s``; the pointer itself when no option of the command gave it."""
+    path = pointer.strip("/").removeprefix("template/")
+    options = {param.name: max(param.opts, key=len) for param in command.params if isinstance(param, click.Option)}
+    named = (options.get(name) for name in _names(path))
+    return next((option for option in named if option), pointer)
+
+
+def _names(path: str) -> Iterable[str]:
+    """The parameters that may have given a field: of the field itself, then of what it is part of."""
+    parts = path.split("/")
+    for length in range(len(parts), 0, -1):
+        part = "/".join(parts[:length])
+        word = _UNIT.sub("", parts[length - 1])
+        yield from filter(None, (_WORDS.get(part), _UNIT.sub("", part).replace("/", "_"), word))
+        yield word.rstrip("s") + "s"
