@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 import shutil
 import time
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 
 from iris_bus.child import DAMAGED
 from iris_bus.jetstream import connect
-from iris_bus.nats_process import DamagedFiles
+from iris_bus.nats_process import DamagedFiles, streams_of
 from iris_core import subjects
 from tests.support import damage
 from tests.support.cluster import IRIS, Ended, environment, start, stop
@@ -160,6 +161,81 @@ async def test_a_damaged_newest_snapshot_is_said_and_costs_nothing(tmp_path: Pat
     assert await names_after_a_start(directory) == NAMES
 
 
+def snapshot_of(words: str) -> int:
+    """The commit of the newest intact snapshot, as `iris admin verify` names it."""
+    found = re.search(r"commits behind the snapshot of (\d+)", words)
+    assert found is not None, words
+    return int(found[1])
+
+
+@pytest.fixture(scope="module")
+def covered(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a stopped server whose journal is damaged right before what the newest snapshot covers ends."""
+    directory = tmp_path_factory.mktemp("covered") / "nats"
+    asyncio.run(work(directory, "state.snapshot_changes=10"))
+    damage.flip_before(directory, snapshot_of(admin("verify", store=directory).out))
+    return directory
+
+
+async def test_damage_before_the_newest_snapshot_is_judged_alike_by_everybody(covered: Path, tmp_path: Path):
+    directory = shutil.copytree(covered, tmp_path / "nats")
+    found = admin("verify", store=directory)
+    assert (found.code, "damaged, and not needed: entries" in found.out) == (0, True), found
+    mended = admin("repair", "--lossless", store=directory)
+    assert (mended.code, "repaired; what was replaced is kept as" in mended.out) == (0, True), mended
+    assert await names_after_a_start(directory) == NAMES
+
+
+async def test_a_server_that_reads_a_damaged_journal_serves_what_the_newest_snapshot_does_not_have(
+    covered: Path, tmp_path: Path
+):
+    """A state service on servers of their own: nobody reads the files before."""
+    directory = shutil.copytree(covered, tmp_path / "nats")
+    server = OpenServer(directory, guarded=False)
+    server.start()
+    connection = await connect(server.url, name="test")
+    try:
+        async with replicas(server.url, tmp_path, connection) as group:
+            await group.start()
+            await group.leader()
+            assert await group.names() == NAMES
+    finally:
+        await connection.close()
+        server.stop()
+
+
+async def test_what_is_lost_is_not_repaired_without_being_asked(directory: Path):
+    damage.flip_middle(directory)
+    before = {path: path.read_bytes() for path in damage.files_of(directory)}
+    assert admin("repair", "--lossless", store=directory).code == DAMAGED
+    assert admin("verify", store=directory).code == DAMAGED
+    assert set(before) >= set(damage.files_of(directory))
+
+
+async def test_a_damaged_value_of_a_bucket_is_said_and_written_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    directory = tmp_path / "nats"
+    server = OpenServer(directory)
+    server.start()
+    connection = await connect(server.url, name="test")
+    await connection.streams.ensure()
+    await connection.key_value(subjects.KEYS_BUCKET).put("keys", b"v" * 200, expected=0)
+    await connection.close()
+    server.stop()
+    damage.flip_value(directory, subjects.KEYS_BUCKET)
+    found = admin("verify", store=directory)
+    assert (found.code, "bucket iris-keys: 1 of 1 values cannot be read" in found.out) == (DAMAGED, True), found
+    server.start()
+    connection = await connect(server.url, name="test")
+    bucket = connection.key_value(subjects.KEYS_BUCKET)
+    assert dict(await bucket.all()) == {}
+    await asyncio.wait_for(bucket.put("keys", b"anew", expected=0), 4)  # it took the server 5 s to replace such a value
+    assert {key: entry.value for key, entry in (await bucket.all()).items()} == {"keys": b"anew"}
+    assert "the value of $KV.iris-keys.keys is damaged, no server can read it" in caplog.text
+    await connection.close()
+    server.stop()
+    assert admin("verify", store=directory).code == 0
+
+
 async def test_with_every_snapshot_damaged_what_the_trimmed_journal_still_has_on_disk_is_read(tmp_path: Path):
     directory = tmp_path / "nats"
     await work(directory, "state.snapshot_changes=10", "state.events_settle_s=0", trimmed=True)
@@ -188,6 +264,24 @@ async def test_a_file_that_changes_under_a_running_server_is_said_when_it_is_rea
     repaired = admin("repair", "--yes", store=directory)
     assert repaired.code == 0, repaired
     assert await names_after_a_start(directory) == NAMES - lost_by(repaired.out)
+
+
+def test_a_local_cluster_starts_on_damage_that_costs_nothing(tmp_path: Path, covered: Path):
+    data = tmp_path / "data"
+    data.mkdir()
+    cluster = start(data, "--workers", "1", "--no-auth")
+    stop(cluster)
+    for stored in ("IRIS_JOURNAL", "IRIS_EVENTS", "OBJ_iris-snapshots"):
+        place = streams_of(data / "nats")
+        shutil.rmtree(place / stored)
+        shutil.copytree(streams_of(covered) / stored, place / stored)
+    cluster = start(data, "--workers", "1", "--no-auth")
+    try:
+        assert {job.name for job in cluster.client.jobs()} >= NAMES
+        assert list(data.glob("replaced-*/IRIS_JOURNAL/msgs"))
+        assert "it costs nothing: repaired" in (data / "log" / "supervisor.log").read_text()
+    finally:
+        stop(cluster)
 
 
 NAMES_OF_JOBS = {f"/job-{number}" for number in range(5)}

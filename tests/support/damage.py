@@ -56,6 +56,18 @@ def flip_middle(directory: Path) -> None:
     flip(path, at + 20)
 
 
+def flip_before(directory: Path, sequence: int) -> None:
+    """In the message that stands right before one of the journal."""
+    path, at = place_of(directory, sequence - 1)
+    flip(path, at + 20)
+
+
+def flip_value(directory: Path, bucket: str) -> None:
+    """In the value that a key-value bucket holds."""
+    [path] = files_of(directory, f"KV_{bucket}")
+    flip(path, path.stat().st_size - 20)
+
+
 def flip_first(directory: Path) -> None:
     """In the length of the first record."""
     flip(files_of(directory)[0], 0)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import sys
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -19,6 +20,8 @@ from iris_bus.contract import Entry, Fenced, Headers, Message, Unavailable, chec
 from iris_bus.raw import RawStream
 from iris_bus.reader import JetReader
 from iris_bus.retry import with_retries
+
+log = logging.getLogger(__name__)
 
 _ANSWER_S = 5.0
 _RETRY_FOR_S = 10.0
@@ -38,13 +41,18 @@ class JetKeyValue:
         self._bucket = bucket
         self._prefix = f"$KV.{bucket}."
         self._stream = f"KV_{bucket}"
+        self._unreadable_below = 0
 
     async def put(self, key: str, value: bytes, *, expected: int) -> int:
         """Store a value in place of revision ``expected``. Raises Fenced, Full, Unavailable, ValueError.
 
-        After Unavailable the value may or may not be stored; a retry with the same revision settles it.
+        After Unavailable the value may or may not be stored; a retry with the same revision settles it. A damaged value
+        counts as none.
         """
         subject = self._prefix + checked_key(key)
+        if self._unreadable_below:  # otherwise the server takes seconds to replace it
+            await self._retrying.purge(self._stream, seq=self._unreadable_below)
+            self._unreadable_below = 0
         try:
             return await self._store(subject, value, expected)
         except Fenced:
@@ -73,16 +81,28 @@ class JetKeyValue:
         """Every present value, and the stream sequence from which to follow changes. Raises Unavailable."""
         raw = RawStream(self._link, self._api, self._stream)
         values: dict[str, Entry] = {}
+        subjects: set[str] = set()
         end = 0
         try:
             async with asyncio.timeout(_READ_S):
+                before = (await self._retrying.info(self._stream)).state
                 # Read until the end: a value that is replaced meanwhile moves to a later sequence.
                 async for message in raw.readable(0, sys.maxsize):
                     self.merge(values, [message])
+                    subjects.add(message.subject)
                     end = message.sequence
+                if before.messages > len(subjects):
+                    await self._find_damaged(subjects)
+                self._unreadable_below = before.last_seq + 1 if before.messages and not subjects else 0
         except TimeoutError as error:
             raise Unavailable(f"bucket {self._bucket} could not be read in {_READ_S:.0f} s") from error
         return values, end
+
+    async def _find_damaged(self, readable: set[str]) -> None:
+        """Tell of values that are stored and that no server can read."""
+        for subject in await self._retrying.subjects(self._stream, f"{self._prefix}>") - readable:
+            if await self._retrying.message(self._stream, last_by_subj=subject) is None:
+                log.error("the value of %s is damaged, no server can read it; its writer replaces it", subject)
 
     def merge(self, values: dict[str, Entry], messages: Iterable[Message]) -> None:
         """Apply changes to a set."""

@@ -74,6 +74,11 @@ def line_of(token: Token) -> str:
     return " ".join([*words, *(f"{key}={value}" for key, value in facts.items() if value)]) + "\n"
 
 
+def unusable(path: str, error: Exception) -> str:
+    """Why a token file cannot be read, and what to do."""
+    return f"{path} cannot be used: {error}; correct it, or take that line out: `iris admin token` adds new ones"
+
+
 def parse_tokens(text: str) -> tuple[Token, ...]:
     """All tokens of a file's text. Raises BadTokenFile."""
     lines = ((line.partition("#")[0].split(), number) for number, line in enumerate(text.splitlines(), start=1))

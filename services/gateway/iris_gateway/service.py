@@ -29,7 +29,7 @@ from iris_bus.settings import BadSetting
 from iris_bus.telemetry import new_registry
 from iris_bus.tracing import Tracer
 from iris_core.subjects import BUNDLES_BUCKET, DISCOVERY_BUCKET, KEYS_BUCKET
-from iris_core.token_file import BadTokenFile
+from iris_core.token_file import BadTokenFile, unusable
 from iris_gateway.api import ENDPOINTS
 from iris_gateway.artifacts import ArtifactReader
 from iris_gateway.auth import Keyring, parse_tokens
@@ -201,7 +201,7 @@ def read_keyring(token_file: str) -> Keyring:
     try:
         return parse_tokens(Path(token_file).read_text())
     except (OSError, UnicodeDecodeError, BadTokenFile) as error:
-        raise BadSetting(f"[gateway] token_file: {error}") from error
+        raise BadSetting(f"[gateway] token_file: {unusable(token_file, error)}") from error
 
 
 async def keep_reading_tokens(gateway: Gateway, token_file: str) -> None:

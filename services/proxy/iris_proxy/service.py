@@ -19,7 +19,7 @@ from iris_bus.retry import with_retries
 from iris_bus.run import Service
 from iris_bus.settings import BadSetting
 from iris_core.subjects import DISCOVERY_BUCKET
-from iris_core.token_file import parse_tokens
+from iris_core.token_file import parse_tokens, unusable
 from iris_proxy import workers
 from iris_proxy.last_discovery import LastDiscovery
 from iris_proxy.listener import Listener
@@ -109,7 +109,7 @@ def read_tokens(token_file: str) -> frozenset[bytes]:
     try:
         return frozenset(token.digest for token in parse_tokens(Path(token_file).read_text()))
     except (OSError, ValueError) as error:
-        raise BadSetting(f"[proxy] token_file: {error}") from error
+        raise BadSetting(f"[proxy] token_file: {unusable(token_file, error)}") from error
 
 
 async def keep_reading_tokens(proxy: Proxy, token_file: str) -> None:

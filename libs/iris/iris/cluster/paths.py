@@ -14,7 +14,7 @@ from iris.client.address import CLUSTER_FILE, DAMAGE_FILE, ClusterFile, read_tok
 from iris_bus.keys import Keys, write_private
 from iris_bus.lock import lock
 from iris_bus.nats_process import keys_of
-from iris_core.token_file import digest_of, line_of, token_of
+from iris_core.token_file import digest_of, line_of, parse_tokens, token_of, unusable
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,11 @@ def note_damage(paths: ClusterPaths, what: str) -> str:
 def make_token(paths: ClusterPaths, user: str) -> None:
     """Make the token of an admin, and the gateway's token file with it, unless they are there. Raises OSError."""
     secret = read_token(str(paths.token)) or f"iris_{secrets.token_urlsafe(32)}"
-    lines = paths.token_file.read_text() if paths.token_file.exists() else ""
+    try:
+        lines = paths.token_file.read_text() if paths.token_file.exists() else ""
+        parse_tokens(lines)
+    except ValueError as error:
+        raise OSError(f"[gateway] token_file: {unusable(str(paths.token_file), error)}") from error
     if digest_of(secret).hex() not in lines:
         write_private(paths.token, secret + "\n")
         write_private(paths.token_file, lines + line_of(token_of(user, "admin", secret)))

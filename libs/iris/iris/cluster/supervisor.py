@@ -11,12 +11,14 @@ import contextlib
 import os
 import select
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 
 from iris.client.address import ClusterFile
 from iris.cluster.paths import ClusterPaths, note_damage, write_cluster
-from iris.cluster.process import children
+from iris.cluster.process import ISOLATED, children
 from iris_bus.child import DAMAGED, ChildProcess, DamagedFiles, Program, StartFailed
 from iris_bus.nats_process import NatsProcess
 from iris_bus.subreaper import adopt_orphans
@@ -70,12 +72,25 @@ class Supervisor:
         adopt_orphans()
         self._listen_to_signals()
         self._paths.damage.unlink(missing_ok=True)
-        self._nats.start()
+        try:
+            self._nats.start()
+        except DamagedFiles as error:
+            self._mend(error)
+            self._nats.start()
         for program in self._programs(self._nats.url):
             child = ChildProcess(program, self._paths.logs)
             self._children.append(child)
             child.spawn(time.monotonic())
         self._report_ready()
+
+    def _mend(self, error: DamagedFiles) -> None:
+        """Have the journal written anew where what is damaged costs nothing. Raises ``error`` where it does not."""
+        self._nats.stop()
+        program = [sys.executable, *ISOLATED, "-m", "iris_state.admin", "--store", str(self._paths.nats)]
+        done = subprocess.run([*program, "repair", "--lossless"], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise error
+        self._say(f"{error}; it costs nothing: {done.stdout.strip().splitlines()[-1]}")
 
     def run(self) -> None:
         """Run until stopped; then all processes have ended."""
@@ -117,7 +132,11 @@ class Supervisor:
 
     def _start_again(self, child: ChildProcess, now: float) -> None:
         try:
-            child.spawn(now)
+            try:
+                child.spawn(now)
+            except DamagedFiles as error:
+                self._mend(error)
+                child.spawn(now)
         except DamagedFiles as error:
             self._say(note_damage(self._paths, str(error)))
         except (StartFailed, OSError) as error:

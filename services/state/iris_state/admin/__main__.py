@@ -94,15 +94,12 @@ async def streams(options: argparse.Namespace, nats: NatsSettings) -> int:
 async def looked_at(stored: Stored) -> int:
     found = await examine(stored, Policy())
     print_examination(found)
-    bad = await bad_bundles(stored)
+    bad = [*(f"bundle {wrong}" for wrong in await bad_bundles(stored)), *await bad_values(stored)]
     for wrong in bad:
-        say(f"bundle {wrong}")
-    if found.is_damaged:
-        say("damaged: stop the state services and run `iris admin repair`")
+        say(wrong)
     unsound = bool(bad or found.unlike or found.salvaged.wrong)
-    if not found.is_damaged:
-        say("not everything is as it should be" if unsound else "everything that is needed is whole")
-    return DAMAGED if found.is_damaged or unsound else OK
+    say(words.verdict(found, unsound=unsound))
+    return OK if found.is_startable and not unsound else DAMAGED
 
 
 async def bad_bundles(stored: Stored) -> list[str]:
@@ -114,6 +111,20 @@ async def bad_bundles(stored: Stored) -> list[str]:
             await blobs.get(name)
         except ValueError as error:
             bad.append(str(error))
+    return bad
+
+
+async def bad_values(stored: Stored) -> list[str]:
+    """Values of key-value buckets that no server can read, each with what to do."""
+    bad = []
+    for bucket in (subjects.KEYS_BUCKET, subjects.DISCOVERY_BUCKET):
+        raw = stored.connection.raw(f"KV_{bucket}")
+        state = await raw.state()
+        if state is None:
+            continue
+        readable = [message async for message in raw.readable(max(state.first_seq - 1, 0), state.last_seq)]
+        if lost := state.messages - len(readable):
+            bad.append(f"bucket {bucket}: {lost} of {state.messages} values cannot be read; a leader writes them anew")
     return bad
 
 
@@ -131,10 +142,12 @@ async def mend(options: argparse.Namespace, nats: NatsSettings) -> int:
                 return FAILED
             found = await examine(stored, Policy())
             print_examination(found)
-            if not found.is_damaged:
+            if not (found.is_damaged or found.spare):
                 say("nothing to repair")
                 return OK
-            if not (options.yes or agreed(found)):
+            if options.lossless and not found.costs_nothing:
+                return DAMAGED
+            if not (found.costs_nothing or options.yes or agreed(found)):
                 say("nothing was changed")
                 return FAILED
             kept = True
@@ -193,7 +206,9 @@ def parsed() -> argparse.Namespace:
     verbs = parser.add_subparsers(dest="verb", required=True)
     verbs.add_parser("verify").add_argument("file", nargs="?", default="")
     verbs.add_parser("streams").add_argument("--apply", action="store_true")
-    verbs.add_parser("repair").add_argument("--yes", action="store_true")
+    wanted = verbs.add_parser("repair")
+    wanted.add_argument("--yes", action="store_true")
+    wanted.add_argument("--lossless", action="store_true", help="only where nothing is lost; for a start")
     wanted = verbs.add_parser("backup")
     wanted.add_argument("--events", action="store_true")
     wanted.add_argument("--logs", action="store_true")
@@ -205,7 +220,8 @@ def parsed() -> argparse.Namespace:
 def main() -> int:
     options = parsed()
     log_lines.set_up("admin", "warning", "plain")
-    if options.store and options.verb != "restore" and not (Path(options.store) / "store").is_dir():
+    reads_file = options.verb == "restore" or (options.verb == "verify" and options.file)
+    if options.store and not reads_file and not (Path(options.store) / "store").is_dir():
         sys.stderr.write(f"iris admin: nothing is stored in {options.store}\n")
         return MISUSED
     try:

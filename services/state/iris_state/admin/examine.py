@@ -36,6 +36,7 @@ class Examination(msgspec.Struct):
         lacking: entries after ``begin`` that one server cannot read and another can.
         touched: jobs that events of lost commits name.
         unlike: records of a snapshot that differ from a replay from the previous one.
+        spare: ranges up to ``begin`` that the server's files do not hold: the newest intact snapshot has what they did.
     """
 
     snapshots: dict[str, str]
@@ -48,7 +49,18 @@ class Examination(msgspec.Struct):
     lacking: list[int]
     touched: list[str]
     unlike: list[str]
+    spare: list[tuple[int, int]]
     salvaged: Salvaged
+
+    @property
+    def costs_nothing(self) -> bool:
+        """Whether all that is damaged stands before the newest intact snapshot, so that no start needs it."""
+        return bool(self.spare) and not (self.survey.lost or self.lacking)
+
+    @property
+    def is_startable(self) -> bool:
+        """Whether a start goes on without a command, and loses nothing."""
+        return self.costs_nothing or not self.is_damaged
 
     @property
     def is_damaged(self) -> bool:
@@ -86,6 +98,7 @@ async def examine(stored: Stored, policy: Policy) -> Examination:
         lacking=stored.lacking,
         touched=await _touched(stored, behind.lost),
         unlike=await _unlike(stored, policy, found),
+        spare=[(since, min(to, begin)) for since, to in stored.missing if since <= begin],
         salvaged=salvage(policy, image, behind),
     )
 

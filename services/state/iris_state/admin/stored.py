@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import cycle, islice
 from pathlib import Path
 
-from iris_bus.blocks import Record
+from iris_bus.blocks import Files
 from iris_bus.contract import NoResponders, Unavailable
 from iris_bus.jetstream import JetStreamConnection, connect
 from iris_bus.nats_process import NatsProcess, journal_of, streams_of
@@ -33,13 +33,14 @@ class Stored:
 
     Attributes:
         connection: the one for data that all servers share.
+        on_disk, missing: the journal's messages in the files of a stopped server, and the ranges that lack there.
         lacking: journal entries that one server cannot read and another can.
     """
 
-    def __init__(self, connections: Sequence[JetStreamConnection], on_disk: Mapping[int, Record]) -> None:
+    def __init__(self, connections: Sequence[JetStreamConnection], files: Files) -> None:
         self._connections = connections
         self.connection = connections[0]
-        self.on_disk = on_disk
+        self.on_disk, self.missing = files
         self.lacking: list[int] = []
 
     async def journal(self, after: int, end: int) -> dict[int, bytes]:
@@ -96,7 +97,7 @@ async def on_servers(settings: NatsSettings) -> AsyncIterator[Stored]:
                 )
         if not made:
             raise Unavailable(f"no server of {_without_password(settings.url)} answers")
-        yield Stored(made, {})
+        yield Stored(made, Files({}, []))
     finally:
         for connection in made:
             await connection.close()
@@ -108,7 +109,7 @@ async def in_files(directory: Path, settings: NatsSettings) -> AsyncIterator[Sto
 
     Raises Occupied, StartFailed, NoServer.
     """
-    on_disk = (await asyncio.to_thread(journal_of, directory)).records
+    files = await asyncio.to_thread(journal_of, directory)
     server = NatsProcess(directory, guarded=False)
     await asyncio.to_thread(server.start)
     try:
@@ -116,7 +117,7 @@ async def in_files(directory: Path, settings: NatsSettings) -> AsyncIterator[Sto
         connection = await connect(server.url, name="admin", credentials=credentials, table=table)
         try:
             await connection.streams.ensure()
-            yield Stored([connection], on_disk)
+            yield Stored([connection], files)
         finally:
             await connection.close()
     finally:

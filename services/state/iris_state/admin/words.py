@@ -29,12 +29,24 @@ def examination(found: Examination) -> Iterator[str]:
         yield f"jobs that events of lost commits speak of: {names(found.touched)}"
         yield f"jobs that stay as they were before the loss: {names(_stopped(found))}"
         yield f"changes that can be read and mean nothing without those lost: {found.salvaged.left_out}"
+    for since, to in found.spare:
+        yield f"damaged, and not needed: entries {since} to {to}; the snapshot of {found.begin} has what they did"
     for record in found.unlike:
         yield f"the newest snapshot and the replay from the one before do not agree on: {record}"
     for wrong in found.salvaged.wrong:
         yield f"does not hold: {wrong}"
     jobs = len(found.salvaged.machine.ledger.jobs)
     yield f"records: {jobs} jobs, {len(found.salvaged.machine.ledger.workers)} workers, as of commit {found.end}"
+
+
+def verdict(found: Examination, *, unsound: bool) -> str:
+    if not found.is_startable:
+        return "damaged: stop the state services and run `iris admin repair`"
+    if unsound:
+        return "not everything is as it should be"
+    if found.costs_nothing:
+        return "everything that is needed is whole; the next start, or `iris admin repair`, writes the journal anew"
+    return "everything that is needed is whole"
 
 
 def stretch(lost: Lost) -> str:

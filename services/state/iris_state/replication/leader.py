@@ -117,9 +117,11 @@ class Leader:
         try:
             for subject, callback in self._callbacks().items():
                 subscriptions.append(await self._bus.subscribe(subject, callback))
-            with contextlib.suppress(TimeoutError):  # orders without tokens are better than none
+            try:
                 async with asyncio.timeout(_KEYS_S):
                     await keys.known.wait()
+            except TimeoutError:  # orders without tokens are better than none
+                log.error("the keys of tasks' tokens are not known yet: tasks that start before get no token")
             await self._begin()
             self.ready = True
             log.info("leading", extra={"sequence": self._machine.sequence, "epoch": self._machine.ledger.epoch})

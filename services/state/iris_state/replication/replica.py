@@ -51,12 +51,19 @@ class Replica:
     async def recover(self) -> None:
         """Apply everything up to the journal's present end.
 
-        Raises DamagedCommit when a commit is missing or damaged, OtherVersion, Unavailable.
+        Raises DamagedCommit when a commit that no intact snapshot covers is missing or damaged, OtherVersion,
+        Unavailable.
         """
-        for _ in range(_RECOVERIES):
-            with contextlib.suppress(Gap):  # the journal may have been trimmed after a newer snapshot meanwhile
-                await self._recover()
-                return
+        try:
+            for _ in range(_RECOVERIES):
+                with contextlib.suppress(Gap):  # the journal may have been trimmed after a newer snapshot meanwhile
+                    await self._recover()
+                    return
+        except DamagedCommit as damaged:
+            image = await newest(self.connection.blobs(subjects.SNAPSHOTS_BUCKET), "")
+            if image is None or image.rest.sequence < damaged.sequence:
+                raise
+            log.error("%s; the snapshot of %d has what it did", damaged, image.rest.sequence)
         log.error("the journal does not reach back to the last event told: some events will never be told")
         try:
             await self._recover(all_events=False)

@@ -1,0 +1,23 @@
+"""Token files that cannot be used: which one, why, and what to do."""
+
+from pathlib import Path
+
+import pytest
+
+from iris.cluster.paths import ClusterPaths, make_token
+from iris_bus.settings import BadSetting
+from iris_gateway.service import read_keyring
+from iris_proxy.service import read_tokens
+
+DAMAGED = (b"ann admin 00\n", b"ann admin \xff\n", b"ann adm\x00n " + b"0" * 64)
+
+
+@pytest.mark.parametrize("content", DAMAGED)
+def test_a_start_names_the_token_file_it_cannot_use(tmp_path: Path, content: bytes):
+    paths = ClusterPaths(tmp_path)
+    paths.token_file.write_bytes(content)
+    with pytest.raises(OSError, match=f"{paths.token_file} cannot be used: .*; correct it"):
+        make_token(paths, "ann")
+    for read in (read_keyring, read_tokens):
+        with pytest.raises(BadSetting, match=f"{paths.token_file} cannot be used: .*; correct it"):
+            read(str(paths.token_file))
