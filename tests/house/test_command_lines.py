@@ -68,8 +68,12 @@ def described(**given: object) -> None:
 def names() -> set[tuple[str, ...]]:
     """What alone is the name of a command, and not a line to type."""
     top = {(name,) for name in root.list_commands(click.Context(root))}
-    below = {(*name, one) for name in top for one in getattr(found(*name), "commands", ())}
-    return top | below
+    below = _below(top)
+    return top | below | _below(below)
+
+
+def _below(groups: set[tuple[str, ...]]) -> set[tuple[str, ...]]:
+    return {(*name, one) for name in groups for one in getattr(found(*name), "commands", ())}
 
 
 def mistake(words: list[str]) -> str:

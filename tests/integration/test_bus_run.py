@@ -71,6 +71,14 @@ def test_an_exception_of_the_main_function_ends_the_process():
     assert "broken ledger" in err
 
 
+def test_a_process_whose_work_another_has_taken_over_ends_without_alarm():
+    code, _, err = play("from iris_bus.contract import Fenced; raise Fenced('the stream ends at 7')")
+    assert code == 1
+    assert "another process has taken over; ending: the stream ends at 7" in err
+    assert "Traceback" not in err
+    assert "critical" not in err.lower()
+
+
 def test_an_exception_of_a_task_beside_it_ends_the_process():
     code, _, err = play("service.spawn(asyncio.sleep('x')); await asyncio.Event().wait()")
     assert code == 1

@@ -40,7 +40,7 @@ from iris_bus import log_lines, notify
 from iris_bus.bus_facts import ClientName
 from iris_bus.child import DAMAGED, MISUSED
 from iris_bus.connection import Credentials
-from iris_bus.contract import DamagedCommit, Message, Unavailable
+from iris_bus.contract import DamagedCommit, Fenced, Message, Unavailable
 from iris_bus.jetstream import JetStreamConnection, connect
 from iris_bus.notify import Notifier
 from iris_bus.settings import BadSetting, Settings, load
@@ -382,6 +382,9 @@ async def _play(
         return DAMAGED
     except Unavailable as error:
         log.critical("%s", error)
+        return FAILED
+    except Fenced as error:
+        log.warning("another process has taken over; ending: %s", error)
         return FAILED
     except Exception:
         log.critical("ended by an error", exc_info=True)

@@ -12,7 +12,7 @@ import os
 import uuid
 from urllib.parse import urlsplit
 
-from iris_bus.contract import Connection, EventPublisher, Fenced, Full, Gap, Unavailable
+from iris_bus.contract import Connection, EventPublisher, Full, Gap, Unavailable
 from iris_bus.run import Service, quiet_gc
 from iris_bus.settings import BadSetting
 from iris_bus.tracing import Tracer
@@ -102,7 +102,10 @@ class StateService:
 
 
 async def main(service: Service[Policy]) -> None:
-    """Be the state service until told to stop; a replica that has been fenced ends at once."""
+    """Be the state service until told to stop; a replica that has been fenced ends at once.
+
+    Raises Fenced.
+    """
     if urlsplit(service.settings.prometheus).scheme not in ("", "http", "https"):
         raise BadSetting("[state] prometheus: an address like http://prometheus:9090, or empty")
     connection: Connection = await service.connect()
@@ -114,8 +117,5 @@ async def main(service: Service[Policy]) -> None:
     await service.serve_metrics(state.metrics.registry, lambda: state.ready)
     try:
         await state.run()
-    except Fenced:
-        log.warning("another replica leads now; ending")
-        raise
     finally:
         await connection.close()

@@ -1,11 +1,13 @@
 """`iris admin token`: a token file that the gateway accepts, and tokens that nobody else can read."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from iris.cli import main
 from iris_gateway.auth import parse_tokens
+from iris_gateway.problem import ProblemResponse
 
 
 @pytest.fixture
@@ -13,7 +15,8 @@ def token(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
     """`iris admin token` with that file: the exit code, what it printed, and the error."""
 
     def run(*words: str) -> tuple[int, str, str]:
-        code = main(["admin", "token", *words, "--file", str(tmp_path / "tokens")])
+        verb = () if words[0] in ("ls", "revoke", "rotate") else ("add",)
+        code = main(["admin", "token", *verb, *words, "--file", str(tmp_path / "tokens")])
         out, err = capfd.readouterr()
         return code, out.strip(), err
 
@@ -45,3 +48,49 @@ def test_a_file_that_the_gateway_would_refuse_is_not_written(token, tmp_path: Pa
     code, out, err = token(user)
     assert (code, out, (tmp_path / "tokens").read_text()) == (2, "", before)
     assert said in err
+
+
+def accepted(tmp_path: Path, secret: str, now_ms: int = 0) -> str:
+    """The name of the token, empty when a gateway refuses it."""
+    try:
+        return parse_tokens((tmp_path / "tokens").read_text()).identify(secret, now_ms).token
+    except ProblemResponse:
+        return ""
+
+
+def test_a_revoked_token_is_refused_and_the_rest_of_the_file_stays(token, tmp_path: Path):
+    _, ada, _ = token("ada", "--name", "laptop")
+    _, bob, _ = token("bob", "--name", "home")
+    (tmp_path / "tokens").write_text("# people\n" + (tmp_path / "tokens").read_text())
+    (tmp_path / "tokens").chmod(0o640)
+    assert token("revoke", "laptop")[0] == 0
+    assert [accepted(tmp_path, secret) for secret in (ada, bob)] == ["", "home"]
+    assert (tmp_path / "tokens").read_text().startswith("# people\nbob user ")
+    assert (tmp_path / "tokens").stat().st_mode & 0o777 == 0o640
+    assert token("revoke", "laptop")[0] == token("revoke")[0] == 2
+    assert token("revoke", "--user", "bob")[0] == 0
+    assert accepted(tmp_path, bob) == ""
+
+
+def test_a_rotated_token_keeps_its_name_and_replaces_the_old_one(token, tmp_path: Path):
+    _, old, _ = token("root", "--role", "admin", "--name", "ops")
+    code, new, _ = token("rotate", "ops")
+    assert (code, accepted(tmp_path, old), accepted(tmp_path, new)) == (0, "", "ops")
+    _, unnamed, _ = token("ada")
+    _, other, _ = token("rotate", accepted(tmp_path, unnamed))
+    assert (accepted(tmp_path, unnamed), bool(accepted(tmp_path, other))) == ("", True)
+
+
+def test_a_token_ends_when_it_says(token, tmp_path: Path):
+    _, secret, _ = token("ada", "--expires", "90d", "--name", "guest")
+    [made] = parse_tokens((tmp_path / "tokens").read_text()).tokens
+    assert made.expires_ms - made.made_ms == 90 * 86_400_000
+    assert accepted(tmp_path, secret, made.expires_ms - 1) == "guest"
+    assert accepted(tmp_path, secret, made.expires_ms) == ""
+    listed = json.loads(token("ls", "-o", "jsonl")[1])
+    assert (listed["name"], listed["expires_ms"], listed["expired"]) == ("guest", made.expires_ms, False)
+
+
+def test_two_tokens_of_one_name_are_refused(token):
+    token("ada", "--name", "laptop")
+    assert token("bob", "--name", "laptop")[0] == 2

@@ -15,6 +15,7 @@ from iris.cli.exit_codes import JOB_EXITS, ExitCode
 from iris.cli.parsing import CliCommand, CliGroup
 from iris.cli.root import root
 from iris.client.client import Client
+from iris.client.contexts import Context, Contexts, contexts_path, load_contexts
 from iris.client.jobs import TERMINAL
 from iris_core import DISTRIBUTION, __version__
 from tests.support.answers import Said, answering, events, in_turn, job_view, problem
@@ -340,6 +341,18 @@ def test_contexts_are_added_listed_and_used(iris):
         ("work", True),
     ]
     assert iris("context", "use", "nowhere")[0] == ExitCode.USAGE
+
+
+def test_a_context_takes_its_token_from_a_file_and_is_removed_with_it(iris, tmp_path):
+    (tmp_path / "token").write_text("s3cret\n")
+    iris("context", "add", "work", "http://work:1", "--token-file", str(tmp_path / "token"))
+    assert load_contexts(contexts_path()) == Contexts("work", {"work": Context("http://work:1", "s3cret")})
+    assert iris("context", "remove", "work")[0] == ExitCode.SUCCEEDED
+    assert load_contexts(contexts_path()) == Contexts()
+    assert iris("context", "remove", "work")[0] == ExitCode.USAGE
+    (tmp_path / "token").write_text("\n")
+    empty = iris("context", "add", "work", "http://work:1", "--token-file", str(tmp_path / "token"))
+    assert empty[0] == ExitCode.USAGE
 
 
 def test_wait_that_gives_up_says_how_long_it_has_waited_with_progress_too(iris):

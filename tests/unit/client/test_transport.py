@@ -148,10 +148,32 @@ def test_all_mistakes_of_a_refused_submission_are_kept():
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"\xff", b'{"detail": 3}'])
 def test_an_answer_that_is_no_problem_document_is_still_a_problem(body):
-    problem = problem_from(500, body)
+    problem = problem_from(500, body, gateway="https://iris.example.org")
 
     assert type(problem) is Problem
     assert problem.status == 500
+    assert str(problem).startswith("iris.example.org answered 500, which is no answer of Iris: ")
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "words"),
+    [
+        (502, b"<html><h1>502 Bad Gateway</h1>", "a proxy cannot reach the gateway"),
+        (413, b"<html><h1>413</h1>", "limits the size of requests"),
+        (302, b"<html>sign in", "check that this is the gateway's address"),
+        (200, b"<html>sign in", "check that this is the gateway's address"),
+        (504, b'{"message": "upstream"}', "a proxy cannot reach the gateway"),
+    ],
+)
+def test_a_proxys_page_becomes_one_line(status: int, body: bytes, words: str):
+    answer = Said(status, body, {"Content-Type": "text/html"} if body.startswith(b"<") else {})
+    with answering(in_turn(answer)) as server, pytest.raises(Problem) as caught:
+        submit(server, retry_for_s=0)
+
+    assert f"{server.url.removeprefix('http://')} answered {status}" in str(caught.value)
+    assert words in str(caught.value)
+    assert "<" not in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -112,6 +112,14 @@ async def test_an_expired_token_and_one_of_an_emptied_file_are_refused(iris: Hou
         assert (await iris.http.get("/v1/jobs", headers=ADA)).status_code == status
 
 
+async def test_an_emptied_token_file_permits_nobody(tmp_path):
+    (tmp_path / "tokens").write_text("# nobody\n")
+    keyring = read_keyring(str(tmp_path / "tokens"))
+    async with house(keyring, token_file=str(tmp_path / "tokens")) as iris:
+        assert (await iris.http.get("/v1/jobs", headers=ADA)).status_code == 401
+        assert (await iris.http.get("/v1/jobs")).status_code == 401
+
+
 async def test_a_caller_is_told_who_they_are(iris: House):
     assert (await iris.http.get("/v1/whoami", headers=ADA)).json() == {"user": "ada", "role": "user"}
     assert (await iris.http.get("/v1/whoami")).status_code == 401

@@ -172,13 +172,34 @@ _KINDS: dict[int, type[Problem]] = {
 
 
 def problem_from(status: int, body: bytes, retry_after: str | None = None, gateway: str = "") -> Problem:
-    """The exception for a response of 400 or more; a body that is no problem document becomes its detail."""
+    """The exception for a refusal. An answer that is no problem document, such as a proxy's page, becomes one line:
+    its status, its host, what to do.
+    """
     try:
         document = _read(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        document = Document(detail=body[:500].decode(errors="replace").strip())
+        document = Document()
+    if not document.code and not document.detail:
+        document = Document(detail=_foreign(status, gateway))
     kind = _KINDS.get(status, Rejected if status < 500 else Problem)
     return kind(status, document, _seconds(retry_after), gateway)
+
+
+def _foreign(status: int, gateway: str) -> str:
+    """About an answer that is not the gateway's."""
+    from urllib.parse import urlsplit
+
+    host = urlsplit(gateway).netloc or "something else"
+    what = _REMEDIES.get(status, "check that this is the gateway's address, and what stands in front of it")
+    return f"{host} answered {status}, which is no answer of Iris: {what}"
+
+
+_REMEDIES = {
+    401: "a proxy in front of the gateway asks for credentials of its own",
+    407: "a proxy in front of the gateway asks for credentials of its own",
+    413: "a proxy in front of the gateway limits the size of requests; raise its limit",
+    **dict.fromkeys((502, 503, 504), "a proxy cannot reach the gateway; try again, or look whether the gateway is up"),
+}
 
 
 def _seconds(text: str | None) -> float | None:

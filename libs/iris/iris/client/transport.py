@@ -243,7 +243,7 @@ class Transport:
             connection.close()
         else:
             self._idle.append(connection)
-        if response.status >= 400:
+        if response.status >= 300 or response.getheader("Content-Type", "").startswith("text/html"):
             raise self._problem(response, body)
         return Response(response.status, response.headers, body)
 

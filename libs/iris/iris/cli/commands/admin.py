@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import os
 import re
-import secrets
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,10 +15,10 @@ from typing import Any, TypeVar
 
 import click
 
+from iris.cli.commands.token import token
 from iris.cli.parsing import CliGroup
 from iris.client.address import data_dir, read_cluster
 from iris.cluster.process import ISOLATED
-from iris_core.token_file import ROLES, BadTokenFile, Role, is_user_name, line_of, parse_tokens, token_of
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _SERVER_NAME = re.compile(r"[\w-]+\Z", re.ASCII)
@@ -114,25 +113,7 @@ def restore(program: list[str], file: Path) -> None:
     become([*program, "restore", str(file.absolute())])
 
 
-@admin.command()
-@click.argument("user")
-@click.option("--role", type=click.Choice(ROLES), default="user", show_default=True, help="What USER may do.")
-@click.option("--file", "tokens", required=True, type=_FILE, help="The gateway's token_file; made when missing.")
-def token(user: str, role: Role, tokens: Path) -> None:
-    """Add a token of USER to a token file, and print it. The file holds its SHA-256 only: it cannot be shown again."""
-    from iris_bus.keys import write_private
-
-    if not is_user_name(user):
-        raise click.BadParameter(f"{user!r} is no user's name; it holds letters, digits and '._@+-'")
-    secret = f"iris_{secrets.token_urlsafe(32)}"
-    try:
-        text = tokens.read_text() if tokens.exists() else ""
-        text += "\n" if text and not text.endswith("\n") else ""
-        parse_tokens(text := text + line_of(token_of(user, role, secret)))
-        write_private(tokens, text)
-    except (BadTokenFile, OSError, UnicodeDecodeError) as error:
-        raise click.ClickException(f"{tokens}: {error}") from None
-    click.echo(secret)
+admin.add_command(token)
 
 
 @admin.command("nats-config")

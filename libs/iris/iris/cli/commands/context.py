@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import IO
+
 import click
 import msgspec
 
@@ -29,10 +31,13 @@ def context() -> None:
 @click.argument("name")
 @click.argument("url")
 @click.option("--token", envvar="IRIS_TOKEN", default="", help="Bearer token; preferably set in IRIS_TOKEN.")
-def add(name: str, url: str, token: str) -> None:
+@click.option("--token-file", type=click.File(), help="Copy the token from a file; `-` is stdin.", metavar="FILE")
+def add(name: str, url: str, token: str, token_file: IO[str] | None) -> None:
     """Remember a gateway under NAME; the first one is used from now on."""
     path = contexts_path()
     known = load_contexts(path)
+    if token_file is not None and not (token := token_file.read().strip()):
+        raise InvalidOption(f"{token_file.name} holds no token")
     kept = Contexts(known.current or name, {**known.known, name: Context(check_url(url), token)})
     save_contexts(path, kept)
     click.echo(f"{name} is kept in {path}; in use: {kept.current}", err=True)
@@ -60,3 +65,16 @@ def use(name: str) -> None:
         raise InvalidOption(f"there is no context {name!r}; `iris context list` shows those there are")
     save_contexts(path, msgspec.structs.replace(contexts, current="" if name == "-" else name))
     click.echo(f"in use: {name}", err=True)
+
+
+@context.command()
+@click.argument("name")
+def remove(name: str) -> None:
+    """Forget a gateway and its token; none is in use afterwards if it was this one."""
+    path = contexts_path()
+    contexts = load_contexts(path)
+    if name not in contexts.known:
+        raise InvalidOption(f"there is no context {name!r}; `iris context list` shows those there are")
+    known = {other: one for other, one in contexts.known.items() if other != name}
+    save_contexts(path, Contexts("" if contexts.current == name else contexts.current, known))
+    click.echo(f"{name} is removed", err=True)
