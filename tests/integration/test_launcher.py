@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import resource
 import signal
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -15,13 +18,15 @@ from iris_bus.contract import Connection
 from iris_core import subjects
 from iris_core.messages import AttemptRef, Register
 from iris_core.states import Cause, KernelStatus
+from iris_worker.process import rescue
 from tests.support.state import FakeState, template
-from tests.support.worker import WorkerProcess
+from tests.support.worker import WorkerProcess, lives
 
 pytestmark = pytest.mark.integration
 
 K = KernelStatus
 CANNOT_START = "could not be started on this host"
+PTRACE_ATTACH = 16
 SILENT = "the launcher has not answered for "
 NO_ROOM = "process store: File too large"
 
@@ -33,7 +38,8 @@ async def state(connection: Connection) -> FakeState:
 
 @pytest.fixture
 async def worker(state: FakeState, nats_url: str, tmp_path: Path) -> AsyncIterator[WorkerProcess]:
-    async with WorkerProcess(nats_url, tmp_path / "w0", stop_grace_s=1, heartbeat_interval_s=0.2) as process:
+    settings = {"stop_grace_s": 1, "heartbeat_interval_s": 0.2, "pause_s": 60}  # nobody continues what a test stops
+    async with WorkerProcess(nats_url, tmp_path / "w0", **settings) as process:  # type: ignore[arg-type]
         await state.registration()
         yield process
 
@@ -155,16 +161,56 @@ async def test_a_worker_ends_with_its_launcher_and_the_next_adopts_what_runs_and
     assert await state.output(runs) == b"before\nafter\n"
 
 
-async def test_a_launcher_that_stands_still_is_a_fault_of_the_host_until_it_answers(
-    state: FakeState, nats_url: str, tmp_path: Path
-):
+async def test_a_launcher_that_somebody_stops_is_continued(state: FakeState, nats_url: str, tmp_path: Path):
     async with WorkerProcess(nats_url, tmp_path / "w0", heartbeat_interval_s=0.2, pause_s=1) as worker:
         await state.registration()
-        os.kill(worker.launcher_pid, signal.SIGSTOP)
-        await state.until(lambda: any(not beat.healthy for beat in state.beats))
-        assert all(beat.healthy or SILENT in beat.detail for beat in state.beats)
-        os.kill(worker.launcher_pid, signal.SIGCONT)
-        await state.until(lambda: state.beats[-1].healthy)
+        launcher = worker.launcher_pid
+        os.kill(launcher, signal.SIGSTOP)
+        assert (await state.ended(await state.run("true"))).exit_code == 0
+        assert worker.launchers() == [launcher]
+
+
+async def test_a_launcher_that_nothing_helps_is_a_fault_of_the_host_and_is_replaced(
+    state: FakeState, nats_url: str, tmp_path: Path
+):
+    async with WorkerProcess(nats_url, tmp_path / "w0", heartbeat_interval_s=0.2, pause_s=0.4) as worker:
+        await state.registration()
+        ref, launcher = await state.run("sleep", "1000"), worker.launcher_pid
+        await state.running(ref)
+        assert ctypes.CDLL(None).ptrace(PTRACE_ATTACH, launcher, 0, 0) == 0  # SIGCONT does not help it
+        await until(lambda: not lives(launcher))
+        assert any(SILENT in beat.detail for beat in state.beats)
+        assert await worker.ended() == 1
+        await worker.start()
+        register = await state.registration(2)
+        assert [(stage.ref, stage.status) for stage in register.attempts] == [(ref, K.RUNNING)]
+        assert worker.launcher_pid != launcher
+
+
+async def test_a_worker_that_starts_continues_the_launcher_that_it_finds(
+    state: FakeState, worker: WorkerProcess, tmp_path: Path
+):
+    ref, launcher = await state.run("sleep", "1000"), worker.launcher_pid
+    await state.running(ref)
+    os.kill(launcher, signal.SIGSTOP)
+    await worker.kill()
+    await worker.start()
+    register = await state.registration(2)
+    assert [(stage.ref, stage.status) for stage in register.attempts] == [(ref, K.RUNNING)]
+    assert worker.launchers() == [launcher]
+
+
+def test_what_a_launcher_waits_for_is_ended_when_it_is_stopped(tmp_path: Path):
+    slot = tmp_path / "attempts" / "3"
+    slot.mkdir(parents=True)
+    stops = f"os.chdir({str(slot)!r}); os.kill(os.getpid(), signal.SIGSTOP)"
+    code = f"import os, signal\nif os.fork(): os.wait()\nelse: {stops}"
+    waits = subprocess.Popen((sys.executable, "-c", code, rescue.MODULE, str(tmp_path)))
+    found: set[int] = set()
+    while not found:
+        found = rescue.resume(tmp_path)
+    assert found == {3}
+    assert waits.wait(20) == 0
 
 
 async def test_nothing_starts_that_cannot_be_recorded_and_everything_once_it_can_be(

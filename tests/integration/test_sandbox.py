@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -19,7 +21,8 @@ import psutil
 import pytest
 
 from iris_bus.contract import Connection
-from iris_core.messages import AttemptRef, Gang, Stop
+from iris_core import codec, subjects
+from iris_core.messages import AttemptRef, ExecutionTaken, Gang, StartExecution, Stop
 from iris_core.spec import Probe
 from iris_core.states import Cause, KernelStatus
 from iris_worker.process.cgroup import OPEN_FILES
@@ -38,6 +41,17 @@ K = KernelStatus
 USER = 4321
 PYTHON = next(path for path in ("/usr/local/bin/python3", "/usr/bin/python3") if os.path.exists(path))
 SANDBOXED = (MODES[0], MODES[2])
+SIGNALS_ALL = """import os, sys
+print("ready", flush=True)
+while True:
+    try:
+        os.kill(-1, int(sys.argv[1]))
+    except OSError:
+        pass
+"""
+_FIRST = 1_900_000_000 + os.getpid() % 100_000 * 64
+OWN_USERS = f"pool:{_FIRST}-{_FIRST + 63}"
+"""Of no other test: a task without a sandbox can signal all processes of its user on this host."""
 
 
 @pytest.fixture
@@ -163,6 +177,11 @@ async def test_what_a_task_is_refused_is_what_the_security_page_says(
         }
         (shared / "draft").write_text(json.dumps(facts))
         (shared / "draft").rename(told)
+        for turn in itertools.count():
+            if state.end_of(tried) is not None:
+                break
+            with contextlib.suppress(AssertionError):
+                await execute(state.connection, str(turn), tried)
         ended = await state.ended(tried)
         Path("/tmp", facts["name"]).unlink(missing_ok=True)
         assert (ended.exit_code, ended.error) == (0, "")
@@ -352,6 +371,36 @@ async def test_a_task_runs_as_the_account_of_who_submitted_it(state: FakeState, 
         assert (refused.exit_code, refused.error) == (126, "user 'bob' has no account on this host ([worker] accounts)")
 
 
+# ── signals ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def own_users(mode: str) -> dict[str, object]:
+    return {} if mode.startswith("ordinary") else {"run_as": OWN_USERS}
+
+
+async def execute(connection: Connection, name: str, ref: AttemptRef) -> None:
+    """Execute a command beside a task."""
+    request = codec.pack(StartExecution(name, ref, "ann", ("true",)))
+    answer = await connection.bus.request(subjects.execution("w0"), request, timeout=10)
+    assert codec.unpack(answer.data, ExecutionTaken) == ExecutionTaken()
+
+
+@pytest.mark.parametrize("mode", MODES[:3])
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
+async def test_a_task_that_signals_all_that_it_can_holds_up_nobody_else(
+    number: signal.Signals, mode: str, state: FakeState, nats_url: str, place: Path
+):
+    async with worker_of(mode, state, nats_url, place, **own_users(mode)) as worker:
+        launcher = worker.launcher_pid
+        attacker = await state.run(PYTHON, "-c", SIGNALS_ALL, str(int(number)))
+        await state.printed(attacker, b"ready\n")
+        for turn in range(8):
+            await execute(state.connection, str(turn), attacker)
+            assert (await state.ended(await state.run("true", user="bob"))).exit_code == 0
+        assert worker.launchers() == [launcher]
+        assert all(beat.healthy for beat in state.beats)
+
+
 # ── the launcher ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -373,17 +422,15 @@ except OSError as error:
 def test_limits_of_another_user_need_no_more_than_to_become_that_user():
     code = f"""
 import os, resource
-from iris_worker.process.records import Sandbox
-from iris_worker.process.sandbox import Sandboxes
-from iris_worker.process.spawn import spawn
+from iris_worker.process.spawn import User, begin
 null = os.open("/dev/null", os.O_RDWR)
 limits = ((resource.RLIMIT_DATA, 1 << 30), (resource.RLIMIT_DATA, 1 << 31))
-sleep = lambda: spawn(("/bin/sleep", "1000"), {{}}, "/", (null, null, null), limits)
-pid = Sandboxes("/tmp").start(None, Sandbox({USER}, {USER}), sleep)
+child = begin(("/bin/sleep", "1000"), {{}}, "/", (null, null, null), limits, user=User({USER}, {USER}))
+assert not os.read(child.report, 1)
 try:
-    print(*[line.split()[3:5] for line in open(f"/proc/{{pid}}/limits") if line.startswith("Max data size")])
+    print(*[line.split()[3:5] for line in open(f"/proc/{{child.pid}}/limits") if line.startswith("Max data size")])
 finally:
-    os.kill(pid, 9)
+    os.kill(child.pid, 9)
 """
     container = ("setpriv", "--bounding-set=-sys_resource")
     done = subprocess.run((*container, sys.executable, "-c", code), capture_output=True, text=True, check=True)

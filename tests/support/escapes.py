@@ -25,6 +25,7 @@ _SANDBOXED = frozenset({MODES[0], MODES[2]})
 _OTHER_USER = frozenset(MODES[:3])
 _ALL = frozenset(MODES)
 Facts = dict[str, Any]
+_TRIES_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,16 @@ def reads_environment(facts: Facts) -> None:
 def signals_worker(facts: Facts) -> None:
     for process in (facts["worker"], facts["launcher"]):
         os.kill(process, 0)
+
+
+def signals_launcher_that_starts(facts: Facts) -> None:
+    """While the launcher starts commands beside this task, as its user."""
+    until = time.monotonic() + _TRIES_S
+    while time.monotonic() < until:
+        with contextlib.suppress(PermissionError, ProcessLookupError):
+            os.kill(facts["launcher"], 0)
+            return
+    raise PermissionError("it is never of this user")
 
 
 def sees_processes(facts: Facts) -> None:
@@ -150,6 +161,7 @@ ESCAPES = (
     Escape("read the worker's environment or memory", _OTHER_USER, reads_environment),
     Escape("read the worker's key, and publish as the worker", _OTHER_USER, read("key")),
     Escape("signal the worker or its launcher", _OTHER_USER, signals_worker),
+    Escape("signal the launcher while it starts what is the task's own", _OTHER_USER, signals_launcher_that_starts),
     Escape("connect to the launcher", _OTHER_USER, connects_to_launcher),
     Escape("signal another task", _OTHER_USER, signals_task),
     Escape("read another task's files", _OTHER_USER, read("file")),

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import errno
 import itertools
+import logging
 import math
 import os
 import signal
@@ -41,10 +42,12 @@ from iris_worker.output.logs import Batch, OutputLogs
 from iris_worker.output.tail import last_lines
 from iris_worker.ports import PortUse
 from iris_worker.probes.prober import Prober
+from iris_worker.process import rescue
 from iris_worker.process.cgroup_files import Cgroup
 from iris_worker.process.client import LauncherClient, LauncherGone
 from iris_worker.process.limits import Limits, group_limits, memory_limits, process_limits
 from iris_worker.process.records import (
+    STOPS_OTHERS,
     CgroupSupport,
     CommandExited,
     Confine,
@@ -80,8 +83,12 @@ from iris_worker.workspaces import (
     write_token,
 )
 
+log = logging.getLogger(__name__)
+
 STARTS_AT_ONCE = 32
 """Requested of the launcher and not answered yet: enough to keep it busy, and few to begin on an old order."""
+_REPLACED_AFTER = 5
+"""After so many times the silence that is a fault of the host, a launcher is replaced."""
 _CONFINE_S = 30.0
 _JOBS_KEPT = 100
 """Jobs whose environment is cached, of up to 256 KiB each."""
@@ -138,6 +145,8 @@ class Executor:
         self._trouble = ""
         self._silent_after_s = settings.pause_s
         self._pinged_s: float | None = None
+        self._silent_s = 0.0
+        self._blamed: dict[AttemptRef, Exit] = {}
         self._agent = agent
         self._clock = clock
         self._prober = prober
@@ -577,6 +586,7 @@ class Executor:
             self.containers.collect(container, exited.exit, partial(self._on_collected, ref))
             return
         slot = self._running.pop(ref)
+        exited = Exited(ref, self._blamed.pop(ref, exited.exit))
         self._usage.pop(ref, None)
         if (on_end := self._builds.pop(ref, None)) is not None:
             if exited.exit.code == 0:  # the next record of the attempt is that of its own process
@@ -698,8 +708,29 @@ class Executor:
             return f"the launcher has not answered for {silent_s:.0f} s"
         return self._trouble or self.containers.trouble or self.slots.trouble
 
+    def watch_launcher(self, interval_s: float) -> None:
+        """Help a launcher that does not answer. To be called at intervals: a pause of this process is no silence of it.
+
+        The attempt for which a stopped process was being started ends as its owner's failure. A launcher that nothing
+        helps is ended, and with it this process; the next one adopts the attempts.
+        """
+        if self._pinged_s is not None:
+            self._silent_s += interval_s
+        if self._silent_s < self._silent_after_s:
+            return
+        if self._silent_s >= _REPLACED_AFTER * self._silent_after_s:
+            log.error("the launcher has not answered for %.0f s and is replaced", self._silent_s)
+            rescue.end(self._settings.root)
+            return
+        slots = rescue.resume(self._settings.root)
+        for slot in [one for one in self._running.values() if one.number in slots]:
+            log.error("a task stops what is started beside it, and is ended", extra={"attempt": str(slot.ref)})
+            self._blamed[slot.ref] = Exit(128 + signal.SIGKILL, error=STOPS_OTHERS)
+            self._launcher.send(StopProcess(slot.ref, 0, 0))
+            self._launcher.flush()
+
     def _on_pinged(self, pinged: Pinged) -> None:
-        self._pinged_s = None
+        self._pinged_s, self._silent_s = None, 0.0
 
     def flush(self) -> None:
         """End of a round: send what the launcher is to do."""

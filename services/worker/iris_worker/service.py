@@ -341,6 +341,7 @@ class WorkerService:
             executor = self._executor
             if isinstance(executor, Executor):
                 executor.flush_records()
+                executor.watch_launcher(_STALL_CHECK_S)
                 if executor.has_trash:
                     executor.has_trash = False
                     await asyncio.to_thread(executor.slots.empty_trash)

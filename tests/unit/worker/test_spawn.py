@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from iris_worker.process import tree
-from iris_worker.process.spawn import NotRunnable, find, spawn
+from iris_worker.process.spawn import NotRunnable, begin, failure, spawn
 
 
 def program(path: Path, text: str = "#!/bin/sh\nexit 5\n") -> Path:
@@ -29,10 +29,11 @@ def run(*command: str, workdir: Path, env: dict[str, str] | None = None) -> int:
 
 
 def test_a_name_is_looked_for_along_the_tasks_own_path(tmp_path: Path):
-    first, second = program(tmp_path / "a" / "tool"), program(tmp_path / "b" / "tool")
-    assert find("tool", f"{tmp_path}/a:{tmp_path}/b") == str(first)
+    first, path = program(tmp_path / "a" / "tool"), {"PATH": f"{tmp_path}/a:{tmp_path}/b"}
+    program(tmp_path / "b" / "tool", "#!/bin/sh\nexit 6\n")
+    assert run("tool", workdir=tmp_path, env=path) == 5
     first.unlink()
-    assert find("tool", f"{tmp_path}/a:{tmp_path}/b") == str(second)
+    assert run("tool", workdir=tmp_path, env=path) == 6
 
 
 def test_directories_and_plain_files_are_no_programs(tmp_path: Path):
@@ -40,15 +41,28 @@ def test_directories_and_plain_files_are_no_programs(tmp_path: Path):
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "tool").write_text("text")
     with pytest.raises(NotRunnable, match="command not found") as refused:
-        find("tool", f"{tmp_path}/a:{tmp_path}/b")
+        run("tool", workdir=tmp_path, env={"PATH": f"{tmp_path}/a:{tmp_path}/b"})
     assert refused.value.code == 127
 
 
-def test_a_program_that_appears_later_is_found(tmp_path: Path):
-    with pytest.raises(NotRunnable):
-        find("tool", str(tmp_path))
-    tool = program(tmp_path / "tool")
-    assert find("tool", str(tmp_path)) == str(tool)
+def test_a_file_without_an_interpreter_is_run_as_a_script(tmp_path: Path):
+    program(tmp_path / "tool", 'test "$1" = "a b" && exit 5')
+    assert run("./tool", "a b", workdir=tmp_path) == 5
+    assert run("tool", "a b", workdir=tmp_path, env={"PATH": str(tmp_path)}) == 5
+
+
+def test_what_is_forked_reports_what_keeps_it_from_its_program(tmp_path: Path):
+    null = os.open(os.devnull, os.O_RDWR)
+    program(tmp_path / "script", "exit 5")
+    found = []
+    for command in (("true",), ("missing",), ("./script",)):
+        child = begin(command, {"PATH": os.environ["PATH"]}, str(tmp_path), (null, null, null))
+        with open(child.report, "rb") as pipe:
+            report = pipe.read()
+        os.waitpid(child.pid, 0)
+        found.append(str(failure(report, command[0])) if report else "")
+    os.close(null)
+    assert found == ["", "missing: command not found", "./script: not an executable file"]
 
 
 def test_a_path_with_a_slash_is_relative_to_the_tasks_directory(tmp_path: Path):

@@ -17,6 +17,7 @@ from typing import Any
 
 from iris_core import codec
 from iris_core.messages import AttemptRef
+from iris_worker.process import rescue
 from iris_worker.process.records import (
     SOCKET,
     VERSION,
@@ -36,7 +37,8 @@ from iris_worker.process.spawn import spawn
 
 _READ_BYTES = 1 << 18
 _TRIES = 5
-_READY_S = 30.0
+_HELP = ((5.0, rescue.resume), (30.0, rescue.end), (30.0, None))
+"""How long a launcher may take to answer a worker that has started, and what is done about it then."""
 _RECORDS_BYTES = 1 << 16
 _INHERITED = ("PYTHON", "LD_", "LANG", "LC_", "PATH", "TZ")
 """Beginnings of the names of variables that the launcher gets; the others may hold secrets of the worker."""
@@ -71,13 +73,20 @@ class LauncherClient:
 
     async def connect(self) -> dict[AttemptRef, StoredProcess]:
         """Connect, and return the attempts of the previous worker process. Raises LauncherGone, OSError."""
-        try:
-            async with asyncio.timeout(_READY_S):
-                for _ in range(_TRIES):
-                    if (found := await self._recover(self._open())) is not None:
-                        return found
-        except TimeoutError:
-            raise LauncherGone("the launcher does not answer") from None
+        for wait_s, help_ in _HELP:
+            try:
+                async with asyncio.timeout(wait_s):
+                    return await self._connect()
+            except TimeoutError:
+                self._forget()
+                if help_ is not None:
+                    help_(self._root)
+        raise LauncherGone("the launcher does not answer")
+
+    async def _connect(self) -> dict[AttemptRef, StoredProcess]:
+        for _ in range(_TRIES):
+            if (found := await self._recover(self._open())) is not None:
+                return found
         raise LauncherGone("the launcher does not start")
 
     def _open(self) -> socket.socket:
@@ -193,5 +202,5 @@ class LauncherClient:
 def _start(root: Path, listener: socket.socket) -> None:
     """Start a launcher that serves ``listener``."""
     env = {name: value for name, value in os.environ.items() if name.startswith(_INHERITED)}
-    command = (sys.executable, "-P", "-m", "iris_worker.process.launcher", str(root))
+    command = (sys.executable, "-P", "-m", rescue.MODULE, str(root))
     spawn(command, env, str(root), (listener.fileno(), 2, 2))

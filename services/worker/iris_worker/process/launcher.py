@@ -19,10 +19,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from iris_bus.subreaper import adopt_orphans
 from iris_core import codec
 from iris_core.messages import AttemptRef
-from iris_worker.process import adopt
+from iris_worker.process import adopt, rescue
 from iris_worker.process.cgroup import Cgroups, NoGroups, open_groups
 from iris_worker.process.event_loop import EventLoop
 from iris_worker.process.records import (
@@ -52,8 +54,8 @@ from iris_worker.process.records import (
     frame,
     take_frames,
 )
-from iris_worker.process.runner import Runner
-from iris_worker.process.spawn import NotRunnable
+from iris_worker.process.runner import Runner, to_refusal
+from iris_worker.process.spawn import NeedsShell, NotRunnable, as_script
 from iris_worker.process.store import ProcessStore
 
 _READ_BYTES = 1 << 18
@@ -73,14 +75,17 @@ class Launcher:
 
     def __init__(self, root: Path, listener: socket.socket) -> None:
         self.connection: socket.socket | None = None
+        self._root = root
         self._loop = EventLoop()
         self._listener = listener
         self._store = ProcessStore(root / "processes", adopt.boot_id())
         self._groups, self._support = _find_groups(root)
-        self._runner = Runner(self._loop, str(root), self._groups, self._on_exit, self._on_command_exit)
+        self._runner = Runner(self._loop, str(root), self._groups, self)
         self._attempts = str(root / "attempts")
         self._inbox, self._outbox = bytearray(), bytearray()
         self._fds: list[int] = []
+        self._starting: dict[AttemptRef, tuple[StartProcess, bytes]] = {}
+        self._beginning: dict[int, tuple[SpawnCommand, list[int]]] = {}
         self._trouble = ""
         self._handlers: dict[type, Callable[[Any], object]] = {
             Confine: lambda m: self._send(Confined(self._runner.sandboxes.confine(m))),
@@ -105,7 +110,8 @@ class Launcher:
         self._runner.close()
 
     def _recover(self) -> None:
-        """Adopt what the previous launcher left, and kill what it has not recorded."""
+        """Adopt what the previous launcher left, and kill what it has not recorded, or had only begun to start."""
+        rescue.end(self._root)
         self._store.recover()
         alive, groups = set(), set()
         for ref, entry in self._store.table.entries.items():
@@ -147,6 +153,7 @@ class Launcher:
         self._disconnect()
         connection.setblocking(False)
         self.connection = connection
+        self._starting = {ref: (request, b"") for ref, (request, _) in self._starting.items()}
         for entry in self._store.table.entries.values():
             for record in entry.records():
                 self._send(record)
@@ -240,45 +247,71 @@ class Launcher:
         try:
             if self._trouble:
                 raise OSError(self._trouble)
-            pid, cgroup = self._runner.start(request)
-        except NotRunnable as error:
-            self._on_exit(ref, Exit(error.code, error=str(error)))
-        except OSError as error:
-            self._on_exit(ref, Exit(error=str(error)))
+            child, cgroup = self._runner.start(request)
+        except NeedsShell:
+            self._start(structs.replace(request, command=as_script(request.command)))
+        except (NotRunnable, OSError) as error:
+            self.on_exit(ref, to_refusal(error))
         else:
-            self._record(Spawned(ref, pid, after_s, _steady_s(), time.time_ns() // 1_000_000, cgroup))
+            spawned = Spawned(ref, child.pid, after_s, _steady_s(), time.time_ns() // 1_000_000, cgroup)
+            self._starting[ref] = (request, self._store.add(spawned))
+            if child.report < 0:
+                self.on_begun(ref)
+
+    def on_begun(self, ref: AttemptRef) -> None:
+        """Tell the worker who has asked for it; the next one has the record."""
+        _, spawned = self._starting.pop(ref)
+        if self.connection is not None:
+            self._outbox += spawned
+
+    def on_script(self, ref: AttemptRef) -> None:
+        request, _ = self._starting.pop(ref)
+        self._start(structs.replace(request, command=as_script(request.command)))
+
+    def on_exit(self, ref: AttemptRef, exit_: Exit) -> None:
+        self._starting.pop(ref, None)
+        data = self._store.add(Exited(ref, exit_))
+        if self.connection is not None:
+            self._outbox += data
 
     def _spawn_command(self, request: SpawnCommand) -> None:
         count = 1 if request.tty else 3
         stdio, self._fds = self._fds[:count], self._fds[count:]
+        self._begin_command(request, stdio)
+
+    def _begin_command(self, request: SpawnCommand, stdio: list[int]) -> None:
+        """Start a command beside an attempt; its descriptors stay open here until it is its program."""
+        self._beginning[request.number] = (request, stdio)
         try:
-            if len(stdio) < count:  # the kernel drops what this process has no room for
+            if len(stdio) < (1 if request.tty else 3):  # the kernel drops what this process has no room for
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
             entry = self._store.table.entries.get(request.ref)
-            self._runner.start_command(
+            has_begun = self._runner.start_command(
                 *(request.ref, request.number, request.command, request.env, request.limits, stdio),
                 sandbox=entry.started.sandbox if entry is not None else None,
                 inherits=request.inherits,
                 tty=request.tty,
             )
-        except NotRunnable as error:
-            self._on_command_exit(request.number, Exit(error.code, error=str(error)))
-        except OSError as error:
-            self._on_command_exit(request.number, Exit(error=str(error)))
-        finally:
-            for fd in stdio:
-                os.close(fd)
+        except NeedsShell:
+            self.on_command_script(request.number)
+        except (NotRunnable, OSError) as error:
+            self.on_command_exit(request.number, to_refusal(error))
+        else:
+            if has_begun:
+                self.on_command_begun(request.number)
 
-    def _on_exit(self, ref: AttemptRef, exit_: Exit) -> None:
-        self._record(Exited(ref, exit_))
+    def on_command_begun(self, number: int) -> None:
+        for fd in self._beginning.pop(number)[1]:
+            os.close(fd)
 
-    def _on_command_exit(self, number: int, exit_: Exit) -> None:
+    def on_command_script(self, number: int) -> None:
+        request, stdio = self._beginning[number]
+        self._begin_command(structs.replace(request, command=as_script(request.command)), stdio)
+
+    def on_command_exit(self, number: int, exit_: Exit) -> None:
+        if number in self._beginning:
+            self.on_command_begun(number)
         self._send(CommandExited(number, exit_))
-
-    def _record(self, record: Spawned | Exited) -> None:
-        data = self._store.add(record)
-        if self.connection is not None:
-            self._outbox += data
 
 
 def _find_groups(root: Path) -> tuple[Cgroups | None, CgroupSupport]:

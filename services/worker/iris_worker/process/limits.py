@@ -1,4 +1,4 @@
-"""Kernel limits of a task: inherited from this process, or set once the task runs.
+"""Kernel limits of a task: inherited from this process, or set by its process before it becomes its program.
 
 See also: `cgroup` limits all processes of an attempt together, where the host lets it.
 Source: docs/design/reliability.md#security.
@@ -7,7 +7,6 @@ Source: docs/design/reliability.md#security.
 from __future__ import annotations
 
 import contextlib
-import os
 import resource
 
 from iris_core.resources import ResourceRequest
@@ -15,8 +14,6 @@ from iris_worker.process.cgroup_files import Cgroup
 
 Limits = tuple[tuple[int, int], ...]
 """Resource and value, each soft and hard."""
-
-_YIELDS = 1000
 
 
 def prepare_process(core_bytes: int) -> None:
@@ -46,21 +43,8 @@ def group_limits(ask: ResourceRequest, pids: int, *, memory: bool) -> Cgroup:
     return Cgroup(ask.memory_bytes if memory else 0, ask.cpu_millis, ask.cpu_limit_millis, pids)
 
 
-def hold(pid: int, limits: Limits) -> None:
-    """Set limits on a process that was just started; no error when it has already ended, or has lower ones."""
+def hold(limits: Limits) -> None:
+    """Set limits on this process; those that are lower already stay."""
     for which, value in limits:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            try:
-                resource.prlimit(pid, which, (value, value))
-            except PermissionError:
-                _await_user(pid, which)
-                resource.prlimit(pid, which, (value, value))
-
-
-def _await_user(pid: int, which: int) -> None:
-    """A parent goes on a moment before exec drops the saved user; until then limits can neither be read nor set."""
-    for _ in range(_YIELDS):
-        with contextlib.suppress(PermissionError):
-            resource.prlimit(pid, which)
-            return
-        os.sched_yield()
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(which, (value, value))

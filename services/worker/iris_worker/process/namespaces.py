@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TypeVar
 
 MOUNT, IPC, USER, PID = 0x0002_0000, 0x0800_0000, 0x1000_0000, 0x2000_0000
 """Flags of clone(2)."""
@@ -17,6 +18,8 @@ _MSG_INFO, _SEM_INFO, _SHM_INFO = 12, 19, 14
 """Commands of msgctl(2), semctl(2), shmctl(2): they count what is in use."""
 _SEMUSZ = 7
 _OWN = ("mnt", "ipc", "pid")
+
+T = TypeVar("T")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -81,9 +84,9 @@ def ipc_objects() -> tuple[int, int, int]:
     return queues, sets, info[0] if _libc.shmctl(0, _SHM_INFO, info) >= 0 else 0
 
 
-def in_thread(work: Callable[[], int]) -> int:
+def in_thread(work: Callable[[], T]) -> T:
     """Run ``work`` in a thread with namespaces and a directory of its own, which end with it. Raises what it raises."""
-    found: list[int | BaseException] = []
+    found: list[T | BaseException] = []
 
     def run() -> None:
         try:

@@ -23,6 +23,8 @@ SOCKET = "launcher"
 """The file in the worker's directory on which its launcher listens."""
 VERSION = 1
 """Of what a worker needs its launcher to understand: 1, directories of attempts below those of slots."""
+STOPS_OTHERS = "it stopped what was started beside it, and was ended"
+"""Why an attempt was ended that stops the processes of its user."""
 _LENGTH = 4
 
 

@@ -15,6 +15,8 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
 
 from msgspec import structs
 
@@ -25,9 +27,10 @@ from iris_worker.process.cgroup_files import Cgroup, GroupUsage
 from iris_worker.process.event_loop import DelayedCall, EventLoop
 from iris_worker.process.limits import Limits
 from iris_worker.process.pidfd import exit_status
-from iris_worker.process.records import Exit, Sandbox, Started, StartProcess
-from iris_worker.process.sandbox import Leftovers, Sandboxes
-from iris_worker.process.spawn import spawn
+from iris_worker.process.records import STOPS_OTHERS, Exit, Sandbox, Started, StartProcess
+from iris_worker.process.sandbox import Leftovers, Sandboxes, user_of
+from iris_worker.process.spawn import Child, NeedsShell, NotRunnable, begin
+from iris_worker.process.starts import Starts, Stopped
 
 _LINGER_S = 0.02
 _LEAVE_S = 0.01
@@ -35,6 +38,8 @@ _LEAVE_S = 0.01
 _GIVE_UP_ROUNDS = 500
 _SAMPLE_S = 5.0
 _MEASURED = 256
+_KILLED = 128 + signal.SIGKILL
+"""The exit code of a shell for what was killed."""
 _BLOCK = 512
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
 
@@ -47,6 +52,7 @@ class Process:
         workdir: the attempt's directory.
         strays: processes of this attempt that left its group, and when each was started, in ticks since boot.
         terminated: it was sent TERM, and ``killer`` will send KILL; before that ``killer`` sends TERM.
+        error: why it has not become its program, or why it was ended.
         commands: what runs beside it, probes and what people execute, by process group, until all of that is gone.
         group: its control group; None without.
         sampled: the most memory it was seen to hold.
@@ -58,6 +64,7 @@ class Process:
     pid: int
     pidfd: int = -1
     exit: Exit | None = None
+    error: Exception | None = None
     strays: dict[int, int] = field(default_factory=dict)
     commands: dict[int, _CommandGroup] = field(default_factory=dict)
     group: Group | None = None
@@ -82,13 +89,31 @@ class _CommandGroup:
     rounds: int = 0
 
 
+class Observer(Protocol):
+    """Who starts attempts, and commands beside them, which have numbers."""
+
+    def on_begun(self, ref: AttemptRef) -> None:
+        """The attempt's first process is its program now; not called when `Runner.start` has said so."""
+
+    def on_script(self, ref: AttemptRef) -> None:
+        """The attempt has not begun: its file is to be started as a script."""
+
+    def on_exit(self, ref: AttemptRef, exit_: Exit) -> None:
+        """The attempt has ended; the exit is that of its first process."""
+
+    def on_command_begun(self, number: int) -> None: ...
+
+    def on_command_script(self, number: int) -> None: ...
+
+    def on_command_exit(self, number: int, exit_: Exit) -> None: ...
+
+
 class Runner:
     """All processes of one worker.
 
     Args:
         root: the worker's data directory. groups: control groups; None where there are none.
-        on_exit: called once for each attempt that has ended, with the exit of its first process.
-        on_command_exit: called for each command beside an attempt that has ended, with its number.
+        observer: is told what becomes of them.
     """
 
     def __init__(
@@ -96,8 +121,7 @@ class Runner:
         loop: EventLoop,
         root: str,
         groups: Cgroups | None,
-        on_exit: Callable[[AttemptRef, Exit], None],
-        on_command_exit: Callable[[int, Exit], None],
+        observer: Observer,
     ) -> None:
         self._loop = loop
         self._attempts = f"{root}/attempts"
@@ -107,8 +131,8 @@ class Runner:
         self._leaving, self._entered_s = False, 0.0
         self._measured = 0
         self._dying: list[_CommandGroup] = []
-        self._on_exit = on_exit
-        self._on_command_exit = on_command_exit
+        self._starts = Starts(loop)
+        self._observer = observer
         self._null = os.open(os.devnull, os.O_RDWR)
         self._children = tree.Children(os.getpid())
         self._by_slot: dict[int, Process] = {}
@@ -127,30 +151,32 @@ class Runner:
         """Attempts that have not ended."""
         return len(self._by_ref)
 
-    def start(self, request: StartProcess) -> tuple[int, Cgroup | None]:
-        """Start an attempt's process and return its id, and its control group. Raises NotRunnable, OSError."""
+    def start(self, request: StartProcess) -> tuple[Child, Cgroup | None]:
+        """Start an attempt's process and return it, and its control group. Raises NotRunnable, OSError."""
         if request.cgroup is not None:  # a group that is given back between starts ordered together is used next
             self.reap()
-        slot, sandbox = request.record.slot, request.record.sandbox
-        workdir = f"{self._attempts}/{request.record.below}"
+        ref, slot, sandbox = request.record.ref, request.record.slot, request.record.sandbox
+        workdir, user = f"{self._attempts}/{request.record.below}", user_of(sandbox)
 
-        def start() -> int:
-            return self.sandboxes.start(held, sandbox, in_sandbox)
-
-        def in_sandbox() -> int:
-            return spawn(request.command, request.env, workdir, stdio, limits=request.limits)
+        def start() -> Child:
+            waits = user is None and not request.limits  # nobody is in the sandbox yet
+            work = partial(begin, request.command, request.env, workdir, stdio, request.limits, user=user, waits=waits)
+            return self.sandboxes.start(held, work)
 
         with self._output_of(request.record.below) as stdio:
             held = self.sandboxes.prepare(slot, sandbox, workdir)
             try:
-                pid, group = self._in_group(request.cgroup, start)
+                child, group = self._in_group(request.cgroup, start)
             except Leftovers:
                 held = self.sandboxes.prepare(slot, sandbox, workdir)
-                pid, group = self._in_group(request.cgroup, start)
-        self._add(Process(request.record.ref, slot, workdir, pid, group=group))
-        return pid, group.limits if group is not None else None
+                child, group = self._in_group(request.cgroup, start)
+        process = Process(ref, slot, workdir, child.pid, group=group)
+        self._add(process)
+        if child.report >= 0:
+            self._starts.add(child, request.command[0], partial(self._observer.on_begun, ref))
+        return child, group.limits if group is not None else None
 
-    def _in_group(self, limits: Cgroup | None, start: Callable[[], int]) -> tuple[int, Group | None]:
+    def _in_group(self, limits: Cgroup | None, start: Callable[[], Child]) -> tuple[Child, Group | None]:
         """Start a process in a control group, which is given back when that fails."""
         groups = self._groups
         if groups is None:
@@ -160,7 +186,7 @@ class Runner:
             return start(), None
         group = groups.take(limits)
         try:
-            pid = start()
+            child = start()
         except BaseException:
             groups.give(group)
             raise
@@ -168,7 +194,7 @@ class Runner:
         if not self._leaving:
             self._leaving = True
             self._loop.call_later(_LEAVE_S, self._leave)
-        return pid, group
+        return child, group
 
     def _leave(self) -> None:
         assert self._groups is not None
@@ -218,8 +244,10 @@ class Runner:
         sandbox: Sandbox | None = None,
         inherits: bool = False,
         tty: bool = False,
-    ) -> None:
+    ) -> bool:
         """Start a command in an attempt's directory; it and its group are killed when the attempt ends.
+
+        Returns whether it is its program already.
 
         Args:
             number: names it in `signal_command` and at its end.
@@ -236,12 +264,16 @@ class Runner:
             env = {**tree.environment(process.pid), "IRIS_WORKDIR": workdir, **env}
         if tty and sandbox is not None and sandbox.uid is not None:
             os.fchown(stdio[0], sandbox.uid, -1)
-        held = self.sandboxes.prepare(process.slot, sandbox, workdir, beside=True)
-        pid, group = self._in_group(
-            process.group.limits if process.group is not None else None,
-            lambda: self.sandboxes.start(held, sandbox, lambda: spawn(command, env, workdir, stdio, limits, tty=tty)),
+        held, user = self.sandboxes.prepare(process.slot, sandbox, workdir, beside=True), user_of(sandbox)
+        waits = held is None and user is None and not (limits or tty)
+        work = partial(begin, command, env, workdir, stdio, limits, tty=tty, user=user, waits=waits)
+        child, group = self._in_group(
+            process.group.limits if process.group is not None else None, lambda: self.sandboxes.start(held, work)
         )
-        process.commands[pid] = self._commands[pid] = _CommandGroup(number, process, pid, group)
+        process.commands[child.pid] = self._commands[child.pid] = _CommandGroup(number, process, child.pid, group)
+        if child.report >= 0:
+            self._starts.add(child, command[0], partial(self._observer.on_command_begun, number))
+        return child.report < 0
 
     def close(self) -> None:
         """Nothing runs: remove what was made for attempts."""
@@ -252,21 +284,33 @@ class Runner:
     def signal_command(self, number: int, signal_number: int) -> None:
         for pid, command in self._commands.items():
             if command.number == number:
-                signal_group(pid, signal_number)
+                self._signal(pid, signal_number)
 
     def kill_commands(self) -> None:
         """Kill the commands of a worker that is gone."""
         for pid in self._commands:
-            signal_group(pid, signal.SIGKILL)
+            self._signal(pid, signal.SIGKILL)
+
+    def _signal(self, pid: int, number: int) -> bool:
+        """Signal the group of a process, or the process itself, which may not lead it yet; False when it is empty."""
+        if pid in self._starts:
+            os.kill(pid, number)
+        return signal_group(pid, number) or pid in self._starts
 
     def _command_ended(self, pid: int, status: int) -> None:
         """The first process of a command has ended: kill the rest, for which the end of the attempt waits."""
-        command = self._commands.pop(pid)
+        command, error = self._commands.pop(pid), self._starts.settle(pid)
         self._dying.append(command)
-        exit_ = to_exit(status, 0)
+        if isinstance(error, NeedsShell):
+            self._observer.on_command_script(command.number)
+            return
+        exit_ = to_refusal(error) if error is not None else to_exit(status, 0)
         if command.process.exit is not None and exit_.signal == signal.SIGKILL:
             exit_ = structs.replace(exit_, error="its task has ended")
-        self._on_command_exit(command.number, exit_)
+        self._observer.on_command_exit(command.number, exit_)
+        if isinstance(error, Stopped) and command.process.exit is None:
+            command.process.error = NotRunnable(_KILLED, STOPS_OTHERS)
+            self._kill(command.process)
 
     def _add(self, process: Process) -> None:
         self._by_pid[process.pid] = self._by_ref[process.ref] = self._by_slot[process.slot] = process
@@ -285,7 +329,7 @@ class Runner:
 
     def _terminate(self, process: Process, grace_ms: int) -> None:
         process.terminated = True
-        signal_group(process.pid, signal.SIGTERM if grace_ms > 0 else signal.SIGKILL)
+        self._signal(process.pid, signal.SIGTERM if grace_ms > 0 else signal.SIGKILL)
         process.killer = self._loop.call_later(grace_ms / 1000, self._kill, process)
 
     def kill_all(self) -> None:
@@ -327,6 +371,7 @@ class Runner:
                 self.sandboxes.pids.discard(pid)
                 self._unowned.pop(pid, None)
                 continue
+            process.error = self._starts.settle(pid) or process.error
             process.exit = to_exit(status, self._peak(process, usage.ru_maxrss * 1024), usage)
             ended.append(process)
         if ended:
@@ -352,7 +397,7 @@ class Runner:
 
     def _kill(self, process: Process) -> None:
         if process.group is None or self._groups is None:
-            signal_group(process.pid, signal.SIGKILL)
+            self._signal(process.pid, signal.SIGKILL)
         else:
             self._groups.kill(process.group)
 
@@ -447,13 +492,18 @@ class Runner:
         if process.group is not None and self._groups is not None:
             process.group.spoilt |= process.rounds > _GIVE_UP_ROUNDS
             process.exit = with_usage(process.exit, self._groups.end(process.group))
-        self._on_exit(process.ref, process.exit)
+        if isinstance(process.error, NeedsShell) and not process.terminated:
+            self._observer.on_script(process.ref)
+        elif process.error is not None:
+            self._observer.on_exit(process.ref, to_refusal(process.error))
+        else:
+            self._observer.on_exit(process.ref, process.exit)
 
     def _kill_command(self, command: _CommandGroup) -> bool:
         """Kill what is left of a command; False when that is nothing."""
         if command.group is not None and self._groups is not None:
             return self._groups.kill(command.group)
-        return signal_group(command.pid, signal.SIGKILL)
+        return self._signal(command.pid, signal.SIGKILL)
 
     def _is_gone(self, command: _CommandGroup) -> bool:
         """Whether nothing is left of a command that has ended; then its control group is given back."""
@@ -490,6 +540,11 @@ def to_exit(status: int, peak_rss_bytes: int, usage: resource.struct_rusage | No
     if os.WIFSIGNALED(status):
         return Exit(None, os.WTERMSIG(status), peak_rss_bytes, usage=used)
     return Exit(os.WEXITSTATUS(status), None, peak_rss_bytes, usage=used)
+
+
+def to_refusal(error: Exception) -> Exit:
+    """The exit for what kept a process from its program."""
+    return Exit(error.code if isinstance(error, NotRunnable) else None, error=str(error))
 
 
 def with_usage(exit_: Exit, group: GroupUsage) -> Exit:

@@ -1,7 +1,7 @@
 """Confines the processes of tasks: users of their own, and namespaces that bubblewrap makes.
 
 bubblewrap makes the namespaces of a slot once, and their first process, which sleeps, holds them. The launcher enters
-them, starts the task, and returns, so a task is its child with or without a sandbox: the same signals, exit codes and
+them, forks the task, and returns, so a task is its child with or without a sandbox: the same signals, exit codes and
 sessions. A sandbox in which an attempt left anything is ended, with all that runs in it.
 Out of scope: what is visible in a sandbox, and who is whom (isolation).
 Source: docs/adr/0039-a-sandbox-is-made-once-per-slot.md, docs/adr/0053-each-attempt-has-new-directories.md.
@@ -17,11 +17,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import PurePath
+from typing import TypeVar
 
 from iris_worker.process import namespaces, tree
 from iris_worker.process.keyrings import refuse_keyrings
 from iris_worker.process.records import Confine, Sandbox
-from iris_worker.process.spawn import NotRunnable, spawn
+from iris_worker.process.spawn import NotRunnable, User, spawn
+
+T = TypeVar("T")
 
 _BUILD_S = 10.0
 IDLE = 64
@@ -97,7 +100,6 @@ class Sandboxes:
         self._leave_group = leave_group
         self._attempts = attempts
         self._root = os.geteuid() == 0
-        self._ids = (os.getuid(), os.getgid(), tuple(os.getgroups()))
         self._own = namespaces.own_namespaces()
         self._entered = self._forbids = False
         self._plan = Confine()
@@ -136,7 +138,7 @@ class Sandboxes:
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         try:
             held = self._by_slot[-1] = self._make(self._attempts, ())
-            self.start(held, Sandbox(), lambda: spawn(_TRIED, {}, self._attempts, (null, null, null)))
+            self.start(held, lambda: spawn(_TRIED, {}, self._attempts, (null, null, null)))
             self._end(-1)
         finally:
             os.close(null)
@@ -158,24 +160,22 @@ class Sandboxes:
         held.checked = held.checked and beside
         return held
 
-    def start(self, held: _Namespaces | None, sandbox: Sandbox | None, spawn: Callable[[], int]) -> int:
-        """Have ``spawn`` start a process that is confined in what `prepare` returned. Raises what it raises, OSError,
-        Leftovers.
-        """
+    def start(self, held: _Namespaces | None, begin: Callable[[], T]) -> T:
+        """Have ``begin`` start a process in what `prepare` returned. Raises what it raises, OSError, Leftovers."""
         if held is None:
             self._leave()
-            return self._as(sandbox, spawn)
+            return begin()
         if self._root:
             self._entered = True
             try:
                 held.enter()
-                return self._as(sandbox, spawn)
+                return begin()
             finally:
                 _must(lambda: namespaces.leave(self._own[:1]))
 
-        def enter() -> int:  # who is not root cannot return
+        def enter() -> T:  # who is not root cannot return
             namespaces.enter(held.pidfd)
-            return spawn()
+            return begin()
 
         return namespaces.in_thread(enter)
 
@@ -184,27 +184,6 @@ class Sandboxes:
         if self._entered:
             _must(lambda: namespaces.leave(self._own[1:]))
             self._entered = False
-
-    def _as(self, sandbox: Sandbox | None, work: Callable[[], int]) -> int:
-        """Do ``work`` as another user, whose programs have no way back: exec drops the saved user."""
-        if sandbox is None or sandbox.uid is None or sandbox.gid is None:
-            return work()
-        uid, gid, groups = self._ids
-        try:
-            if sandbox.groups != groups:
-                os.setgroups(sandbox.groups)
-            os.setresgid(sandbox.gid, sandbox.gid, gid)
-            os.setresuid(sandbox.uid, sandbox.uid, uid)
-            return work()
-        finally:
-            _must(lambda: self._be_self(sandbox.groups))
-
-    def _be_self(self, present: tuple[int, ...]) -> None:
-        uid, gid, groups = self._ids
-        os.setresuid(uid, uid, uid)
-        os.setresgid(gid, gid, gid)
-        if present != groups:
-            os.setgroups(groups)
 
     # ── namespaces ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -280,6 +259,13 @@ class Sandboxes:
         self._by_slot.pop(slot).end()
 
 
+def user_of(sandbox: Sandbox | None) -> User | None:
+    """Whose process one of this attempt is; None: the launcher's user."""
+    if sandbox is None or sandbox.uid is None or sandbox.gid is None:
+        return None
+    return User(sandbox.uid, sandbox.gid, sandbox.groups)
+
+
 def directories(path: str) -> list[str]:
     """The arguments of bubblewrap for the directories above ``path``; what it makes unasked is closed to others."""
     above = [str(one) for one in reversed(PurePath(path).parents)][1:]
@@ -296,7 +282,7 @@ def shown(devices: tuple[str, ...], reads: tuple[str, ...], writes: tuple[str, .
 
 
 def _must(undo: Callable[[], None]) -> None:
-    """Become oneself again, or end: nothing may go on as somebody else."""
+    """Return, or end: nothing may go on where a task is."""
     try:
         undo()
     except OSError as error:

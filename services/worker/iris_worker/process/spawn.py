@@ -1,31 +1,36 @@
 """Starts a command as a process: looked up as in a shell, in its own session, with no inherited descriptors.
 
-`os.posix_spawn` costs half of `subprocess` and a tenth of a fork of this process; it cannot change directory, so the
-worker does that for it, which is safe because one thread starts all processes. Every descriptor of Python is closed
-on exec; `close_inherited` sees to those the worker was started with.
+A process of a task's user or sandbox can be stopped by that task as soon as it is there. So it is forked, takes its
+user itself, and reports on a pipe why it could not become its program; nobody waits for it (`begin`). What no task can
+signal costs less: this process waits in vfork until it is its program (`spawn`, and `begin` where that is allowed).
+
+The function of CPython that does both is that of `subprocess` and `multiprocessing`, whose `Popen` would wait for the
+report. Every descriptor of Python is closed on exec; `close_inherited` sees to those the worker was started with.
 Out of scope: where output goes, and what is done about a process once it runs.
+Source: docs/adr/0051-what-takes-a-tasks-user-is-forked.md.
 """
 
 from __future__ import annotations
 
+import _posixsubprocess
 import contextlib
 import errno
+import fcntl
 import os
 import signal
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
-from typing import Any
+import termios
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from iris_worker.process.limits import Limits, hold
-
-FileActions = list[tuple[Any, ...]]
-"""As `os.posix_spawn` takes them."""
 
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
 _SHELL = "/bin/sh"
 _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
-_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM)
+_AS_SCRIPT = ("/bin/sh", "-c", 'exec "$0" "$@"')
+_REPORT_BYTES = 4096
+_CANDIDATES_IN_PATH = frozenset({errno.EACCES, errno.ENOENT, errno.ENOTDIR})
 _USERS_FAULT = {
     errno.ENOENT: (NOT_FOUND, "command not found"),
     errno.ENOTDIR: (NOT_FOUND, "command not found"),
@@ -48,7 +53,40 @@ class NotRunnable(Exception):
         self.code = code
 
 
-def spawn(
+class NeedsShell(NotRunnable):
+    """The file of the command has no ``#!`` line: shells run it as a script (`as_script`)."""
+
+
+class User(NamedTuple):
+    """Whose process it is to be."""
+
+    uid: int
+    gid: int
+    groups: tuple[int, ...] = ()
+
+
+class Child(NamedTuple):
+    """A process that was started.
+
+    ``report``: a descriptor that ends when it has become its program, or says why it cannot (`failure`); -1: it has.
+    """
+
+    pid: int
+    report: int = -1
+
+
+def spawn(command: tuple[str, ...], env: Mapping[str, str], workdir: str, stdio: Sequence[int]) -> int:
+    """Start ``command`` as leader of a new session and return its process id. No task may be able to signal it.
+
+    Raises NotRunnable when no shell could run it either, OSError when the host cannot start processes now.
+    """
+    try:
+        return begin(command, env, workdir, stdio, waits=True).pid
+    except NeedsShell:
+        return begin(as_script(command), env, workdir, stdio, waits=True).pid
+
+
+def begin(
     command: tuple[str, ...],
     env: Mapping[str, str],
     workdir: str,
@@ -56,93 +94,118 @@ def spawn(
     limits: Limits = (),
     *,
     tty: bool = False,
-) -> int:
-    """Start ``command`` as leader of a new session and return its process id.
+    user: User | None = None,
+    waits: bool = False,
+) -> Child:
+    """Start ``command`` as leader of a new session.
 
     Args:
-        limits: set as its user, a moment later: in a container not even root may limit others.
+        limits: set by itself, as its user: in a container not even root may limit others.
         stdio: descriptors that become its standard input, output and error; with ``tty`` one, of a terminal, which
             becomes all three, and the one that controls the session.
+        waits: return when it has become its program; no task may be able to signal it before.
 
-    Raises NotRunnable when no shell could run it either, OSError when the host cannot start processes now.
+    Raises NeedsShell, NotRunnable, OSError, as far as that is known.
     """
-    os.chdir(workdir)
-    actions = _terminal(stdio[0]) if tty else [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(stdio)]
-    program = find(command[0], env.get("PATH", _DEFAULT_PATH))
+    read_end, write_end = pipe = os.pipe2(os.O_CLOEXEC)
     try:
-        pid = _start(program, command, env, actions)
-    except OSError as error:
-        if error.errno != errno.ENOEXEC:
-            raise _explain(error, command[0]) from error
-        pid = _as_script(program, command, env, actions)
+        pid = _fork(
+            command, env, workdir, tuple(stdio) * 3 if tty else stdio, pipe, _last_steps(limits, tty), user, waits
+        )
+    except BaseException:
+        os.close(read_end)
+        raise
+    finally:
+        os.close(write_end)
+    if not waits:
+        return Child(pid, read_end)
+    data = os.read(read_end, _REPORT_BYTES)
+    os.close(read_end)
+    if data:
+        os.waitpid(pid, 0)
+        raise failure(data, command[0])
+    return Child(pid)
+
+
+def _fork(
+    command: tuple[str, ...],
+    env: Mapping[str, str],
+    workdir: str,
+    stdio: Sequence[int],
+    report: tuple[int, int],
+    last_steps: Callable[[], None] | None,
+    user: User | None,
+    vfork: bool,
+) -> int:
+    """Raises NotRunnable, OSError."""
+    programs = [os.fsencode(path) for path in candidates(command[0], env.get("PATH", _DEFAULT_PATH))]
+    uid, gid, groups = (user.uid, user.gid, list(user.groups)) if user is not None else (None, None, None)
+    masked = signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    try:
+        arguments: tuple[Any, ...] = (
+            *([os.fsencode(word) for word in command], programs, False, (), os.fsencode(workdir)),
+            [os.fsencode(pair) for pair in _pairs(env)],
+            *(stdio[0], -1, -1, stdio[1], -1, stdio[2], *report),
+            *(True, True, -1),  # with the default action of signals, in a session of its own
+            *(gid, groups, uid, -1, last_steps, vfork),
+        )
+        return _posixsubprocess.fork_exec(*arguments)
     except ValueError as error:  # a NUL in an argument, '=' in a variable's name
         raise NotRunnable(NOT_EXECUTABLE, f"{command[0][:200]}: {error}") from error
-    hold(pid, limits)
-    return pid
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, masked)
 
 
-def _terminal(fd: int) -> FileActions:
-    """Open a terminal once more: the first one that the leader of a session opens controls that session."""
-    opened: FileActions = [(os.POSIX_SPAWN_OPEN, 0, f"/proc/self/fd/{fd}", os.O_RDWR, 0)]
-    return [*opened, (os.POSIX_SPAWN_DUP2, 0, 1), (os.POSIX_SPAWN_DUP2, 0, 2)]
+def _pairs(env: Mapping[str, str]) -> list[str]:
+    if any("=" in name or not name for name in env):
+        raise ValueError("illegal environment variable name")
+    return [f"{name}={value}" for name, value in env.items()]
 
 
-def _as_script(program: str, command: tuple[str, ...], env: Mapping[str, str], actions: FileActions) -> int:
-    """Run a file without a ``#!`` line as a shell script, as shells do."""
-    try:
-        return _start(_SHELL, (_SHELL, program, *command[1:]), env, actions)
-    except OSError as error:
-        raise _explain(error, command[0]) from error
+def _last_steps(limits: Limits, tty: bool) -> Callable[[], None] | None:
+    """What a process does before it becomes its program, and C does not do for it; it costs a start much."""
+    if not limits and not tty:
+        return None
+
+    def last_steps() -> None:
+        if tty:
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        hold(limits)
+
+    return last_steps
 
 
-def _start(program: str, command: tuple[str, ...], env: Mapping[str, str], actions: FileActions) -> int:
-    return os.posix_spawn(
-        program,
-        command,
-        env,
-        file_actions=actions,
-        setsid=True,
-        setsigmask=(),
-        setsigdef=_IGNORED_BY_PYTHON,
-    )
+def as_script(command: tuple[str, ...]) -> tuple[str, ...]:
+    """The command that has a shell run a file without a ``#!`` line, as shells do."""
+    return (*_AS_SCRIPT, *command)
 
 
-def _explain(error: OSError, name: str) -> Exception:
-    known = _USERS_FAULT.get(error.errno or 0)
+def failure(report: bytes, name: str) -> Exception:
+    """Why a process could not become its program: NeedsShell, NotRunnable, or OSError."""
+    _, number, words = report.split(b":", 2)
+    error = OSError(int(number, 16), os.strerror(int(number, 16)))
+    if words or not error.errno:  # it has not come to the program
+        return error if error.errno else OSError(words.decode(errors="replace"))
+    if error.errno == errno.ENOEXEC:
+        return NeedsShell(NOT_EXECUTABLE, f"{name[:200]}: not an executable file")
+    if "/" not in name and error.errno in _CANDIDATES_IN_PATH:
+        return not_found(name)
+    known = _USERS_FAULT.get(error.errno)
     return NotRunnable(known[0], f"{name[:200]}: {known[1]}") if known else error
 
 
-def find(name: str, path: str) -> str:
-    """The program that a shell would run in the task's environment; relative to the present directory.
+def not_found(name: str) -> NotRunnable:
+    return NotRunnable(NOT_FOUND, f"{name[:200]}: command not found")
+
+
+def candidates(name: str, path: str) -> tuple[str, ...]:
+    """The programs that a shell would try, in order, in the task's environment; relative to the task's directory.
 
     Raises NotRunnable.
     """
-    if "/" in name:
-        return name
-    found = _search(name, path)
-    if found is None:
-        raise NotRunnable(NOT_FOUND, f"{name[:200]}: command not found")
-    return found
-
-
-@lru_cache(maxsize=1024)
-def _cached(name: str, path: str) -> str | None:
-    """A cached search of absolute directories; only hits are cached, see `_search`."""
-    for directory in path.split(":"):
-        program = f"{directory or '.'}/{name}"
-        if os.access(program, os.X_OK) and not os.path.isdir(program):
-            return program
-    return None
-
-
-def _search(name: str, path: str) -> str | None:
     if not name or "\0" in name + path:
-        return None
-    found = _cached(name, path)
-    if found is None or not found.startswith("/") or not os.access(found, os.X_OK):
-        _cached.cache_clear()
-        return _cached(name, path)
-    return found
+        raise not_found(name)
+    return (name,) if "/" in name else tuple(f"{directory or '.'}/{name}" for directory in path.split(":"))
 
 
 def close_inherited() -> None:

@@ -15,6 +15,7 @@ _PAGE = 1 << 16
 _DIGITS = 10
 _WORKDIR = b"IRIS_WORKDIR="
 _BESIDE = tuple(f"{name}=".encode() for name in BESIDE)
+_PARENT = 4 - 3
 _GROUP = 5 - 3
 _START_TIME = 22 - 3
 _EXIT_CODE = 52 - 3
@@ -117,6 +118,26 @@ def group_lives(group: int) -> bool:
 def is_alive(pid: int) -> bool:
     """Whether a process exists and is not a zombie."""
     return _stat(pid)[:1] not in ([], [b"Z"])
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a signal has stopped it, or a tracer."""
+    return _stat(pid)[:1] in ([b"T"], [b"t"])
+
+
+def parent(pid: int) -> int:
+    """Its parent; 0 when it has ended."""
+    fields = _stat(pid)
+    return int(fields[_PARENT]) if fields else 0
+
+
+def command(pid: int) -> list[bytes]:
+    """Its program and arguments; empty when it has ended."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb", buffering=0) as file:
+            return file.read(_PAGE).split(b"\0")[:-1]
+    except OSError:
+        return []
 
 
 def all_pids() -> list[int]:
