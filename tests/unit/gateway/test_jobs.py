@@ -88,6 +88,7 @@ async def test_an_unknown_job_is_not_found(iris: House):
 
 async def test_filters_and_paging_reach_the_state_service_as_they_were_given(iris: House):
     filters = "state=running&user=ada&band=batch&name_prefix=/a&label=team=vision&parent=/p&order=-tasks"
+    filters += "&without_routes=true"
     await iris.http.get(f"/v1/jobs?{filters}&limit=7&cursor=12")
     assert iris.state.queries[-1].arguments == {
         "state": "running",
@@ -97,6 +98,7 @@ async def test_filters_and_paging_reach_the_state_service_as_they_were_given(iri
         "label": "team=vision",
         "parent": "/p",
         "order": "-tasks",
+        "without_routes": "true",
         "limit": 7,
         "cursor": "12",
     }

@@ -33,6 +33,15 @@ def test_jobs_are_listed_newest_first_and_filtered(script):
     assert [job["name"] for job in items(script, "jobs", name_prefix="/b")] == ["/b"]
 
 
+def test_routes_of_deployments_can_be_left_out_of_a_listing(script):
+    script.play("""
+        submit /a
+        submit /chat/r1-1
+    """)
+    assert [job["name"] for job in items(script, "jobs")] == ["/chat/r1-1", "/a"]
+    assert [job["name"] for job in items(script, "jobs", without_routes="true")] == ["/a"]
+
+
 def test_tasks_are_listed_by_index_and_filtered(script):
     script.play("""
         worker w0 cpu=2

@@ -18,38 +18,49 @@ from iris.cli.parsing import unknown_command
 from iris.cli.terminal import guarded
 from iris_core import DISTRIBUTION, __version__
 
-COMMANDS = {
-    "up": ("Start a whole cluster on this machine.", "up:up"),
-    "down": ("Stop the cluster on this machine; its data stays.", "down:down"),
-    "run": ("Submit a job; follow it to its end unless told otherwise.", "run:run"),
-    "open": ("Open the dashboard in a browser, signed in.", "open:open_"),
-    "plan": ("Say what would become of a job; creates nothing.", "run:plan"),
-    "ls": ("List jobs.", "ls:ls"),
-    "show": ("Show a job or a task with its attempts.", "show:show"),
-    "tree": ("Show a job and everything below it.", "tree:tree"),
-    "why": ("Say why something waits or how it ended.", "why:why"),
-    "logs": ("Print what tasks wrote.", "logs:logs"),
-    "exec": ("Execute a command beside a running task.", "exec:exec_"),
-    "cp": ("Copy a file or directory of a running task.", "cp:cp"),
-    "fetch": ("Fetch what tasks left in their output directories.", "fetch:fetch"),
-    "wait": ("Wait for jobs to end.", "wait:wait"),
-    "cancel": ("Kill jobs and everything below them.", "cancel:cancel"),
-    "rerun": ("Submit again what a job was.", "rerun:rerun"),
-    "events": ("Print public events.", "events:events"),
-    "queue": ("Show the queue in its order.", "queue:queue"),
-    "top": ("Watch the cluster.", "top:top"),
-    "worker": ("Look at hosts, drain them, give them up.", "worker:worker"),
-    "audit": ("Show who did what.", "audit:audit"),
-    "quota": ("Show and set what users may take.", "quota:quota"),
-    "deploy": ("Look after services.", "deploy:deploy"),
-    "session": ("Look at sessions.", "session:session"),
-    "doctor": ("Check this machine and the way to the gateway.", "doctor:doctor"),
-    "context": ("Name gateways and choose one.", "context:context"),
-    "admin": ("Verify, repair, back up and restore what is stored.", "admin:admin"),
-    "completion": ("Print completion for a shell.", "completion:completion"),
-    "server": ("Run one service.", "server:server"),
+SECTIONS = {
+    "Run": {
+        "run": ("Submit a job; follow it to its end unless told otherwise.", "run:run"),
+        "plan": ("Dry run: where and when a job would be placed.", "run:plan"),
+        "rerun": ("Submit again what a job was.", "rerun:rerun"),
+        "wait": ("Wait for jobs to end.", "wait:wait"),
+    },
+    "Look": {
+        "ls": ("List jobs.", "ls:ls"),
+        "show": ("Show a job or a task with its attempts.", "show:show"),
+        "why": ("Say why something waits or how it ended.", "why:why"),
+        "logs": ("Print what tasks wrote.", "logs:logs"),
+        "tree": ("Show a job and everything below it.", "tree:tree"),
+        "events": ("Print public events.", "events:events"),
+        "queue": ("Show the queue in its order.", "queue:queue"),
+        "top": ("Watch the cluster.", "top:top"),
+        "open": ("Open the dashboard in a browser, signed in.", "open:open_"),
+    },
+    "Control": {
+        "cancel": ("Kill jobs and everything below them.", "cancel:cancel"),
+        "exec": ("Execute a command beside a running task.", "exec:exec_"),
+        "cp": ("Copy a file or directory of a running task.", "cp:cp"),
+        "fetch": ("Fetch what tasks left in their output directories.", "fetch:fetch"),
+    },
+    "Serve": {
+        "deploy": ("Manage deployments and their routes.", "deploy:deploy"),
+    },
+    "Operate": {
+        "up": ("Start a whole cluster on this machine.", "up:up"),
+        "down": ("Stop the cluster on this machine; its data stays.", "down:down"),
+        "worker": ("List, drain and decommission hosts.", "worker:worker"),
+        "quota": ("Show and set what users may take.", "quota:quota"),
+        "audit": ("Show who did what.", "audit:audit"),
+        "session": ("List and show sessions.", "session:session"),
+        "doctor": ("Check this machine and the way to the gateway.", "doctor:doctor"),
+        "context": ("Name gateways and choose one.", "context:context"),
+        "admin": ("Verify, repair, back up and restore what is stored.", "admin:admin"),
+        "server": ("Run one service.", "server:server"),
+        "completion": ("Print completion for a shell.", "completion:completion"),
+    },
 }
-"""Name → (one line of help, ``module:attribute`` below `iris.cli.commands`)."""
+"""What people do → name → (one line of help, ``module:attribute`` below `iris.cli.commands`)."""
+COMMANDS = {name: row for section in SECTIONS.values() for name, row in section.items()}
 
 _RETRY_FOR = "How long to retry while nothing answers: 5m, 0s.  [default: 90s once the gateway has answered, else 0s]"
 
@@ -79,8 +90,9 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, words) for name, (words, _) in self._table.items()])
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, words) for name, (words, _) in commands.items()])
 
 
 @click.command(cls=LazyGroup, table=COMMANDS, name="iris", context_settings={"help_option_names": ["-h", "--help"]})

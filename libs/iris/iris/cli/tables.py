@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +12,10 @@ import click
 import msgspec
 
 Row = Mapping[str, Any]
+
+_GAP = "  "
+_NARROWEST = 24
+"""Characters that a sentence is wrapped to at least."""
 
 COLOURS = {
     "pending": "yellow",
@@ -32,12 +38,24 @@ COLOURS = {
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its heading, its text for a row, and whether only ``wide`` shows it."""
+    """One column of a table.
+
+    Attributes:
+        title: its heading. cell: its text for a row. wide: only ``wide`` shows it. right: aligned to the right.
+        gives: its turn to be left out where the terminal is too narrow, from 1; 0: never.
+        wraps: its text, a sentence, continues below itself.
+    """
 
     title: str
     cell: Callable[[Row], str]
     wide: bool = False
     right: bool = False
+    gives: int = 0
+    wraps: bool = False
+
+
+TablePart = tuple[Column, list[str]]
+"""A column with its heading and its cells."""
 
 
 def state_word(state: str) -> str:
@@ -84,21 +102,86 @@ def print_json(value: object, indent: int = 2) -> None:
 
 
 def print_table(items: Iterable[Row], columns: Sequence[Column]) -> None:
-    """Headings and aligned cells; the last column is not padded."""
-    cells = [[column.title for column in columns]]
-    cells += [[column.cell(item) for column in columns] for item in items]
-    widths = [max(len(click.unstyle(row[place])) for row in cells) for place in range(len(columns))]
-    for row in cells:
-        padded = [_pad(cell, width, column.right) for cell, width, column in zip(row, widths, columns, strict=True)]
-        click.echo("  ".join(padded).rstrip())
+    """Headings and aligned cells, which fit where stdout is a terminal."""
+    for line in table_lines(list(items), columns, terminal_width()):
+        click.echo(line)
+
+
+def terminal_width() -> int:
+    """The columns of the terminal that stdout is; 0 when it is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+
+
+def table_lines(items: Sequence[Row], columns: Sequence[Column], width: int = 0) -> list[str]:
+    """A table as lines.
+
+    ``width``: of the terminal; columns give way until the table fits, then sentences wrap. 0: no limit.
+    """
+    table = [(column, [column.title, *map(column.cell, items)]) for column in columns]
+    turns = sorted((column.gives, place) for place, column in enumerate(columns) if column.gives)
+    left_out = set[int]()
+    while width and turns and _least(part for place, part in enumerate(table) if place not in left_out) > width:
+        left_out.add(turns.pop(0)[1])
+    kept = [part for place, part in enumerate(table) if place not in left_out]
+    widths = _widths(kept, width)
+    some = [column for column, _ in kept]
+    return [line for row in zip(*(cells for _, cells in kept), strict=True) for line in _row_lines(row, some, widths)]
+
+
+def _longest(cells: Sequence[str]) -> int:
+    return max(len(click.unstyle(cell)) for cell in cells)
+
+
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + len(_GAP) * (len(widths) - 1)
+
+
+def _least(table: Iterable[TablePart]) -> int:
+    """The least width of a table, whose sentences can be as narrow as `_NARROWEST`."""
+    return _total([min(_longest(cells), _NARROWEST) if column.wraps else _longest(cells) for column, cells in table])
+
+
+def _widths(table: Sequence[TablePart], width: int) -> list[int]:
+    """The width of each column; the longest sentences become narrower first."""
+    widths = [_longest(cells) for _, cells in table]
+    wrapping = [place for place, (column, _) in enumerate(table) if column.wraps] if width else []
+    for place in sorted(wrapping, key=lambda place: -widths[place]):
+        over = _total(widths) - width
+        widths[place] -= max(0, min(over, widths[place] - _NARROWEST))
+    return widths
+
+
+def _row_lines(row: Sequence[str], columns: Sequence[Column], widths: Sequence[int]) -> list[str]:
+    """One row; more than one line where a sentence wraps."""
+    parts = [
+        _wrapped(cell, width) if column.wraps else [cell]
+        for cell, column, width in zip(row, columns, widths, strict=True)
+    ]
+    lines = []
+    for number in range(max(map(len, parts))):
+        cells = [part[number] if number < len(part) else "" for part in parts]
+        padded = [_pad(cell, width, column.right) for cell, width, column in zip(cells, widths, columns, strict=True)]
+        lines.append(_GAP.join(padded).rstrip())
+    return lines
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """The lines of a sentence; a colour counts as letters."""
+    if len(click.unstyle(text)) <= width:
+        return [text]
+    import textwrap  # imported only for what is too long
+
+    return textwrap.wrap(text, width)
 
 
 def print_facts(facts: Iterable[tuple[str, str]]) -> None:
-    """``name  value`` lines, without those that have no value."""
-    shown = [(name, value) for name, value in facts if value]
-    width = max((len(name) for name, _ in shown), default=0)
-    for name, value in shown:
-        click.echo(f"{name.ljust(width)}  {value}")
+    """``name  value`` lines, without those that have no value; long values wrap on a terminal."""
+    shown = [{"name": name, "value": value} for name, value in facts if value]
+    for line in table_lines(shown, _FACTS, terminal_width())[1:]:
+        click.echo(line)
+
+
+_FACTS = (Column("", lambda row: row["name"]), Column("", lambda row: row["value"], wraps=True))
 
 
 def _pad(cell: str, width: int, right: bool) -> str:

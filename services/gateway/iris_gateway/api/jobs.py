@@ -108,6 +108,8 @@ async def listed(call: Call) -> Response:
     parent = parameters.text("parent")
     order = parameters.choice("order", JOB_ORDERS)
     filters = {"state": state, "user": user, "band": band, "name_prefix": prefix, "label": label, "order": order}
+    if parameters.truth("without_routes"):
+        filters["without_routes"] = "true"
     return await page(call, "jobs", parameters, **filters, parent=job_reference(parent) if parent else "")
 
 
@@ -183,6 +185,9 @@ _ORDER = Parameter(
     f"Ascending, or behind `-` descending. Any but `{NEWEST_FIRST}` lists the newest {JOBS_ORDERED:,} jobs only.",
     {"type": "string", "enum": list(JOB_ORDERS), "default": NEWEST_FIRST},
 )
+_NO_ROUTES = Parameter(
+    "without_routes", "No jobs that are routes of deployments.", {"type": "boolean", "default": False}
+)
 _TASK = Parameter(
     "task",
     "Only of the task with this index, and of its gang.",
@@ -222,7 +227,7 @@ ENDPOINTS = (
         listed,
         "List jobs, newest first",
         page_of(JobView),
-        *(_STATE, _USER, _BAND, _NAMED, _LABEL, _PARENT, _ORDER),
+        *(_STATE, _USER, _BAND, _NAMED, _LABEL, _PARENT, _ORDER, _NO_ROUTES),
     ),
     Endpoint("GET", "/v1/jobs/{job}", shown, "Show a job", {200: Answers("The job.", JobView)}, task=True),
     Endpoint(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -29,6 +30,7 @@ TREE_JOBS = 500
 """Descendants of a job shown in a tree."""
 WHY_ROWS = 20
 """The newest rows of history that `why` shows."""
+_ROUTE = re.compile(r"/[^/]+/r\d+-\d+\Z")
 _LAST = "\U0010ffff"
 """Sorts after every character of a name."""
 
@@ -109,10 +111,12 @@ def _open_on(tasks: Iterable[Task]) -> list[str]:
 def jobs(ledger: Ledger, arguments: dict[str, Any]) -> Page:
     """Newest first, or by ``order``; with ``since_ms`` those that were submitted since."""
     fields = _fields(ledger, arguments)
-    prefix = str(arguments.get("name_prefix") or "")
+    prefix, without_routes = str(arguments.get("name_prefix") or ""), bool(arguments.get("without_routes"))
     numbers = _shortest(ledger, fields, prefix)
 
     def wanted(record: Job) -> bool:
+        if without_routes and is_route(record):
+            return False
         return record.name.startswith(prefix) and (not fields or all(has(record, field) for field in fields))
 
     def view(record: Job) -> JobView:
@@ -128,6 +132,11 @@ def jobs(ledger: Ledger, arguments: dict[str, Any]) -> Page:
         found = (job for _, job in islice(rows, JOBS_ORDERED) if wanted(job))
         return page(in_order(found, order, arguments, ledger.now_ms), view, arguments)
     return page(rows, view, arguments, wanted)
+
+
+def is_route(record: Job) -> bool:
+    """Whether a deployment made the job, as one of its routes."""
+    return not record.parent and _ROUTE.match(record.name) is not None
 
 
 def named_jobs(ledger: Ledger, arguments: dict[str, Any]) -> Page:

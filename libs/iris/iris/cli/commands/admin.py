@@ -22,7 +22,7 @@ from iris.cluster.process import ISOLATED
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _SERVER_NAME = re.compile(r"[\w-]+\Z", re.ASCII)
-_DATA = "Which local cluster.  [default: $IRIS_DATA, else ~/.local/state/iris]"
+_DATA = "Data directory of the local cluster.  [default: $IRIS_DATA, else ~/.local/state/iris]"
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -76,7 +76,7 @@ def verify(program: list[str], file: Path | None) -> None:
 
 
 @admin.command()
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @located
 def repair(program: list[str], yes: bool) -> None:
     """Replace damaged records by what can be read, and list what is lost. The state services must be stopped."""

@@ -32,7 +32,7 @@ COLUMNS = (
     metavar="JOB|WORKER|USER",
 )
 @click.option("--since", help="Only since then: 7d, or a time.", metavar="TIME")
-@click.option("-n", "--limit", type=click.IntRange(1), default=100, show_default=True, help="How many.")
+@click.option("-n", "--limit", type=click.IntRange(1), default=100, show_default=True, help="Maximum number of rows.")
 @form_option()
 @connected
 def audit(client: Client, by: str | None, of: str | None, since: str | None, limit: int, form: str) -> None:

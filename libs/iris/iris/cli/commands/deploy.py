@@ -50,7 +50,7 @@ class DeploymentName(click.ParamType):  # type: ignore[type-arg]
 
 NAME = DeploymentName()
 _OPTIONS = (
-    click.option("-r", "--replicas", type=int, help="How many routes.  [default: 1]"),
+    click.option("-r", "--replicas", type=int, help="Number of routes.  [default: 1]"),
     click.option(
         "--port", "ports", multiple=True, help="A port in IRIS_PORT_<NAME>; the first serves.  [default: http]"
     ),
@@ -137,7 +137,7 @@ def finish(found: Deployment, wait: bool, wait_timeout: str | None, form: str = 
 
 @click.group(cls=CliGroup)
 def deploy() -> None:
-    """Look after services: deployments and their routes."""
+    """Manage deployments and their routes."""
 
 
 @deploy.command("create")
@@ -239,7 +239,7 @@ def delete(client: Client, name: str) -> None:
 @deploy.command("list")
 @click.option("--status", help="Only in this status; destroyed ones are listed with it only.")
 @click.option("--user", help="Only this user's.")
-@click.option("-n", "--limit", type=click.IntRange(1), default=50, show_default=True, help="How many.")
+@click.option("-n", "--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of rows.")
 @form_option()
 @connected
 def list_deployments(client: Client, status: str | None, user: str | None, limit: int, form: str) -> None:
@@ -261,7 +261,7 @@ def show(client: Client, name: str, form: str) -> None:
 
 @deploy.command("routes")
 @click.argument("name", type=NAME)
-@click.option("-n", "--limit", type=click.IntRange(1), default=100, show_default=True, help="How many.")
+@click.option("-n", "--limit", type=click.IntRange(1), default=100, show_default=True, help="Maximum number of rows.")
 @form_option()
 @connected
 def routes(client: Client, name: str, limit: int, form: str) -> None:

@@ -29,7 +29,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
 
 @click.command(cls=CliCommand)
 @click.option("--url", help="Address of the gateway.", metavar="URL")
-@click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="Which local cluster.")
+@click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="Data directory of the local cluster.")
 @click.option("--nats", help="The servers of a NATS cluster, instead of a local one.", metavar="URL[,URL]")
 @click.option("--config", type=click.Path(exists=True, dir_okay=False), help="An iris.toml.")
 @click.option("--json", "as_json", is_flag=True, help="Print the problems as one JSON object.")

@@ -20,7 +20,7 @@ DETAILS = ("attempt", "worker", "cause", "exit_code", "by")
 @click.option("--within", type=NAME, help="Only this job and everything below it.", metavar="JOB")
 @click.option("--deployment", help="Only this deployment and its routes.", metavar="NAME")
 @click.option("--type", "kind", help="Only these: task, task.state, task.state.running.", metavar="TYPE")
-@click.option("-n", "--limit", type=click.IntRange(1), default=100, show_default=True, help="How many without -f.")
+@click.option("-n", "--limit", type=click.IntRange(1), default=100, show_default=True, help="Maximum number of rows.")
 @form_option()
 @connected
 def events(

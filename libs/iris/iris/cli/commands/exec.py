@@ -34,8 +34,8 @@ _WAITING = 4
 @click.command(cls=CliCommand, context_settings={"allow_interspersed_args": False})
 @click.argument("task", type=NAME, metavar="TASK|JOB")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="COMMAND...")
-@click.option("-t", "--tty", "terminal", is_flag=True, help="Give it a terminal.")
-@click.option("-n", "--no-stdin", is_flag=True, help="Give it no input.")
+@click.option("-t", "--tty", "terminal", is_flag=True, help="Allocate a terminal.")
+@click.option("-n", "--no-stdin", is_flag=True, help="Do not forward standard input.")
 @connected
 def exec_(client: Client, task: str, command: tuple[str, ...], terminal: bool, no_stdin: bool) -> int:
     """Execute a command beside a running task: on its host, in its directory and environment.

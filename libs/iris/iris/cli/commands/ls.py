@@ -36,11 +36,11 @@ COLUMNS = (
     Column("NAME", lambda job: job["name"]),
     Column("STATE", lambda job: state_word(job["state"])),
     Column("DONE", show_counts, right=True),
-    Column("USER", lambda job: job["user"]),
-    Column("BAND", lambda job: job["band"]),
+    Column("USER", lambda job: job["user"], gives=3),
+    Column("BAND", lambda job: job["band"], gives=1),
     Column("TIME", lambda job: span_between(job["started_at"], job["finished_at"]), right=True),
-    Column("AGE", lambda job: age(job["submitted_at"]), right=True),
-    Column("NOTE", show_note),
+    Column("AGE", lambda job: age(job["submitted_at"]), right=True, gives=2),
+    Column("NOTE", show_note, wraps=True),
     Column("SUBMITTED", lambda job: show_moment(job["submitted_at"]), wide=True),
     Column("FINISHED", lambda job: show_moment(job["finished_at"]), wide=True),
     Column("ERROR", lambda job: job["error"] or "", wide=True),
@@ -74,8 +74,9 @@ def columns_of(jobs: Iterable[Row], form: str) -> tuple[Column, ...]:
     metavar="[-]COLUMN",
     help=f"By {', '.join(JOB_COLUMNS)}; - is descending. Any but the default lists the newest {JOBS_ORDERED:,} only.",
 )
+@click.option("--routes", is_flag=True, help="Also the routes of deployments, as with --prefix or --parent.")
 @click.option("-a", "--all", "everything", is_flag=True, help="Every job, not only the newest.")
-@click.option("-n", "--limit", type=click.IntRange(1), default=50, show_default=True, help="How many.")
+@click.option("-n", "--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of rows.")
 @click.option("-w", "--watch", is_flag=True, help="Show again every two seconds.")
 @form_option()
 @connected
@@ -88,6 +89,7 @@ def ls(
     label: str | None,
     parent: str | None,
     order: str,
+    routes: bool,
     everything: bool,
     limit: int,
     watch: bool,
@@ -102,6 +104,7 @@ def ls(
         "label": label,
         "parent": full(parent) if parent else None,
         "order": order,
+        "without_routes": None if routes or prefix or parent else True,
     }
     while True:
         found = list(client.pages("/v1/jobs", dict, query, None if everything else limit))

@@ -32,7 +32,7 @@ COLUMNS = (
 
 
 @click.command(cls=CliCommand)
-@click.option("-n", "--limit", type=click.IntRange(1), default=50, show_default=True, help="How many jobs.")
+@click.option("-n", "--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of rows.")
 @click.option("-a", "--all", "everything", is_flag=True, help="The whole queue.")
 @form_option()
 @connected

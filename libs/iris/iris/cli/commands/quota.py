@@ -61,7 +61,7 @@ def limit_options(command: F) -> F:
 @quota.command("set")
 @click.argument("user")
 @limit_options
-@click.option("--max-band", type=click.Choice(["production", "interactive", "batch"]), help="Best band.")
+@click.option("--max-band", type=click.Choice(["production", "interactive", "batch"]), help="Highest band allowed.")
 @connected
 def set_quota(client: Client, user: str, **given: Any) -> None:
     """Set some of a user's limits; the others stay. 0 is unlimited."""

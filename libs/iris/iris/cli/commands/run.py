@@ -88,7 +88,7 @@ TASK_OPTIONS = (
 _OPTIONS = (
     click.option("--name", help="Name of the job.  [default: a generated one]", metavar="NAME"),
     click.option("--parent", type=NAME, help="Make it a child of this job.", metavar="JOB"),
-    click.option("-r", "--replicas", type=int, help="How many tasks.  [default: 1, or the slice's hosts]"),
+    click.option("-r", "--replicas", type=int, help="Number of tasks.  [default: 1, or the slice's hosts]"),
     *TASK_OPTIONS,
     click.option("--group-by", help="Place all tasks together on hosts that share this attribute.", metavar="KEY"),
     click.option(
@@ -152,7 +152,7 @@ _CONTEXT = {"allow_interspersed_args": False, "help_option_names": ["-h", "--hel
 
 @click.command(cls=ScriptedCommand, context_settings=_CONTEXT)
 @job_options
-@click.option("--idempotency-key", help="The same key twice is one job, ever.", metavar="KEY")
+@click.option("--idempotency-key", help="Reusing a key returns its first job, and creates no other.", metavar="KEY")
 @click.option("--if-exists", type=click.Choice(["error", "keep", "replace"]), default="error", show_default=True)
 @click.option("--wait-for-capacity", is_flag=True, help="Do not warn when no registered host could ever take it.")
 @click.option("-d", "--detach", is_flag=True, help="Do not follow; print only the job's name.")
@@ -238,7 +238,7 @@ def send_script(client: Client, script: Path) -> str:
 @form_option(forms=("table", "json"), names=("-o",))
 @connected
 def plan(client: Client, form: str, **given: Any) -> int:
-    """Say what would become of COMMAND as a job: now, after preempting what, not now, never. Creates nothing.
+    """Dry run: where and when COMMAND would be placed as a job: now, after preempting what, not now, never.
 
     Exit codes: 0 it would start, 12 not now, 13 never.
     """

@@ -35,13 +35,13 @@ KERNELS = (
 
 @click.group(cls=CliGroup)
 def session() -> None:
-    """Look at sessions: the units that are placed all or none."""
+    """List and show sessions: the units that are placed all or none."""
 
 
 @session.command("list")
 @click.option("--job", type=NAME, help="Only this job's.")
 @click.option("--status", help="Only in this status.")
-@click.option("-n", "--limit", type=click.IntRange(1), default=50, show_default=True, help="How many.")
+@click.option("-n", "--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of rows.")
 @form_option()
 @connected
 def list_sessions(client: Client, job: str | None, status: str | None, limit: int, form: str) -> None:

@@ -50,23 +50,25 @@ TASKS = (
     Column("TASK", lambda task: str(task["index"]), right=True),
     Column("STATE", lambda task: state_word(task["state"])),
     Column("WORKER", lambda task: task["worker"] or ""),
-    Column("FAILED", lambda task: str(task["failure_count"]), right=True),
-    Column("PREEMPTED", lambda task: str(task["preemption_count"]), right=True),
+    Column("FAILED", lambda task: str(task["failure_count"]), right=True, gives=2),
+    Column("PREEMPTED", lambda task: str(task["preemption_count"]), right=True, gives=1),
     Column("END", outcome),
-    Column("WHY", why_pending),
+    Column("WHY", why_pending, wraps=True),
 )
 ATTEMPTS = (
     Column("ATTEMPT", lambda attempt: str(attempt["number"]), right=True),
     Column("STATE", lambda attempt: state_word(attempt["state"])),
     Column("CAUSE", lambda attempt: attempt["cause"] or ""),
     Column("BY", lambda attempt: name_of(attempt.get("by")) or attempt["initiator"] or ""),
-    Column("CHARGED", lambda attempt: attempt["charged_to"] or ""),
+    Column("CHARGED", lambda attempt: attempt["charged_to"] or "", gives=1),
     Column("WORKER", lambda attempt: attempt["worker"]),
     Column("END", outcome),
     Column("RAN", lambda attempt: span_between(attempt["started_at"], attempt["finished_at"]), right=True),
-    Column("PEAK", lambda attempt: show_bytes(attempt["peak_rss_bytes"]) if attempt["peak_rss_bytes"] else ""),
-    Column("CPU", lambda attempt: show_span(attempt["cpu_ms"] / 1000) if attempt.get("cpu_ms") else "", right=True),
-    Column("ERROR", lambda attempt: attempt["error"] or ""),
+    Column("PEAK", lambda attempt: show_bytes(attempt["peak_rss_bytes"]) if attempt["peak_rss_bytes"] else "", gives=4),
+    Column(
+        "CPU", lambda attempt: show_span(attempt["cpu_ms"] / 1000) if attempt.get("cpu_ms") else "", right=True, gives=3
+    ),
+    Column("ERROR", lambda attempt: attempt["error"] or "", wraps=True),
     Column("STAGE", lambda attempt: attempt["stage"].lower(), wide=True),
     Column("STARTED", lambda attempt: show_moment(attempt["started_at"]), wide=True),
 )
@@ -75,10 +77,10 @@ HISTORY = (
     Column("RESULT", lambda row: f"{row['result'].lower()}{f' x {n}' if (n := row['attempts']) > 1 else ''}"),
     Column("FROM", lambda row: row["from"]),
     Column("TO", lambda row: row["to"]),
-    Column("FIRST", lambda row: show_moment(row["first_at"])),
-    Column("LAST", lambda row: show_moment(row["last_at"])),
+    Column("FIRST", lambda row: show_moment(row["first_at"]), gives=1),
+    Column("LAST", lambda row: show_moment(row["last_at"]), gives=2),
     Column("BY", lambda row: name_of(row.get("by"))),
-    Column("REASON", lambda row: row["reason"]),
+    Column("REASON", lambda row: row["reason"], wraps=True),
 )
 
 

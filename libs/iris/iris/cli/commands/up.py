@@ -25,7 +25,7 @@ _HTTP = "Where the gateway listens; port 0 takes a free one.  [default: 127.0.0.
 )
 @click.option("--tpu", multiple=True, help="Simulated slices, for example v5litepod-16x2.", metavar="VARIANT[xN]")
 @click.option("--replicas", multiple=True, help="Processes of a service, for example state=2.", metavar="SERVICE=N")
-@click.option("--auth/--no-auth", default=None, help="Want a token for each request.  [default: auth]")
+@click.option("--auth/--no-auth", default=None, help="Require a token for every request.  [default: auth]")
 @click.option("--sandbox", is_flag=True, default=None, help="Confine tasks; otherwise they run as you.")
 @click.option("--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="An iris.toml.")
 @click.option("-d", "--detach", is_flag=True, help="Return when it is ready; print its address.")

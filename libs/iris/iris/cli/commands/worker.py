@@ -37,16 +37,16 @@ COLUMNS = (
     Column("STATE", lambda row: state_word(row["state"])),
     *map(used_column, RESOURCES),
     Column("TASKS", lambda row: str(len(row["tasks"])), right=True),
-    Column("HEARTBEAT", lambda row: age(row["last_heartbeat_at"]), right=True),
-    Column("REGISTERED", lambda row: age(row.get("registered_at")), right=True),
-    Column("DETAIL", lambda row: row["detail"]),
-    Column("ATTRIBUTES", show_attributes, wide=True),
+    Column("HEARTBEAT", lambda row: age(row["last_heartbeat_at"]), right=True, gives=2),
+    Column("REGISTERED", lambda row: age(row.get("registered_at")), right=True, gives=1),
+    Column("DETAIL", lambda row: row["detail"], wraps=True),
+    Column("ATTRIBUTES", show_attributes, wide=True, wraps=True),
 )
 
 
 @click.group(cls=CliGroup)
 def worker() -> None:
-    """Look at hosts, drain them, give them up."""
+    """List, drain and decommission hosts."""
 
 
 @worker.command("list")
@@ -111,7 +111,7 @@ def forget(client: Client, workers: tuple[str, ...], reason: str) -> None:
 
 @worker.command("mark-lost")
 @click.argument("workers", nargs=-1, required=True, metavar="WORKER...")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @reason_option
 @connected
 def mark_lost(client: Client, workers: tuple[str, ...], yes: bool, reason: str) -> None:
