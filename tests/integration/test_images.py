@@ -68,6 +68,11 @@ def client_of(worker: WorkerProcess) -> psutil.Process:
     )
 
 
+def directory_of(worker: WorkerProcess, ref: AttemptRef) -> Path:
+    """Of an attempt in the first slot."""
+    return worker.data / "attempts" / "0" / f"{ref.job}-{ref.index}-{ref.attempt}"
+
+
 async def test_a_task_runs_in_its_image_and_ends_with_its_exit_code_and_output(
     state: FakeState, worker: WorkerProcess, runtime: OwnRuntime
 ):
@@ -79,7 +84,7 @@ read -r token <"$IRIS_TOKEN_FILE"; [ "$token" = "$IRIS_TOKEN" ] && exit 3"""
     words, uid, workdir, home, *etc = (await state.output(ref)).decode().splitlines()
     assert words == "yes a b='c' 0"
     assert int(uid) >= 61_184
-    assert workdir == home == str(worker.data / "attempts" / "0")
+    assert workdir == home == str(directory_of(worker, ref))
     assert {"group", "passwd"} <= set(etc)
     assert "debian_version" not in etc
     assert await state.output(ref, "stderr") == b"err\n"
@@ -135,7 +140,7 @@ async def test_a_restarted_worker_adopts_the_task_and_reports_its_exit_code(
     await worker.kill()
     await worker.start()
     await state.registration(2)
-    (worker.data / "attempts" / "0" / "end").touch()
+    (directory_of(worker, ref) / "end").touch()
     ended = await state.ended(ref)
     assert (ended.cause, ended.exit_code) == (Cause.EXITED, 5)
     assert await state.output(ref) == b"up\ndown\n"
@@ -150,7 +155,7 @@ async def test_the_exit_code_is_known_although_nobody_saw_the_end_of_the_process
     client = client_of(worker)
     os.kill(worker.launcher_pid, signal.SIGKILL)
     await worker.ended()
-    (worker.data / "attempts" / "0" / "end").touch()
+    (directory_of(worker, ref) / "end").touch()
     await until(lambda: not client.is_running() or client.status() == psutil.STATUS_ZOMBIE)
     await worker.start()
     ended = await state.ended(ref)
@@ -228,7 +233,7 @@ async def test_while_a_runtime_is_silent_ends_wait_and_the_host_is_to_blame(
         silent.touch()
         os.kill(first, signal.SIGKILL)  # as docker does when it stops
         await state.until(lambda: state.beats != [] and state.beats[-1].detail.startswith("podman: "))
-        (worker.data / "attempts" / "0" / "end").touch()
+        (directory_of(worker, ref) / "end").touch()
         await until(lambda: not psutil.Process(worker.launcher_pid).children())
         unpulled = await state.ended(await state.run("true", environment=Environment(image="localhost:1/nothing:1")))
         assert unpulled.cause is Cause.INFRASTRUCTURE
