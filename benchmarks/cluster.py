@@ -20,7 +20,7 @@ import psutil
 
 from benchmarks.group import RunGroup
 from benchmarks.http import TOKEN
-from iris_core.token_file import line_of
+from iris_core.token_file import line_of, token_of
 from tests.support.nats import OpenServer
 
 READY_S = 30.0
@@ -171,7 +171,7 @@ def _on_cpu_s(pid: int) -> float:
 
 def _start_gateway(made: Cluster, settings: Sequence[str]) -> None:
     port_file, tokens = made.directory / "gateway.url", made.directory / "tokens"
-    tokens.write_text(line_of("bench", "admin", TOKEN))
+    tokens.write_text(line_of(token_of("bench", "admin", TOKEN)))
     listening = ("gateway.http=127.0.0.1:0", f"gateway.token_file={tokens}")
     process = made.start("gateway", *listening, *settings, IRIS_PORT_FILE=str(port_file))
     deadline = time.monotonic() + READY_S
