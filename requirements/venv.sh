@@ -26,6 +26,25 @@ if ! "$python" -m venv .venv; then
   echo "$python cannot make a virtual environment; on Debian and Ubuntu: apt install python3-venv" >&2
   exit 1
 fi
-echo "Installing into .venv with $("$python" --version) ..."
-.venv/bin/python -m pip --disable-pip-version-check install -qq --require-hashes --requirement requirements/dev.lock
+lock=requirements/dev.lock
+log=.venv/install.log
+
+# On a terminal the line says how many packages have been fetched; elsewhere pip is quiet.
+install() {
+  if [ ! -t 1 ]; then
+    .venv/bin/python -m pip --disable-pip-version-check install -qq "$@"
+    return
+  fi
+  .venv/bin/python -m pip --disable-pip-version-check install "$@" >"$log" 2>&1 &
+  while kill -0 $! 2>/dev/null; do
+    if grep -q '^Installing collected' "$log"; then step="installing"; else step="fetching"; fi
+    printf '\r\033[K  %s packages, %s' "$(grep -c '^Collecting' "$log")" "$step"
+    sleep 1
+  done
+  printf '\r\033[K'
+  wait $! || { cat "$log" >&2; return 1; }
+}
+
+echo "Installing into .venv with $("$python" --version); the first time this takes a minute or two ..."
+install --require-hashes --requirement "$lock"
 .venv/bin/python -m pip --disable-pip-version-check install -qq --no-deps --no-build-isolation --editable .

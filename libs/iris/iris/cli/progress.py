@@ -1,4 +1,4 @@
-"""Draws a line at the bottom of a terminal: counts by state, above which other output is printed, or bytes read."""
+"""Draws one line at the bottom of a terminal: counts by state, output above them, bytes read, or a wait."""
 
 from __future__ import annotations
 
@@ -75,6 +75,32 @@ class CountedBytes:
     def __exit__(self, *_: object) -> None:
         if self._out is not None:
             self._out.write(_ERASE)
+
+
+class StatusLine:
+    """A line that says what is waited for, while it is entered; nothing when ``out`` is not a terminal."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out if out.isatty() else None
+        self._began_s = time.monotonic()
+        self._drawn = ""
+
+    def show(self, text: str) -> None:
+        """``12 s  1 of 2 workers have registered``; drawn when it has changed."""
+        line = f"{time.monotonic() - self._began_s:3.0f} s  {text}"
+        if self._out is not None and line != self._drawn:
+            self._drawn = line
+            self._out.write(_ERASE)
+            self._out.write(line)
+            self._out.flush()
+
+    def __enter__(self) -> StatusLine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._out is not None:
+            self._out.write(_ERASE)
+            self._out.flush()
 
 
 def bar(view: JobView) -> str:

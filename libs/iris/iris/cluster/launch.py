@@ -24,6 +24,7 @@ import msgspec
 from iris.cli.errors import complain
 from iris.cli.exit_codes import ExitCode
 from iris.cli.follow import note
+from iris.cli.progress import StatusLine
 from iris.client.address import data_dir, read_cluster, read_token
 from iris.client.client import Client
 from iris.client.problems import ClientError, Problem
@@ -43,7 +44,9 @@ def launch(data: Path, config: Path | None, given: Mapping[str, Any], *, detach:
     paths = ClusterPaths(data)
     paths.prepare()
     options = StartOptions(data=str(data), config=str(config.absolute()) if config else "", given=dict(given))
-    supervisor, first_words = start_supervisor(options, paths, detach=detach)
+    with StatusLine(sys.stderr) as status:
+        status.show("starting NATS and the services")
+        supervisor, first_words = start_supervisor(options, paths, detach=detach)
     verdict, _, rest = first_words.partition(" ")
     if verdict != "started":
         supervisor.wait()
@@ -55,7 +58,8 @@ def launch(data: Path, config: Path | None, given: Mapping[str, Any], *, detach:
         return ExitCode.CONFLICT if verdict == "occupied" else ExitCode.UNEXPECTED
     started = msgspec.json.decode(rest, type=StartedCluster)
     try:
-        missing = wait_until_ready(started, supervisor)
+        with StatusLine(sys.stderr) as status:
+            missing = wait_until_ready(started, supervisor, status)
     except KeyboardInterrupt:
         supervisor.terminate()
         supervisor.wait()
@@ -131,13 +135,14 @@ def start_supervisor(
         return process, pipe.read()
 
 
-def wait_until_ready(started: StartedCluster, supervisor: subprocess.Popen[bytes]) -> str:
+def wait_until_ready(started: StartedCluster, supervisor: subprocess.Popen[bytes], status: StatusLine) -> str:
     """Return an empty text once jobs can be submitted, placed and run, and the proxy listens; else what is missing."""
     until = time.monotonic() + started.ready_s
     missing = ""
     with connect(started) as client:
         for look in (look_ready, look_scheduler, look_workers(started.workers), look_proxy(started.proxy)):
             while missing := look(client):
+                status.show(missing)
                 if time.monotonic() > until:
                     return f"the cluster is not ready after {started.ready_s:g} s: {missing}"
                 if supervisor.poll() is not None:
