@@ -37,6 +37,8 @@ PAGES = {
     "worker": "/workers/slice-a-w0",
     "deployments": "/deployments",
     "deployment": f"/deployments/{DEPLOYMENT}",
+    "deployment-update": f"/deployments/{DEPLOYMENT}/update",
+    "deployment-delete": f"/deployments/{DEPLOYMENT}/delete",
     "sessions": "/sessions",
     "audit": "/audit",
     "users": "/users",

@@ -10,13 +10,15 @@ import random
 from heapq import heapify, heapreplace
 from typing import Any
 
+import msgspec
+
 from iris_bus.contract import Publication
 from iris_core.codec import pack
-from iris_core.messages import Ended, ReplicaInfo, ServiceInfo
+from iris_core.messages import DeploymentRequests, Ended, ReplicaInfo, ServiceInfo
 from iris_core.quota import Quota
 from iris_core.reasons import Reason, ReasonCode
 from iris_core.resources import Amount, Device, ResourceRequest
-from iris_core.serving import DeploymentSpec, DiscoveredRoute, RouteTemplate
+from iris_core.serving import LATENCY_MS, DeploymentSpec, DiscoveredRoute, RouteTemplate
 from iris_core.spec import Coscheduling, JobSpec
 from iris_core.states import (
     Budget,
@@ -26,6 +28,7 @@ from iris_core.states import (
     JobState,
     KernelStatus,
     RouteStatus,
+    SchedulingResult,
     SessionStatus,
     TaskState,
     WorkerState,
@@ -34,6 +37,7 @@ from iris_core.subjects import DESCRIBE
 from iris_state import changes as c
 from iris_state.apply import apply
 from iris_state.deployments.records import Rollout
+from iris_state.deployments.rollout import RolloutProgress
 from iris_state.ledger import Ledger
 from iris_state.outbox import events
 from tests.support.gateway import House
@@ -44,6 +48,7 @@ SWEEP = "/ada/sweep-lr"
 GANG, WAITING, PIPELINE, DEPLOYMENT = "/grace/llama-7b", "/hedy/vit-huge", "/lin/nightly", "chat"
 NAN = "ValueError: loss is nan at step {}"
 MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB."
+NO_MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 13.00 GiB."
 _HOUR_S, _GIB = 3600.0, 1 << 30
 _TPU, _CPU = Amount(112_000, 192 * _GIB, 1 << 40, 4), Amount(32_000, 128 * _GIB, 1 << 40)
 _SLICES = ("slice-a", "slice-b", "slice-c", "slice-d")
@@ -151,6 +156,7 @@ async def show_example(iris: House, now_ms: int) -> Ledger:
         offset = offsets.get((job, index, attempt, stream), 0)
         offsets[job, index, attempt, stream] = offset + len(text.encode())
         await iris.state.print(job, index, text, attempt=attempt, stream=stream, at_ms=at_ms, offset=offset)
+    _requests(ledger)
     show(iris, ledger)
     await _describe(iris, now_ms)
     return ledger
@@ -250,7 +256,7 @@ def _finished(story: Story) -> None:
 
 
 def _serving(story: Story) -> None:
-    """Three routes that serve, and one of a second revision that does so since a moment."""
+    """Three routes that serve, and an update: two routes of its revision failed to start, and one is starting."""
     resources = ResourceRequest(4000, 16 * _GIB)
     template = RouteTemplate(("python", "serve.py", "--model", "chat-3b"), resources=resources, labels={"team": "chat"})
     spec = DeploymentSpec(DEPLOYMENT, template, replicas=3, user="mary")
@@ -262,13 +268,44 @@ def _serving(story: Story) -> None:
         story.run(job, 0, f"cpu-{route:02}", 3294, None)
         address = f"10.0.0.{route}:31000"
         story.add(3290, c.JobMoved(job, JobState.RUNNING))
-        story.add(3289, c.RouteMoved(1, route, RouteStatus.PROVISIONING, "start", job=job))
+        story.add(3289, c.RouteMoved(1, route, RouteStatus.PROVISIONING, "ProvisioningRoute", job=job))
         story.add(3288, c.RouteProbed(1, route, address))
-        story.add(3287, c.RouteMoved(1, route, RouteStatus.HEALTHY, "probe", passed=True))
+        story.add(3287, c.RouteMoved(1, route, RouteStatus.HEALTHY, "HealthCheckRoute", passed=True))
         discovered.append(DiscoveredRoute(f"r1-{route}", address))
     story.add(3286, c.RoutesDiscovered(1, 1, tuple(discovered)))
     story.add(3285, c.RolledOut(1, Rollout(stable=1)))
-    story.add(3284, c.DeploymentMoved(1, DeploymentLifecycle.READY, "rollout"))
+    story.add(3284, c.DeploymentMoved(1, DeploymentLifecycle.READY, "ScalingDeployment"))
+    larger = msgspec.structs.replace(template, command=("python", "serve.py", "--model", "chat-7b"))
+    story.add(200, c.DeploymentChanged(1, msgspec.structs.replace(spec, template=larger), 2, by_owner=True))
+    story.add(199, c.DeploymentMoved(1, DeploymentLifecycle.DEPLOYING, "UpdateDeployment"))
+    for number, ago_s in ((4, 198), (5, 120), (6, 30)):
+        story.add(ago_s, c.RouteCreated(1, number, 2))
+        job = story.job(f"/{DEPLOYMENT}/r2-{number}", ago_s - 1, **_route(larger))
+        fails = number != 6
+        story.run(job, 0, f"cpu-{number:02}", ago_s - 2, 20 if fails else None, error=NO_MEMORY if fails else "")
+        story.add(ago_s - 6.5, c.JobMoved(job, JobState.RUNNING))
+        story.add(ago_s - 7, c.RouteMoved(1, number, RouteStatus.PROVISIONING, "ProvisioningRoute", job=job))
+        if fails:
+            reason = "task 0 failed: exit code 1"
+            story.add(ago_s - 22.5, c.JobMoved(job, JobState.FAILED, Cause.EXITED, reason))
+            gone, gave_up = RouteStatus.FAILED_TO_START, SchedulingResult.GIVE_UP
+            story.add(ago_s - 23, c.RouteMoved(1, number, gone, "ProvisioningRoute", gave_up, reason))
+    progress = RolloutProgress(story.now_ms - 199_000, old=3, failed=2)
+    story.add(20, c.RolledOut(1, Rollout(stable=1, progress=progress)))
+
+
+def _requests(ledger: Ledger) -> None:
+    """An hour of requests, with an error now and then."""
+    chance = random.Random(5)
+    for ago in range(59, -1, -1):
+        arrived = 900 + chance.randrange(300)
+        latency = [0] * (len(LATENCY_MS) + 1)
+        latency[4:9] = (arrived // 4, arrived // 2, arrived // 8, arrived // 10, arrived // 40)
+        failed = chance.randrange(9) if ago in (44, 43, 12, 11, 10, 3) else 0
+        requests = DeploymentRequests(DEPLOYMENT, arrived, {}, arrived, 5 * failed, tuple(latency))
+        ledger.loads.minutes.note(1, requests, ledger.now_ms - 60_000 * ago)
+    now = DeploymentRequests(DEPLOYMENT, 173, {f"r1-{number}": 57 for number in (1, 2, 3)})
+    ledger.loads.rates.note(now, ledger.now_ms)
 
 
 def _route(template: RouteTemplate) -> dict[str, Any]:

@@ -101,7 +101,22 @@ DEPLOYMENT = {
     "scaling": {"load": 24.0, "held": None, "last": "2 -> 3: load of 24", "last_at": "2026-01-31T08:00:00Z"},
     "routes": [ROUTE],
     "requests_per_s": 1234.0,
+    "version": 7,
 }
+DECISIONS = [
+    {
+        "entity": entity,
+        "handler": handler,
+        "from": "provisioning",
+        "to": "healthy",
+        "result": "SUCCESS",
+        "reason": reason,
+        "attempts": 1,
+        "first_at": "2026-01-31T08:00:00Z",
+        "last_at": "2026-01-31T08:00:00Z",
+    }
+    for entity, handler, reason in (("chat", "ScalingDeployment", ""), ("chat/r1-1", "HealthCheckRoute", "<b>503</b>"))
+]
 
 
 AUDITED = {
@@ -136,7 +151,8 @@ def pages_of(state: FakeState) -> dict[str, dict[str, Any]]:
         "deployments": listing(DEPLOYMENT),
         "deployment": DEPLOYMENT,
         "deployment_routes": listing(ROUTE),
-        "deployment_history": listing(),
+        "deployment_history": {"items": DECISIONS, "next_cursor": None},
+        "deployment_requests": {"minutes": []},
         "dead_letters": {"total": 1, "items": [DEAD_LETTER], "next_cursor": None},
         "last_hour": {"minutes": [], "held": []},
         "overview": {
@@ -166,4 +182,5 @@ async def fill(iris: House, token: str = "") -> None:
     await state.print(1, 0, "<i>hello</i>\n", attempt=1)
     await state.tell_task("/a/0", "running")
     state.pages = pages_of(state)
+    state.scripted["DeployCommand"] = Answer("accepted", to_json(DEPLOYMENT))
     state.scripted["tree"] = Answer("ok", to_json({"job": state.jobs["/a"], "children": []}))

@@ -347,11 +347,16 @@ class DeploymentRequests(_Message, frozen=True):
 
     Attributes:
         routes: how many were sent to each route, by its id; a retry counts again.
+        answered: requests that were answered since then. failed: those answered with a status of 500 or more.
+        latency: how many got the head of their answer within each of `serving.LATENCY_MS`, and how many later.
     """
 
     deployment: str
     arrived: int
     routes: dict[str, int] = {}
+    answered: int = 0
+    failed: int = 0
+    latency: tuple[int, ...] = ()
 
 
 class QueriedLoad(_Message, frozen=True):

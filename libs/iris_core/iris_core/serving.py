@@ -22,6 +22,10 @@ requests and answers: no route receives one or sets one.
 """
 
 
+LATENCY_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 30_000, 60_000)
+"""Bounds of the classes in which proxies count how long requests waited for the head of their answer."""
+
+
 class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """A part of a deployment's specification; unknown fields are refused."""
 

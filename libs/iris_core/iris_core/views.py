@@ -483,6 +483,10 @@ class ConditionView(View, kw_only=True):
 class UpdateView(View, kw_only=True):
     """An update in progress: the numbers of live routes of the target revision, of available ones, and of live routes
     of other revisions.
+
+    ``failed_starts``: new routes that failed to start. It fails when these are as many as ``failed_starts_allowed``
+    (null: it does not fail for that), or at ``gives_up_at`` unless it makes progress (null: its clock is stopped, or it
+    goes back to a revision, which does not fail).
     """
 
     revision: int
@@ -493,6 +497,9 @@ class UpdateView(View, kw_only=True):
     waiting_for: str | None
     progress_at: datetime | None
     falls_back_from: int | None = None
+    failed_starts: int = 0
+    failed_starts_allowed: int | None = None
+    gives_up_at: datetime | None = None
 
 
 class ScalingView(View, kw_only=True):

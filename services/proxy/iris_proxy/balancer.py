@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import random
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from iris_core.messages import DeploymentLoad, DeploymentRequests
-from iris_core.serving import Discovery, ProxyPolicy
+from iris_core.serving import LATENCY_MS, Discovery, ProxyPolicy
 from iris_proxy.choice import RouteLoad, choose, eligible, merged
 from iris_proxy.refusal import ProxyRefusal, without_route
 
@@ -55,7 +56,8 @@ class Balancer:
         self._reason = ""
         self.policy = ProxyPolicy()
         self.routes: list[RouteLoad] = []
-        self.under_way = self._arrived = self._requests = 0
+        self.under_way = self._arrived = self._requests = self._answered = self._failed = 0
+        self._latency = [0] * (len(LATENCY_MS) + 1)
         self.update(discovery)
 
     @property
@@ -69,12 +71,24 @@ class Balancer:
         return DeploymentLoad(self._name, self.outstanding, arrived)
 
     def requests(self) -> DeploymentRequests | None:
-        """The requests since the last call, None when there were none."""
-        arrived, self._requests = self._requests, 0
+        """The requests and answers since the last call, None when there were none."""
+        if not (self._requests or self._answered):
+            return None
         routes = {route.id: route.sent for route in self.routes if route.sent}
         for route in self.routes:
             route.sent = 0
-        return DeploymentRequests(self._name, arrived, routes) if arrived else None
+        latency = tuple(self._latency) if any(self._latency) else ()
+        found = DeploymentRequests(self._name, self._requests, routes, self._answered, self._failed, latency)
+        self._requests = self._answered = self._failed = 0
+        self._latency = [0] * len(self._latency)
+        return found
+
+    def answered(self, status: int, waited_s: float | None) -> None:
+        """Count an answer; ``waited_s``: until its head came from the route, None for one of the proxy."""
+        self._answered += 1
+        self._failed += status >= 500
+        if waited_s is not None:
+            self._latency[bisect_left(LATENCY_MS, waited_s * 1000)] += 1
 
     def update(self, discovery: Discovery) -> None:
         """Use a new set of routes; requests under way on a removed route continue."""

@@ -88,6 +88,9 @@ class Exchange:
     Args:
         credentials: tokens that are not forwarded unless the deployment asks for them. trusted: whether the client is a
             trusted proxy. on_ejected: told of a route that is ejected.
+
+    Attributes:
+        waited_s: until the head of the route's answer; None without one.
     """
 
     def __init__(
@@ -114,6 +117,8 @@ class Exchange:
         self._new_cookie = ""
         self._reply: Reply | None = None
         self._retries, self._begun = 0, False
+        self._since_s = asyncio.get_running_loop().time()
+        self.waited_s: float | None = None
         self._fields = to_route(
             request.headers.items(),
             deployment=deployment,
@@ -212,7 +217,7 @@ class Exchange:
         except ValueError:
             detail = "the route's answer has control characters in its head"
             raise ProxyRefusal("bad_gateway", detail, closes=early) from None
-        self._reply = reply
+        self._reply, self.waited_s = reply, asyncio.get_running_loop().time() - self._since_s
         try:
             if switched:
                 await tunnel(self._request, answer.connection, self._policy.idle_s)

@@ -96,6 +96,7 @@ class Proxy:
             self.metrics.answered(status, self._clock() - began_s)
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        balancer: Balancer | None = None
         try:
             target, headers = request.raw_path, request.headers
             check_head(
@@ -121,8 +122,12 @@ class Proxy:
                 trusted=is_within(request.remote, self._networks),
                 on_ejected=self._ejected.eject,
             )
-            return await exchange.run(self._budget, self.metrics.retried)
+            response = await exchange.run(self._budget, self.metrics.retried)
+            balancer.answered(response.status, exchange.waited_s)
+            return response
         except ProxyRefusal as refusal:
+            if balancer is not None:
+                balancer.answered(refusal.status, None)
             return refused(request, refusal)
 
     def close(self) -> None:

@@ -312,6 +312,7 @@ class Ledger:
         del self.deployments[deployment.number]
         self.destroyed.pop(deployment.number, None)
         self.loads.books.pop(deployment.number, None)
+        self.loads.minutes.forget(deployment.number)
         if self.deployment_names.get(deployment.name) == deployment.number:
             del self.deployment_names[deployment.name]
 

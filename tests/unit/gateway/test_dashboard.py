@@ -8,6 +8,7 @@ from hashlib import sha256
 import msgspec
 import pytest
 
+from iris_core.serving import LATENCY_MS
 from iris_core.states import (
     DISPLAY_COLOURS,
     DeploymentLifecycle,
@@ -19,14 +20,18 @@ from iris_core.states import (
     css_class,
     display_name,
 )
+from iris_core.tables import deployment as deployment_table
+from iris_core.tables import route as route_table
 from iris_core.views import ArtifactView, InterruptionView
 from iris_gateway.auth import parse_tokens
 from iris_gateway.dashboard import glyphs
+from iris_gateway.dashboard.decisions import DECISIONS
 from iris_gateway.dashboard.pages import PAGES
+from iris_state.deployments.records import AUTOSCALE
 from tests.house.repository import ROOT
 from tests.support.fake_state import attempt_of, refusal
 from tests.support.gateway import House, house
-from tests.support.pages import fill, pages_of
+from tests.support.pages import fill, listing, pages_of
 
 
 @pytest.fixture
@@ -131,6 +136,116 @@ async def test_the_page_of_a_deployment_tells_its_routes_and_the_update_under_wa
     assert "&lt;b&gt;503&lt;/b&gt; from /healthz" in text
     assert "one new route serves; it waits to be resumed" in text
     assert re.search(r"0 to 5 routes.*<dd>24</dd>.*2 -&gt; 3: load of 24", text, re.DOTALL)
+
+
+async def test_a_deployment_tells_its_history_in_words_newest_first(iris: House):
+    text = await page(iris, "/deployments/chat")
+    history = text[text.index('id="history"') :]
+    newest, oldest = 'href="#r1-1">r1-1</a> passes its probe', "chat has the wanted number of routes"
+    assert history.index(newest) < history.index(oldest)
+    assert "&lt;b&gt;503&lt;/b&gt;" in history
+    assert not [name for name in DECISIONS if name in text]
+
+
+def test_every_handler_of_a_deployment_and_its_routes_has_words():
+    rules = [one for table in (deployment_table, route_table) for one in vars(table).values()]
+    names = {rule.name for rule in rules if hasattr(rule, "sources") and not callable(rule)}
+    assert names | {AUTOSCALE} == DECISIONS.keys()
+
+
+async def test_requests_errors_and_latency_of_the_last_hour_are_drawn(iris: House):
+    assert "no requests in the last hour" in await page(iris, "/deployments/chat")
+    latency = [0] * (len(LATENCY_MS) + 1)
+    latency[3], latency[6] = 90, 10
+    row = {"number": int(time.time()) // 60 - 5, "arrived": 100, "answered": 100, "failed": 2, "latency": latency}
+    iris.state.pages["deployment_requests"] = {"minutes": [row]}
+    text = await page(iris, "/deployments/chat")
+    assert "100 answers, 2 errors (2.00%)" in text
+    assert "half of the answers began within 8 ms, 95 % within 75 ms" in text
+
+
+CHANGE, AS_FORM = "/deployments/chat/change", {"Sec-Fetch-Site": "same-origin"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "command"),
+    [
+        ({"action": "scale", "replicas": "5"}, ("scale", {"replicas": 5})),
+        ({"action": "pause"}, ("pause", {})),
+        ({"action": "resume"}, ("resume", {})),
+        ({"action": "rollback", "revision": "1"}, ("rollback", {"revision": 1})),
+    ],
+)
+async def test_buttons_change_a_deployment_once(
+    iris: House, fields: dict[str, str], command: tuple[str, dict[str, int]]
+):
+    sent = [await iris.http.post(CHANGE, data={**fields, "key": "k1"}, headers=AS_FORM) for _ in range(2)]
+    assert [(one.status_code, one.headers["location"]) for one in sent] == [(303, "/deployments/chat")] * 2
+    first, second = iris.state.commands[-2:]
+    assert (first.action, {name: getattr(first, name) for name in command[1]}) == command
+    assert first.request_id == second.request_id
+
+
+@pytest.mark.parametrize(
+    "fields", [{"key": "k"}, {"action": "explode"}, {"action": "scale"}, {"action": "scale", "replicas": "-1"}]
+)
+async def test_a_button_without_its_value_changes_nothing(iris: House, fields: dict[str, str]):
+    before = len(iris.state.commands)
+    assert (await iris.http.post(CHANGE, data=fields, headers=AS_FORM)).status_code == 400
+    assert (await iris.http.post(CHANGE, data={"action": "pause"})).status_code == 403  # no form of ours
+    assert len(iris.state.commands) == before
+
+
+async def test_a_deployment_is_updated_by_its_specification(iris: House):
+    form = await page(iris, "/deployments/chat/update")
+    assert "&#34;command&#34;: [" in form
+    assert 'name="version" value="7"' in form
+    wrong = {"specification": '{"replicas": 2, "template": {"comand": ["x"]}}', "version": "7"}
+    refused = await iris.http.post("/deployments/chat/update", data=wrong, headers=AS_FORM)
+    assert (refused.status_code, "<code>/template/comand</code>" in refused.text) == (422, True)
+    assert "comand" in refused.text[refused.text.index("<textarea") :]
+    right = {"specification": '{"template": {"command": ["serve", "v2"]}}', "version": "7", "key": "k"}
+    done = await iris.http.post("/deployments/chat/update", data=right, headers=AS_FORM)
+    command = iris.state.commands[-1]
+    assert (done.status_code, done.headers["location"]) == (303, "/deployments/chat")
+    assert (command.action, command.version) == ("update", 7)
+    assert command.patch == b'{"template":{"command":["serve","v2"]}}'
+
+
+async def test_a_deployment_is_deleted_after_a_question(iris: House):
+    asked = await page(iris, "/deployments/chat/delete")
+    assert "3 routes stop" in asked
+    gone = await iris.http.post("/deployments/chat/delete", data={"key": "k"}, headers=AS_FORM)
+    assert (gone.status_code, iris.state.commands[-1].action) == (303, "delete")
+
+
+async def test_who_may_not_change_a_deployment_is_offered_nothing():
+    lines = [f"{user} user {sha256(user.encode()).hexdigest()}" for user in ("ada", "bob")]
+    async with house(parse_tokens("\n".join(lines))) as iris:
+        await fill(iris, token="ada")
+        offered = []
+        for user in ("ada", "bob"):
+            iris.http.cookies.set("iris_token", user)
+            offered.append(CHANGE in (await iris.http.get("/deployments/chat")).text)
+        iris.http.cookies.set("iris_token", "bob")
+        assert "It belongs to ada" in (await iris.http.get("/deployments/chat/delete")).text
+    assert offered == [True, False]
+
+
+async def test_what_has_recovered_needs_no_attention(iris: House):
+    job = iris.state.jobs["/a"]
+    job.state, job.finished_at = "failed", job.submitted_at
+    served = {**iris.state.pages["deployment"], "status": "ready", "ready": 3, "conditions": []}
+    rolled_back = [{"code": "rolled_back", "message": "the update to revision 2 has failed"}]
+    seen = []
+    ill = ({"ready": 1}, {"conditions": rolled_back})
+    for next_run, changes in ((None, {}), ("j2", {}), *(("j2", one) for one in ill)):
+        job.next_run = next_run
+        iris.state.pages |= {"deployments": listing({**served, **changes}), "workers": listing()}
+        text = await page(iris, "/")
+        part = text[text.index('id="attention"') : text.index('id="hour"')]
+        seen.append(("/jobs/j1" in part, "/deployments/chat" in part))
+    assert seen == [(True, False), (False, False), (False, True), (False, True)]
 
 
 async def test_pages_of_deployments_tell_the_rate_of_requests_and_fetch_it_anew(iris: House):

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from iris_core.messages import DeploymentLoad, DeploymentRequests
-from iris_core.serving import DiscoveredRoute, Discovery, ProxyPolicy
+from iris_core.serving import LATENCY_MS, DiscoveredRoute, Discovery, ProxyPolicy
 from iris_proxy.balancer import Balancer
 from iris_proxy.refusal import ProxyRefusal
 
@@ -154,6 +154,18 @@ async def test_requests_are_reported_once_with_the_routes_they_were_sent_to():
     chat.release(routes[0])
     again = await chat.acquire()
     assert chat.requests() == DeploymentRequests("chat", 1, {again.id: 1})
+
+
+async def test_answers_are_reported_once_with_their_errors_and_latency():
+    line = balancer("r0")
+    for status, waited_s in ((200, 0.0004), (200, 0.004), (500, 0.004), (503, None), (200, 100.0)):
+        line.answered(status, waited_s)
+    found = line.requests()
+    assert found is not None
+    latency = dict(zip((*LATENCY_MS, "more"), found.latency, strict=True))
+    assert (found.arrived, found.answered, found.failed) == (0, 5, 2)
+    assert {bound: count for bound, count in latency.items() if count} == {1: 1, 5: 2, "more": 1}
+    assert line.requests() is None
 
 
 async def test_what_is_reported_is_what_is_under_way_or_waits_and_how_many_came():

@@ -90,7 +90,8 @@ async def create(call: Call) -> Response:
     return passed_on(answer.body, 201, {"location": f"/v1/deployments/{found.name}", "etag": f'"{found.version}"'})
 
 
-async def _command(call: Call, action: str, name: str, fields: dict[str, Any]) -> Answer:
+async def _command(call: Call, action: str, name: str, fields: dict[str, Any], key: str = "") -> Answer:
+    """Send a command. ``key``: the key of a form."""
     if call.caller.role == "worker":
         raise ProblemResponse("forbidden", "a worker's token changes no deployment")
 
@@ -105,7 +106,7 @@ async def _command(call: Call, action: str, name: str, fields: dict[str, Any]) -
             **fields,
         )
 
-    return await call.command(CMD_DEPLOY, command, key=request_key(call))
+    return await call.command(CMD_DEPLOY, command, key=request_key(call, key))
 
 
 async def listed(call: Call) -> Response:
@@ -130,9 +131,18 @@ async def patch(call: Call) -> Response:
     call.parameters().finish()
     check_media_type(call.request, JSON, MERGE_PATCH)
     value = json_from(await read_body(call.request, call.gateway.settings.body_bytes, BODY_S))
+    return _tagged((await send_change(call, name, value, version)).body)
+
+
+async def send_change(call: Call, name: str, value: Any, version: int, key: str = "") -> Answer:
+    """Send one change, a `DeploymentPatch`. ``version``: the one it is based on, 0 for any. Raises ProblemResponse."""
     action, fields = await _change(call, name, value)
-    answer = await _command(call, action, name, {"version": version, **fields})
-    return _tagged(answer.body)
+    return await _command(call, action, name, {"version": version, **fields}, key)
+
+
+async def send_delete(call: Call, name: str, version: int, key: str = "") -> Answer:
+    """Delete a deployment. Raises ProblemResponse."""
+    return await _command(call, "delete", name, {"version": version}, key)
 
 
 def _expected(call: Call) -> int:
@@ -185,7 +195,7 @@ def _without_masks(spec: DeploymentSpec) -> Any:
 async def delete(call: Call) -> Response:
     name, version = name_of(call), _expected(call)
     call.parameters().finish()
-    return passed_on((await _command(call, "delete", name, {"version": version})).body, 202)
+    return passed_on((await send_delete(call, name, version)).body, 202)
 
 
 async def routes(call: Call) -> Response:
@@ -194,6 +204,10 @@ async def routes(call: Call) -> Response:
 
 async def history(call: Call) -> Response:
     return await page(call, "deployment_history", call.parameters(), deployment=name_of(call))
+
+
+async def requests(call: Call) -> Response:
+    return await view(call, "deployment_requests", deployment=name_of(call))
 
 
 async def why(call: Call) -> Response:
@@ -246,13 +260,23 @@ ENDPOINTS = (
         problems=_CHANGES,
     ),
     listing(
-        "/v1/deployments/{deployment}/routes", routes, "The routes of a deployment, newest first", page_of(RouteView)
+        "/v1/deployments/{deployment}/routes",
+        routes,
+        "The routes of a deployment: those that have not ended before those that have, newest first",
+        page_of(RouteView),
     ),
     listing(
         "/v1/deployments/{deployment}/history",
         history,
         "What was decided about a deployment and its routes",
         page_of(HistoryRow),
+    ),
+    Endpoint(
+        "GET",
+        "/v1/deployments/{deployment}/requests",
+        requests,
+        "Requests, errors and latency of a deployment in each minute of the last hour, as proxies report them",
+        {200: Answers("The minutes with requests, oldest first.", dict[str, Any])},
     ),
     Endpoint(
         "GET",

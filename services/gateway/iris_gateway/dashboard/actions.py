@@ -67,7 +67,7 @@ def _obstacle(caller: Caller, job: Mapping[str, Any]) -> str:
 
 async def cancel(call: Call) -> Response:
     """Cancel the jobs of the confirmed form; leads to the page of a single one, else says what became of each."""
-    call = _acting(call)
+    call = acting(call)
     fields = await fields_of(call.request)
     jobs, reason = _chosen(fields.get("job", [])), first(fields, "reason")
     results = await asyncio.gather(*(_cancelled(call, job, reason) for job in jobs))
@@ -86,14 +86,14 @@ async def _cancelled(call: Call, job: str, reason: str) -> Facts:
 
 async def rerun(call: Call) -> Response:
     """Submit a job again; the same form sent twice is one job."""
-    call = _acting(call)
+    call = acting(call)
     fields = await fields_of(call.request)
     job, key = job_reference(call.segment("job")), request_key(call, first(fields, "key"))
     answer = await send_rerun(call, job, first(fields, "failed") == "1", key)
     return RedirectResponse(f"/jobs/{msgspec.json.decode(answer.body)['id']}", 303)
 
 
-def _acting(call: Call) -> Call:
+def acting(call: Call) -> Call:
     """The call as the caller who sent its form, within the rate of requests. Raises Problem."""
     caller = identify_form(call.gateway, call.request)
     call.gateway.pace.admit(caller.user, call.gateway.clock())

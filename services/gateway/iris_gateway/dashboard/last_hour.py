@@ -1,6 +1,8 @@
-"""Charts of the last sixty minutes: tasks that ended, how long placed ones had waited, and what attempts held. Pure.
+"""Charts of the last sixty minutes: tasks that ended, how long placed ones had waited, what attempts held, and the
+requests to a deployment. Pure.
 
-Source: docs/design/page.md#components. Out of scope: counting (`iris_state.minutes`).
+Source: docs/design/page.md#components. Out of scope: counting (`iris_state.minutes`,
+`iris_state.deployments.request_minutes`).
 """
 
 from __future__ import annotations
@@ -12,9 +14,12 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from iris_core.resources import RESOURCES
+from iris_core.serving import LATENCY_MS
 from iris_gateway.dashboard.drawing import area, columns, duration
 
 MINUTES = 60
+_SEEN = 0.08
+"""Errors are drawn at least so high, as a part of the highest column: fewer would not be seen."""
 
 
 class Chart(NamedTuple):
@@ -81,3 +86,65 @@ def _as_of(samples: Sequence[Mapping[str, Any]], number: int) -> Mapping[str, An
 def _share(sample: Mapping[str, Any], resource: str) -> float:
     capacity = sample["capacity"][resource] if sample else 0
     return min(1.0, sample["committed"][resource] / capacity) if capacity else 0.0
+
+
+def requests_over_time(minutes: Sequence[Mapping[str, Any]], now: datetime) -> dict[str, Chart]:
+    """``requests``: the answers in each minute, and how many of them were errors; ``latency``: within which time half
+    and 95 % of the requests got the head of their answer.
+    """
+    by_number = {one["number"]: one for one in minutes}
+    rows = [(number, by_number.get(number)) for number in _last(now)]
+    least = _SEEN * max((row["answered"] for _, row in rows if row), default=0)
+    answers, waits = [], []
+    for number, row in rows:
+        at = f"{datetime.fromtimestamp(number * 60, UTC):%H:%M} UTC"
+        answered, failed = (row[name] if row else 0 for name in ("answered", "failed"))
+        half_ms, most_ms = (quantile_ms(row["latency"] if row else (), part) for part in (0.5, 0.95))
+        parts = (("status-failed", max(failed, least) if failed else 0), ("ink", answered - failed))
+        answers.append((f"{at}: {answered:,} answers, {failed:,} errors", parts))
+        words = f"{at}: half within {_milliseconds(half_ms)}, 95 % within {_milliseconds(most_ms)}"
+        waits.append((words, (("ink", half_ms), ("rest", most_ms - half_ms))))
+    found = [row for _, row in rows if row]
+    return {
+        "requests": _chart(answers, "Requests in the last hour", _errors(found)),
+        "latency": _chart(waits, "Latency in the last hour", _latency(found)),
+    }
+
+
+def _chart(rows: Sequence[tuple[str, Sequence[tuple[str, float]]]], title: str, words: str) -> Chart:
+    return Chart(columns(rows, f"{title}: {words}"), words)
+
+
+def _errors(minutes: Sequence[Mapping[str, Any]]) -> str:
+    answered, failed = (sum(one[name] for one in minutes) for name in ("answered", "failed"))
+    if not answered:
+        return "no requests in the last hour"
+    share = f" ({failed / answered:.2%})" if failed else ""
+    return f"{answered:,} answers, {failed:,} errors{share}"
+
+
+def _latency(minutes: Sequence[Mapping[str, Any]]) -> str:
+    counts = [sum(column) for column in zip(*(one["latency"] for one in minutes), strict=True)]
+    if not any(counts):
+        return "no answer of a route in the last hour"
+    half, most = (_milliseconds(quantile_ms(counts, part)) for part in (0.5, 0.95))
+    return f"half of the answers began within {half}, 95 % within {most}"
+
+
+def quantile_ms(counts: Sequence[int], part: float) -> float:
+    """The time within which a part of the requests got the head of their answer, interpolated in its class; 0 of none.
+
+    Args:
+        counts: by the classes of `LATENCY_MS`; the last one has no bound, and counts as its lower bound.
+    """
+    left = part * sum(counts)
+    low = 0.0
+    for high, count in zip((*map(float, LATENCY_MS), float(LATENCY_MS[-1])), counts, strict=False):
+        if count and left <= count:
+            return low + (high - low) * left / count
+        left, low = left - count, high
+    return low if sum(counts) else 0.0
+
+
+def _milliseconds(amount: float) -> str:
+    return f"{amount:.0f} ms" if amount < 1000 else duration(amount / 1000)

@@ -23,7 +23,7 @@ from iris_core.views import JOB_COLUMNS, JOBS_ORDERED, NEWEST_FIRST
 from iris_gateway.auth import may_read
 from iris_gateway.dashboard import snippets
 from iris_gateway.dashboard.drawing import Axis
-from iris_gateway.dashboard.last_hour import ended_and_waited, held_over_time
+from iris_gateway.dashboard.last_hour import ended_and_waited, held_over_time, requests_over_time
 from iris_gateway.dashboard.render import ENDED, STATES
 from iris_gateway.event import EVERYTHING, Filter, of_run
 from iris_gateway.event_history import STRETCH, newest_first
@@ -43,7 +43,16 @@ SINCE = {"hour": 3600, "day": 86_400, "week": 7 * 86_400}
 """Seconds of the times that jobs are filtered by."""
 LARGEST_FIRST = ("submitted", "tasks", "duration")
 """Columns that are first sorted descending."""
+LASTING = frozenset({"crash_loop", "rolled_back", "update_failed", "unhealthy_together"})
+"""Conditions of a deployment that end when somebody changes or resumes it."""
 UNWELL = ("lost", "degraded", "draining")
+GONE = ("terminated", "failed_to_start")
+"""Statuses of routes that have ended."""
+DEATHS = 3
+"""Routes of a revision whose end is shown with its last line."""
+DECISIONS_SHOWN = 100
+ATTENTION = 8
+"""Jobs, hosts and deployments that need attention and are shown."""
 PAGES = 20
 """Pages of a listing that are read at most for one HTML page."""
 Facts = dict[str, Any]
@@ -102,9 +111,9 @@ class PageData:
 
 async def overview(look: PageData) -> Facts:
     """The overview: problems, running and pending work with reasons, usage of capacity, the last hour."""
-    failed = [job for state in ("failed", "worker_failed", "unschedulable") for job in await _latest(look, state)]
+    failed = [job for state in ("failed", "worker_failed", "unschedulable") for job in await _failed(look, state)]
     failed.sort(key=lambda job: job["finished_at"] or "", reverse=True)
-    failed = failed[:8]
+    failed = failed[:ATTENTION]
     lines = await asyncio.gather(*(_failing_line(look, job) for job in failed))
     hour = await look.at("last_hour")
     return {
@@ -116,13 +125,28 @@ async def overview(look: PageData) -> Facts:
         "running": await _latest(look, "running"),
         "failed": [{**job, "line": line} for job, line in zip(failed, lines, strict=True)],
         "unwell": [host for state in UNWELL for host in (await look.at("workers", state=state, limit=8))["items"]],
-        "deployments": (await look.at("deployments", limit=8))["items"],
+        "deployments": (known := (await look.at("deployments", limit=ROWS))["items"])[:ATTENTION],
+        "unserved": [one for one in known if _needs_attention(one)][:ATTENTION],
     }
 
 
 async def _latest(look: PageData, state: str) -> list[Any]:
     items: list[Any] = (await look.at("jobs", state=state, limit=8))["items"]
     return items
+
+
+async def _failed(look: PageData, state: str) -> list[Any]:
+    """The latest failed jobs that nothing has made good: their names have no later run, and they are no routes, which
+    their deployments replace.
+    """
+    items = (await look.at("jobs", state=state, limit=ROWS, without_routes=True))["items"]
+    return [job for job in items if not job.get("next_run")][:ATTENTION]
+
+
+def _needs_attention(deployment: Mapping[str, Any]) -> bool:
+    """Whether somebody has to look after a deployment: it does not serve as wanted, or waits for a person."""
+    serves = deployment["ready"] >= deployment["replicas"] or deployment["status"] == "destroying"
+    return not serves or any(one["code"] in LASTING for one in deployment["conditions"])
 
 
 async def _failing_line(look: PageData, job: Mapping[str, Any]) -> str:
@@ -227,15 +251,43 @@ async def deployment(look: PageData) -> Facts:
     """One deployment: whether it serves, its routes and its update."""
     name = identifier(look.segments["deployment"], "deployment")
     shown = await look.at("deployment", deployment=name)
+    minutes = (await look.at("deployment_requests", deployment=shown["name"]))["minutes"]
     events, _ = await newest_first(look.gateway.feed.streams, Filter(deployment=shown["name"]), 20, None, STRETCH)
     return {
         "title": f"{shown['ready']} of {shown['replicas']} ready: {shown['name']}",
         "deployment": shown,
         "routes": await look.page_of("deployment_routes", deployment=shown["name"]),
-        "history": (await look.at("deployment_history", deployment=shown["name"], limit=100))["items"],
+        "history": (await look.all_of("deployment_history", deployment=shown["name"]))[: -DECISIONS_SHOWN - 1 : -1],
         "events": [event.shown() for event in events],
         "proxy_url": look.gateway.proxy_url,
+        "form_key": look.gateway.new_id(),
+        "hour": requests_over_time(minutes, look.now),
+        "revisions": await _revisions(look, shown),
     }
+
+
+async def _revisions(look: PageData, deployment: Mapping[str, Any]) -> list[Facts]:
+    """The revisions that have routes, newest first: what lives, and what ended lately with its last line."""
+    wanted = deployment["revision"]
+    numbers = sorted({wanted, *(route["revision"] for route in deployment["routes"])}, reverse=True)
+    found = []
+    for number in numbers:
+        routes = [route for route in reversed(deployment["routes"]) if route["revision"] == number]
+        live = [route for route in routes if route["status"] not in GONE]
+        ended = [route for route in routes if route["status"] in GONE and route["detail"]]
+        deaths = [{**route, "line": await _last_line(look, route)} for route in ended[:DEATHS]]
+        lacking = max(0, deployment["replicas"] - len(live)) if number == wanted else 0
+        found.append({"number": number, "live": live, "lacking": lacking, "deaths": deaths})
+    return [one for one in found if one["live"] or one["deaths"] or one["number"] == wanted]
+
+
+async def _last_line(look: PageData, route: Mapping[str, Any]) -> str:
+    """What a route printed last, as far as the caller may read it; empty when its job is not kept any more."""
+    with contextlib.suppress(ProblemResponse):
+        shown = await look.at("task", task=f"{route['job_id']}/0")
+        lines = (shown["attempts"][-1]["stderr_tail"] or "").strip().splitlines() if shown["attempts"] else []
+        return str(lines[-1]) if lines else ""
+    return ""
 
 
 async def found(look: PageData) -> str:

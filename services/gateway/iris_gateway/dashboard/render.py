@@ -26,6 +26,7 @@ from iris_core.views import JOB_ORDERS, JOBS_ORDERED, NEWEST_FIRST
 from iris_gateway.auth import may_act
 from iris_gateway.dashboard import drawing
 from iris_gateway.dashboard.assets import VERSION
+from iris_gateway.dashboard.decisions import decision
 from iris_gateway.dashboard.glyphs import KIND_OF
 from iris_gateway.dashboard.slices import shape_of
 
@@ -41,8 +42,12 @@ ENDED = frozenset(map(display_name, JOB_TERMINAL))
 
 def badge(state: str) -> Markup:
     """A state as its glyph and name, with the class of Task States or the kind of another status."""
-    kind = drawing.CLASS.get(state) or f"kind-{KIND_OF.get(state, 'over')}"
-    return Markup('<span class="badge {}">{}</span>').format(kind, state)
+    return Markup('<span class="badge {}">{}</span>').format(state_class(state), state)
+
+
+def state_class(state: str) -> str:
+    """The class of a state in Task States, or of the kind of another status."""
+    return drawing.CLASS.get(state) or f"kind-{KIND_OF.get(state, 'over')}"
 
 
 def address(query: Mapping[str, object], **changes: object) -> str:
@@ -144,6 +149,8 @@ def environment() -> Environment:
         "counted": drawing.counted,
         "bytes": show_bytes,
         "span_of": drawing.duration,
+        "decision": decision,
+        "state_class": state_class,
         "most_cpu": most_cpu,
     }
     made.globals |= {

@@ -16,6 +16,7 @@ from iris_core.serving import ScalingPolicy
 from iris_core.states import DeploymentLifecycle
 from iris_core.tables import deployment as table
 from iris_state.deployments.records import Deployment
+from iris_state.deployments.request_minutes import RequestMinutes
 from iris_state.deployments.scaling import Sample, ScalingDecision, ScalingMemory, Situation, decide
 
 SILENT_MS = 3_000
@@ -151,11 +152,12 @@ class RequestRates:
 
 
 class Loads:
-    """The load books of one replica, by number of deployment, and the rates of requests."""
+    """The load books of one replica, by number of deployment, the rates of requests, and those of the last hour."""
 
     def __init__(self) -> None:
         self.books: dict[int, LoadBook] = {}
         self.rates = RequestRates()
+        self.minutes = RequestMinutes()
 
     def of(self, deployment: Deployment, now_ms: int) -> LoadBook | None:
         """The book of a deployment with a scaling rule; a changed query starts a new one."""

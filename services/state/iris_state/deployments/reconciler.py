@@ -141,8 +141,9 @@ def note_loads(ledger: Ledger, report: LoadReport, now_ms: int) -> Iterator[tupl
     if report.leaving:
         ledger.loads.forget_proxy(report.proxy)
     for requests in report.requests:
-        if ledger.deployment_named(requests.deployment) is not None:
+        if (known := ledger.deployment_named(requests.deployment)) is not None:
             ledger.loads.rates.note(requests, now_ms)
+            ledger.loads.minutes.note(known.number, requests, now_ms)
     results: tuple[DeploymentLoad | QueriedLoad, ...] = (*report.loads, *report.queried)
     for result in results:
         deployment = ledger.deployment_named(result.deployment)

@@ -88,6 +88,7 @@ READS: dict[str, Callable[[Ledger, dict[str, Any]], Any]] = {
     "deployment": lambda ledger, a: deployments.deployment_view(ledger, deployments.found_deployment(ledger, a)),
     "deployment_routes": deployments.routes,
     "deployment_history": deployments.history,
+    "deployment_requests": deployments.requests,
     "deployment_why": deployments.why,
 }
 

@@ -23,15 +23,16 @@ from iris_core.views import (
     UpdateView,
     moment,
 )
-from iris_state.deployments import health, lifecycle, pacing
+from iris_state.deployments import health, lifecycle, pacing, rollout
 from iris_state.deployments.records import AUTOSCALE, ITSELF, Deployment, Route
 from iris_state.deployments.routes import failed_probes, healths
 from iris_state.ledger import Ledger
 from iris_state.records import HistoryEntry
 from iris_state.redaction import redacted_env
 from iris_state.views.jobs import reason_of
-from iris_state.views.pages import MAX_TEXT, behind, page, shortened
+from iris_state.views.pages import MAX_TEXT, behind, numbers_behind, page, shortened
 
+ENDED_ROUTE = frozenset({RouteStatus.TERMINATED, RouteStatus.FAILED_TO_START})
 WHY_ROWS = 20
 """The newest rows of history that `why` shows."""
 
@@ -104,6 +105,7 @@ def _update(ledger: Ledger, record: Deployment) -> UpdateView | None:
     members = record.members(ledger.now_ms)
     new = record.live_of_revision()
     failed = record.rollout.failed
+    gives_up_ms = rollout.fails_at(progress, record.spec.update.progress_deadline_s)
     return UpdateView(
         revision=record.revision,
         new=new,
@@ -113,6 +115,9 @@ def _update(ledger: Ledger, record: Deployment) -> UpdateView | None:
         waiting_for="capacity" if lifecycle.waits_for_room(ledger, record, members) else None,
         progress_at=moment(progress.at_ms),
         falls_back_from=failed if failed not in (0, record.revision) else None,
+        failed_starts=progress.failed,
+        failed_starts_allowed=None if failed or progress.healthy else rollout.FAILED_STARTS,
+        gives_up_at=moment(gives_up_ms) if gives_up_ms is not None and not failed else None,
     )
 
 
@@ -182,11 +187,22 @@ def deployments(ledger: Ledger, arguments: dict[str, Any]) -> Page:
 
 
 def routes(ledger: Ledger, arguments: dict[str, Any]) -> Page:
-    """The routes of a deployment, newest first, including the last few that have ended."""
-    record, last = found_deployment(ledger, arguments), behind(arguments)
-    numbers = sorted(record.routes, reverse=True)
-    rows = ((number, record.routes[number]) for number in numbers if last is None or number < last)
+    """The routes of a deployment: those that have not ended before the last few that have, each newest first."""
+    record, after = found_deployment(ledger, arguments), numbers_behind(arguments, 2)
+    places = sorted((int(route.status in ENDED_ROUTE), -number) for number, route in record.routes.items())
+    rows = (
+        (f"{ended}-{-number}", record.routes[-number])
+        for ended, number in places
+        if after is None or (ended, number) > (after[0], -after[1])
+    )
     return page(rows, lambda route: route_view(ledger, record, route), arguments)
+
+
+def requests(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
+    """The minutes of the last hour in which a deployment got requests or answered some, oldest first."""
+    record = found_deployment(ledger, arguments)
+    minutes = ledger.loads.minutes.of(record.number, ledger.now_ms)
+    return {"minutes": [{"at": moment(one.number * 60_000), **msgspec.structs.asdict(one)} for one in minutes]}
 
 
 def history(ledger: Ledger, arguments: dict[str, Any]) -> Page:

@@ -1,0 +1,119 @@
+"""Changes of deployments by people on pages: scale, update, pause, resume, roll back, and delete after a confirmation.
+
+Each is a form that works without JavaScript, sends the command that the API sends, and leads back to the page of the
+deployment. Source: docs/adr/0036-forms-of-our-own-pages-may-change-jobs.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+from starlette.responses import RedirectResponse, Response
+
+from iris_core.admission import MASK
+from iris_gateway.admission import json_from
+from iris_gateway.api.deployments import name_of, send_change, send_delete
+from iris_gateway.dashboard.actions import acting
+from iris_gateway.dashboard.drawing import segment
+from iris_gateway.dashboard.responses import fields_of, first, html
+from iris_gateway.endpoint import Call
+from iris_gateway.identity import identify
+from iris_gateway.problem import ProblemResponse
+
+FormFields = dict[str, list[str]]
+
+
+def _number(fields: FormFields, name: str) -> int:
+    text = first(fields, name).strip()
+    if not (text.isascii() and text.isdigit() and len(text) <= 15):
+        raise ProblemResponse("malformed", f"{name}: {text[:80]!r} is no whole number")
+    return int(text)
+
+
+_CHANGES: Mapping[str, Callable[[FormFields], dict[str, Any]]] = {
+    "scale": lambda fields: {"replicas": _number(fields, "replicas")},
+    "pause": lambda _: {"paused": True},
+    "resume": lambda _: {"paused": False},
+    "rollback": lambda fields: {"revision": _number(fields, "revision")},
+}
+"""The buttons of the page, and the changes that they send."""
+
+
+async def change(call: Call) -> Response:
+    """Send the change of a button; the same form sent twice is one change."""
+    call, name = acting(call), name_of(call)
+    fields = await fields_of(call.request)
+    made = _CHANGES.get(first(fields, "action"))
+    if made is None:
+        raise ProblemResponse("malformed", f"an action is one of {', '.join(_CHANGES)}")
+    await send_change(call, name, made(fields), 0, first(fields, "key"))
+    return _back(name)
+
+
+async def edit(call: Call) -> Response:
+    """A form with the specification of a deployment."""
+    call, name = _reading(call), name_of(call)
+    shown = await _shown(call, name)
+    return _form(call, shown, json.dumps(_editable(shown["spec"]), indent=2))
+
+
+async def update(call: Call) -> Response:
+    """Send the specification of the form as a change; one that is refused is shown again with its mistakes."""
+    call, name = acting(call), name_of(call)
+    fields = await fields_of(call.request)
+    text, key = first(fields, "specification"), first(fields, "key")
+    try:
+        await send_change(call, name, json_from(text.encode("utf-8", "replace")), _number(fields, "version"), key)
+    except ProblemResponse as problem:
+        if problem.code not in ("invalid", "malformed", "precondition_failed"):
+            raise
+        return _form(call, await _shown(call, name), text, problem)
+    return _back(name)
+
+
+async def confirm_delete(call: Call) -> Response:
+    """A page that tells what would stop."""
+    call = _reading(call)
+    shown = await _shown(call, name_of(call))
+    facts = {"caller": call.caller, "deployment": shown, "form_key": call.gateway.new_id()}
+    return html(call.request, "delete_deployment.html", title=f"Delete {shown['name']}", **facts)
+
+
+async def delete(call: Call) -> Response:
+    call, name = acting(call), name_of(call)
+    fields = await fields_of(call.request)
+    await send_delete(call, name, 0, first(fields, "key"))
+    return _back(name)
+
+
+def _reading(call: Call) -> Call:
+    return replace(call, caller=identify(call.gateway, call.request))
+
+
+async def _shown(call: Call, name: str) -> Any:
+    return msgspec.json.decode(await call.read("deployment", deployment=name))
+
+
+def _editable(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a specification can be changed; values that are not shown stay as they are."""
+    template = {**spec["template"]}
+    env = {key: value for key, value in template.pop("env", {}).items() if value != MASK}
+    return {
+        "template": {**template, **({"env": env} if env else {})},
+        **{name: value for name, value in spec.items() if name not in ("name", "user", "template")},
+    }
+
+
+def _form(call: Call, shown: Any, text: str, problem: ProblemResponse | None = None) -> Response:
+    status = 200 if problem is None else problem.kind.status
+    facts = {"deployment": shown, "specification": text, "problem": problem, "form_key": call.gateway.new_id()}
+    title = f"Update {shown['name']}"
+    return html(call.request, "edit_deployment.html", status, title=title, caller=call.caller, **facts)
+
+
+def _back(name: str) -> Response:
+    return RedirectResponse(f"/deployments/{segment(name)}", 303)
