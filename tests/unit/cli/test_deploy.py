@@ -9,6 +9,7 @@ import pytest
 
 from iris.cli import main
 from iris.cli.exit_codes import ExitCode
+from iris.cli.times import show_moment
 from tests.support.answers import Asked, Said, answering, events, problem
 
 SSE = {"Content-Type": "text/event-stream"}
@@ -57,6 +58,9 @@ def chat(**members: Any) -> dict[str, Any]:
     }
 
 
+SHOWN = show_moment(AT)
+
+
 class Gateway:
     """A gateway with one deployment, which is shown as ``seen`` says, one after the other."""
 
@@ -72,6 +76,8 @@ class Gateway:
             body = asked.json if asked.body else None
             self.changes.append((asked.method, asked.path, body, asked.headers.get("If-Match")))
             return Said(201 if asked.method == "POST" else 200, self.seen[0])
+        if asked.path.startswith("/v1/tasks/j8"):
+            return Said(200, {"attempts": [{"stderr_tail": "loading\nCUDA out of memory\n"}]})
         if asked.path.endswith("/why"):
             row = {"entity": "chat/r1-1", "handler": "RouteEviction", "result": "SUCCESS", "reason": "", "attempts": 2}
             rows = [{**row, "last_at": AT}]
@@ -175,6 +181,34 @@ def test_waiting_for_what_will_not_come_ends_at_once_and_says_why(iris, then, sa
     under_way = chat(revision=2, status="deploying")
     code, _, err = iris(Gateway(under_way, under_way, then), "resume", "chat", "--wait")
     assert (code, said in err) == (ExitCode.JOB_FAILED, True)
+
+
+def test_waiting_tells_each_routes_end_with_its_last_line_and_when_the_update_gives_up(iris):
+    update = {"revision": 2, "new": 1, "available": 0, "old": 3, "paused": False, "waiting_for": None}
+    update |= {"progress_at": AT, "failed_starts": 1, "failed_starts_allowed": 5, "gives_up_at": AT}
+    dead = {**ROUTE, "id": "r2-4", "job_id": "j8", "status": "failed_to_start", "revision": 2, "detail": "exit code 1"}
+    before = chat(revision=2, update={**update, "failed_starts": 0}, status="deploying", routes=[ROUTE])
+    after = {**before, "update": update, "routes": [ROUTE, dead]}
+    back = {**after, "revision": 1, "update": None, "conditions": [BACK]}
+    code, _, err = iris(Gateway(before, before, before, after, back), "update", "chat", "--wait", "--", "serve", "v2")
+    assert code == ExitCode.JOB_FAILED
+    assert err.splitlines() == [
+        "chat is at revision 2",
+        "chat: waits for 3 routes of revision 2",
+        f"chat: gives up at {SHOWN} without progress, or after 5 more failed starts",
+        "r2-4 failed_to_start: exit code 1",
+        "  CUDA out of memory",
+        f"chat: 1 start failed; gives up at {SHOWN} without progress, or after 4 more failed starts",
+        f"error: chat: {BACK['message']}",
+    ]
+
+
+def test_show_counts_the_starts_that_failed(iris):
+    update = {"revision": 2, "new": 1, "available": 0, "old": 3, "paused": False, "waiting_for": None}
+    update |= {"failed_starts": 2, "failed_starts_allowed": 5, "gives_up_at": AT}
+    _, out, _ = iris(Gateway(chat(update=update)), "show", "chat")
+    wanted = "0 of 1 new routes available, 3 old ones left; 2 starts failed; gives up at"
+    assert f"{wanted} {SHOWN} without progress, or after 3 more failed starts" in out
 
 
 def test_waiting_ends_when_its_time_is_over(iris):

@@ -87,7 +87,17 @@ def standing(update: Row | None) -> str:
     held = ", paused" if update["paused"] else ""
     waits = f", waits for {update['waiting_for']}" if update["waiting_for"] else ""
     old = f"{update['old']} old ones left"
-    return f"{update['available']} of {update['new']} new routes available, {old}{back}{held}{waits}"
+    ends = f"; {words}" if (words := giving_up(update)) else ""
+    return f"{update['available']} of {update['new']} new routes available, {old}{back}{held}{waits}{ends}"
+
+
+def giving_up(update: Row) -> str:
+    """``2 starts failed; gives up at 14:02:11 without progress, or after 3 more``; empty when neither is known."""
+    failed, allowed, at = (update.get(name) for name in ("failed_starts", "failed_starts_allowed", "gives_up_at"))
+    tried = f"{failed} start{'s' if failed != 1 else ''} failed" if failed else ""
+    more = f", or after {max(0, allowed - (failed or 0))} more failed starts" if allowed else ""
+    ends = f"gives up at {show_moment(at)} without progress{more}" if at else ""
+    return "; ".join(part for part in (tried, ends) if part)
 
 
 def scaling_rule(found: Row) -> str:

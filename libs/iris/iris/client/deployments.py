@@ -6,7 +6,7 @@ Out of scope: sending requests (`transport`), options (`deployment_options`). So
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Unpack
 
 from iris.client.api import GatewayApi
@@ -31,6 +31,7 @@ class Deployment:
         self._path = f"/v1/deployments/{in_path(deployment.name)}"
         self._wanted = deployment.revision
         self._seen = deployment
+        self._on_look: Callable[[DeploymentView], None] | None = None
         self.id = deployment.id
         self.name = deployment.name
 
@@ -58,14 +59,17 @@ class Deployment:
         self._seen = self._api.get(self._path, DeploymentView)
         return self._seen
 
-    def wait_ready(self, timeout: float | None = None) -> DeploymentView:
+    def wait_ready(
+        self, timeout: float | None = None, *, on_look: Callable[[DeploymentView], None] | None = None
+    ) -> DeploymentView:
         """Wait until every route of the requested revision serves; returns the deployment.
 
         Args:
-            timeout: seconds; None waits for ever.
+            timeout: seconds; None waits for ever. on_look: called with the deployment each time it was read.
 
         Raises DeploymentFailed (it is rolled back, has failed, or is deleted), WaitTimeout, Problem, Unreachable.
         """
+        self._on_look = on_look
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self.comes_within(_LOOK_S if deadline is None else min(_LOOK_S, deadline - time.monotonic())):
             if deadline is not None and time.monotonic() >= deadline:
@@ -92,6 +96,8 @@ class Deployment:
     def _has_come(self) -> bool:
         """Whether it is ready. Raises DeploymentFailed when it will not become ready."""
         seen = self.refresh()
+        if self._on_look is not None:
+            self._on_look(seen)
         if seen.id != self.id or seen.status in ("destroying", "destroyed"):
             raise DeploymentFailed(self.name, f"{self.name} is being deleted")
         for condition in seen.conditions:

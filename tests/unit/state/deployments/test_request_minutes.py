@@ -20,7 +20,7 @@ def test_reports_of_one_minute_are_added_up_and_an_hour_is_kept():
     found = minutes.of(1, (KEPT + 4) * MINUTE_MS)
     assert [one.number for one in found] == list(range(5, KEPT + 5))
     assert (found[0].arrived, found[0].answered, found[0].failed, found[0].latency[:2]) == (20, 20, 2, [0, 6])
-    assert [one.number for one in minutes.of(1, 2 * KEPT * MINUTE_MS)] == []
+    assert [one.number for one in minutes.of(1, 3 * KEPT * MINUTE_MS)] == []
 
 
 def test_reports_without_answers_and_those_of_a_clock_that_steps_back_are_counted():

@@ -18,6 +18,7 @@ from iris.cli.exit_codes import ExitCode
 from iris.cli.follow import note
 from iris.cli.options import connect, connected, form_option
 from iris.cli.parsing import CliGroup
+from iris.cli.route_deaths import RouteDeaths
 from iris.cli.tables import Row, print_object, print_page
 from iris.cli.terminal import raw_option
 from iris.client.client import Client
@@ -125,11 +126,12 @@ def waiting(command: F) -> F:
     return click.option("--wait", is_flag=True, help="Wait until every route serves.")(limit(command))
 
 
-def finish(found: Deployment, wait: bool, wait_timeout: str | None, form: str = "name") -> int:
+def finish(client: Client, found: Deployment, wait: bool, wait_timeout: str | None, form: str = "name") -> int:
     """Wait if requested, and print the deployment. Raises DeploymentFailed, WaitTimeout."""
     if wait or wait_timeout is not None:
         note(f"{found.name}: waits for {found.view.replicas} routes of revision {found.view.revision}")
-        found.wait_ready(None if wait_timeout is None else parse_duration(wait_timeout))
+        limit_s = None if wait_timeout is None else parse_duration(wait_timeout)
+        found.wait_ready(limit_s, on_look=RouteDeaths(client, found).tell)
         note(f"{found.name} is ready: {found.view.ready} of {found.view.replicas} routes serve")
     print_object(msgspec.to_builtins(found.view), form)
     return ExitCode.SUCCEEDED
@@ -161,7 +163,7 @@ def create(
     command, options = read_deploy_options(client, given)
     found = client.deploy(command or (), name, idempotency_key=idempotency_key, **options)
     note(f"{found.name} created")
-    return finish(found, wait, wait_timeout, form)
+    return finish(client, found, wait, wait_timeout, form)
 
 
 @deploy.command("update")
@@ -179,7 +181,7 @@ def update(client: Client, name: str, version: int | None, wait: bool, wait_time
     found = client.deployment(name)
     found.update(command, version=version, **options)
     note(f"{found.name} is at revision {found.view.revision}")
-    return finish(found, wait, wait_timeout, form="")
+    return finish(client, found, wait, wait_timeout, form="")
 
 
 @deploy.command("scale")
@@ -192,7 +194,7 @@ def scale(client: Client, name: str, replicas: int, wait: bool, wait_timeout: st
     found = client.deployment(name)
     found.scale(replicas)
     note(f"{found.name} is to have {replicas} routes")
-    return finish(found, wait, wait_timeout, form="")
+    return finish(client, found, wait, wait_timeout, form="")
 
 
 @deploy.command("rollback")
@@ -205,7 +207,7 @@ def rollback(client: Client, name: str, revision: int | None, wait: bool, wait_t
     found = client.deployment(name)
     found.rollback(revision or 0)
     note(f"{found.name} goes back to revision {found.view.revision}")
-    return finish(found, wait, wait_timeout, form="")
+    return finish(client, found, wait, wait_timeout, form="")
 
 
 @deploy.command("pause")
@@ -225,7 +227,7 @@ def resume(client: Client, name: str, wait: bool, wait_timeout: str | None) -> i
     found = client.deployment(name)
     found.resume()
     note(f"{found.name} goes on")
-    return finish(found, wait, wait_timeout, form="")
+    return finish(client, found, wait, wait_timeout, form="")
 
 
 @deploy.command("delete")
