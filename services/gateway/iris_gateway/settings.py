@@ -54,6 +54,7 @@ class GatewaySettings(msgspec.Struct, frozen=True):
         drain_s: how long requests in progress may take when the gateway stops.
         oidc_issuer, oidc_audience: people may come with tokens that this OpenID Connect issuer has signed for this
             audience; empty: with those of the token file only.
+        oidc_client: id of a public client of the issuer that may use the device flow, for `iris login`; empty: none.
         oidc_keys: address or file of the issuer's JSON Web Key Set.
         oidc_user_claim: the claim that holds the user's name.
         oidc_roles_claim: the claim that holds roles, a list or words; ``realm_access.roles`` is one within another.
@@ -93,6 +94,7 @@ class GatewaySettings(msgspec.Struct, frozen=True):
     oidc_roles_claim: str = "roles"
     oidc_admin_roles: tuple[str, ...] = ()
     oidc_user_roles: tuple[str, ...] = ()
+    oidc_client: str = ""
 
     def address(self) -> tuple[str, int]:
         """Host and port. Raises BadSetting, also when anyone on the network could act as admin."""
@@ -104,7 +106,7 @@ class GatewaySettings(msgspec.Struct, frozen=True):
     def issuer(self) -> IssuerSettings | None:
         """The issuer of people's tokens, None when there is none. Raises BadSetting."""
         needed = (self.oidc_issuer, self.oidc_audience, self.oidc_keys)
-        if not any((*needed, *self.oidc_admin_roles, *self.oidc_user_roles)):
+        if not any((*needed, self.oidc_client, *self.oidc_admin_roles, *self.oidc_user_roles)):
             return None
         if not all(needed):
             raise BadSetting("[gateway] oidc_issuer, oidc_audience and oidc_keys are set together")

@@ -275,6 +275,13 @@ async def test_with_an_issuer_alone_nobody_is_let_in_without_a_token(story: Stor
             assert (await iris.http.get("/v1/jobs", headers=headers)).status_code == 401
 
 
+async def test_clients_are_told_where_to_sign_in(story: Story, server: KeyServer):
+    assert (await story.iris.http.get("/v1/meta")).json()["login"] is None
+    async with house(**terms(server.url, oidc_client="iris-cli")) as iris:
+        told = (await iris.http.get("/v1/meta")).json()["login"]
+    assert told == {"issuer": ISSUER, "client": "iris-cli"}
+
+
 async def test_a_page_is_signed_in_to_with_a_token_of_the_issuer(story: Story):
     made = token()
     response = await story.iris.http.post("/login", data={"token": made}, headers={"Sec-Fetch-Site": "same-origin"})

@@ -53,6 +53,7 @@ SECTIONS = {
         "audit": ("Show who did what.", "audit:audit"),
         "session": ("List and show sessions.", "session:session"),
         "doctor": ("Check this machine and the way to the gateway.", "doctor:doctor"),
+        "login": ("Sign in at the gateway's issuer.", "login:login"),
         "context": ("Name gateways and choose one.", "context:context"),
         "admin": ("Verify, repair, back up and restore what is stored.", "admin:admin"),
         "server": ("Run one service.", "server:server"),

@@ -33,6 +33,13 @@ class Word(msgspec.Struct):
     css_class: str | None = None
 
 
+class LoginTerms(msgspec.Struct):
+    """Where people sign in with `iris login`: an OpenID Connect issuer, and the id of the public client there."""
+
+    issuer: str
+    client: str
+
+
 class Meta(msgspec.Struct):
     """Body of ``GET /v1/meta``."""
 
@@ -40,6 +47,7 @@ class Meta(msgspec.Struct):
     api: str
     limits: dict[str, int]
     enums: dict[str, list[Word]]
+    login: LoginTerms | None = None
 
 
 _ENUMS: dict[str, type[Enum]] = {
@@ -58,7 +66,9 @@ _TERMINAL = {*states.SESSION_TERMINAL, *states.KERNEL_TERMINAL, *deployment.TERM
 
 async def meta(call: Call) -> Response:
     call.parameters().finish()
-    return json_response(Meta(__version__, API, limits_of(call.gateway.settings), vocabulary()))
+    settings = call.gateway.settings
+    login = LoginTerms(settings.oidc_issuer, settings.oidc_client) if settings.oidc_client else None
+    return json_response(Meta(__version__, API, limits_of(settings), vocabulary(), login))
 
 
 async def whoami(call: Call) -> Response:

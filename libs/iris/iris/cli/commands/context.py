@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import IO
-
 import click
 import msgspec
 
@@ -31,16 +29,26 @@ def context() -> None:
 @click.argument("name")
 @click.argument("url")
 @click.option("--token", envvar="IRIS_TOKEN", default="", help="Bearer token; preferably set in IRIS_TOKEN.")
-@click.option("--token-file", type=click.File(), help="Copy the token from a file; `-` is stdin.", metavar="FILE")
-def add(name: str, url: str, token: str, token_file: IO[str] | None) -> None:
+@click.option(
+    "--token-file",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True),
+    help="Copy the token from a file; `-` is stdin.",
+    metavar="FILE",
+)
+def add(name: str, url: str, token: str, token_file: str | None) -> None:
     """Remember a gateway under NAME; the first one is used from now on."""
     path = contexts_path()
     known = load_contexts(path)
-    if token_file is not None and not (token := token_file.read().strip()):
-        raise InvalidOption(f"{token_file.name} holds no token")
+    if token_file is not None and not (token := read_from(token_file)):
+        raise InvalidOption(f"{token_file} holds no token")
     kept = Contexts(known.current or name, {**known.known, name: Context(check_url(url), token)})
     save_contexts(path, kept)
     click.echo(f"{name} is kept in {path}; in use: {kept.current}", err=True)
+
+
+def read_from(token_file: str) -> str:
+    with click.open_file(token_file) as file:
+        return str(file.read()).strip()
 
 
 @context.command("list")
