@@ -585,9 +585,9 @@ def a_registration_told_again_is_not_read(put: Put) -> None:
     """Yet it is answered, so what it said is never said again. Its first answer is lost, to see it more often."""
     on_register, on_report = progress.on_register, Machine._on_report
 
-    def deaf(ledger: Ledger, register: Register) -> Any:
+    def deaf(ledger: Ledger, policy: Policy, register: Register) -> Any:
         again = liveness.is_known(ledger, register.worker, register.incarnation)
-        return iter(()) if again else on_register(ledger, register)
+        return iter(()) if again else on_register(ledger, policy, register)
 
     def mute(self: Machine, request: Any) -> None:
         report = codec.unpack(request.data, WorkerReport)

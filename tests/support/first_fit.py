@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from iris_core import constraints
-from iris_core.messages import FullSnapshot, JobRow, Placement, Plan, WorkerRow
+from iris_core.messages import OCCUPIED, FullSnapshot, JobRow, Placement, Plan, WorkerRow
 from iris_core.resources import Amount
 from iris_core.states import WorkerState
 
@@ -32,11 +32,15 @@ class _Room:
         self.building = dict.fromkeys(self.hosts, 0)
         self.nominations = {(p.job, p.index): p.worker for p in snapshot.nominations}
         self.avoid = {(a.job, a.index, a.worker) for a in snapshot.avoid if a.until_ms > snapshot.at_ms}
+        self.shut: set[str] = set()
+        self.busy: set[str] = set()
         requested = {row.job: row.resources.amount for row in snapshot.jobs}
         for hold in snapshot.holds:
             if hold.worker in self.hosts:
                 self.free[hold.worker] -= requested[hold.ref.job]
                 self.building[hold.worker] += hold.building
+                self.shut |= {hold.worker} if hold.alone else set()
+                self.busy.add(hold.worker)
 
     def singles(self, job: JobRow, indexes: list[int]) -> dict[int, str]:
         seats = {}
@@ -46,6 +50,7 @@ class _Room:
                 if self._fits(job, index, name):
                     seats[index] = name
                     self._take(job, name)
+                    self.shut |= {name} if (job.job, index, OCCUPIED) in self.avoid else set()
                     break
         return seats
 
@@ -73,9 +78,12 @@ class _Room:
             and job.resources.amount.fits(self.free[name])
             and self.building[name] < row.max_building
             and (job.job, index, name) not in self.avoid
+            and name not in self.shut
+            and not (name in self.busy and (job.job, index, OCCUPIED) in self.avoid)
             and constraints.eligible(job.constraints, job.resources, row.attributes)
         )
 
     def _take(self, job: JobRow, name: str) -> None:
         self.free[name] -= job.resources.amount
         self.building[name] += 1
+        self.busy.add(name)

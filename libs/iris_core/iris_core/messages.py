@@ -639,6 +639,7 @@ class Hold(_Message, frozen=True):
         stopping: it has been ordered to stop and must not be evicted again.
         since_ms: when it was assigned; a RUNNING one's start.
         stopping_ms: when it was ordered to stop, 0 while it has not been.
+        alone: nothing else may be placed beside it.
     """
 
     ref: AttemptRef
@@ -647,6 +648,7 @@ class Hold(_Message, frozen=True):
     stopping: bool
     since_ms: int
     stopping_ms: int = 0
+    alone: bool = False
 
 
 class Queued(_Message, frozen=True):
@@ -657,8 +659,15 @@ class Queued(_Message, frozen=True):
     since_ms: int
 
 
+OCCUPIED = ""
+"""In place of a worker that a task is kept off: every worker with another attempt."""
+
+
 class Avoid(_Message, frozen=True):
-    """Do not place this task on this worker before the given time, and prefer other workers for it afterwards."""
+    """Do not place this task on this worker before the given time, and prefer other workers for it afterwards.
+
+    ``worker`` `OCCUPIED`: on any worker with another attempt.
+    """
 
     job: int
     index: int

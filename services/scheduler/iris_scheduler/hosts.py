@@ -24,10 +24,11 @@ class HostRow:
 
     Attributes:
         used: amounts held, all dimensions. stopping: the part of it held by attempts that were ordered to stop.
+        alone: how many attempts here may have nothing beside them.
         oldest_stop_ms: no attempt here was ordered to stop earlier; that attempt may have ended since.
     """
 
-    __slots__ = ("holds", "oldest_stop_ms", "row", "stopping", "used")
+    __slots__ = ("alone", "holds", "oldest_stop_ms", "row", "stopping", "used")
 
     def __init__(self) -> None:
         self.row: WorkerRow | None = None
@@ -35,6 +36,7 @@ class HostRow:
         self.used = [0] * DEPTH
         self.stopping = [0] * DEPTH
         self.oldest_stop_ms = NEVER_MS
+        self.alone = 0
 
     def count(self, hold: Hold, need: Need, sign: int) -> None:
         """Add (1) or subtract (-1) what an attempt holds."""
@@ -43,6 +45,7 @@ class HostRow:
                 amounts[dimension] += sign * amount
             if hold.building:
                 amounts[WINDOW] += sign
+        self.alone += sign * hold.alone
         if hold.stopping:
             self.oldest_stop_ms = min(self.oldest_stop_ms, hold.stopping_ms) if any(self.stopping) else NEVER_MS
 
@@ -69,7 +72,7 @@ class HostRow:
 
     @property
     def takes_work(self) -> bool:
-        return self.row is not None and self.row.state is WorkerState.HEALTHY
+        return self.row is not None and self.row.state is WorkerState.HEALTHY and not self.alone
 
     def room(self) -> list[int]:
         """The free capacity, all dimensions; its building window is shut when it accepts no new work."""
@@ -224,5 +227,5 @@ def _differs(old: WorkerRow, new: WorkerRow) -> bool:
 
 
 def _smaller(now: Hold, before: Hold) -> bool:
-    """Whether an attempt holds less than before, or has begun to stop."""
-    return before.building > now.building or before.stopping != now.stopping
+    """Whether an attempt holds less than before, has begun to stop, or may have others beside it."""
+    return before.building > now.building or before.stopping != now.stopping or before.alone > now.alone

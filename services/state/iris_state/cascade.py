@@ -8,6 +8,7 @@ docs/design/semantics.md#jobs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from iris_core.actor import named
 from iris_core.constraints import TPU_NAME
@@ -26,10 +27,20 @@ from iris_core.states import (
 )
 from iris_core.tables import job as job_table
 from iris_core.tables import task as table
+from iris_state import poison
 from iris_state.changes import JobMoved, Moved, SessionMoved
 from iris_state.claims import Claim
 from iris_state.ledger import Ledger
-from iris_state.records import Attempt, Job
+from iris_state.policy import Policy
+from iris_state.records import Attempt, AttemptKey, Job
+
+
+class Death(NamedTuple):
+    """A host was lost without a notice. ``together``: how many hosts with each attribute were at the same time."""
+
+    together: Mapping[tuple[str, Attribute], int]
+    policy: Policy
+
 
 _LOST = Ended(Cause.WORKER_LOST, error="its worker was lost")
 _SIBLING = frozenset({Cause.COSCHEDULED_SIBLING, Cause.COSCHEDULED_RESTART})
@@ -180,28 +191,30 @@ def below(ledger: Ledger, root: Job) -> Iterator[Job]:
             numbers += child.children
 
 
-def lost_with(ledger: Ledger, worker: str, together: Mapping[tuple[str, Attribute], int] | None = None) -> list[Claim]:
-    """A host is lost: every attempt that is open on it has ended.
-
-    ``together``: how many hosts with each attribute were lost at the same time; None when the host gave notice.
-    """
+def lost_with(ledger: Ledger, worker: str, death: Death | None = None) -> list[Claim]:
+    """A host is lost: every attempt that is open on it has ended. ``death``: None when the host gave notice."""
     presence = ledger.presence.get(worker)
     if presence is None:
         return []
+    sudden = frozenset(key for key in presence.open if death is not None and _was_alone(ledger, death, key, worker))
+    beside = poison.bystanders(ledger, death.policy, sudden) if death is not None else frozenset()
     return [
         Claim(
-            table.LOSE,
-            job,
-            index,
-            attempt,
+            table.LOSE_BESIDE if key in beside else table.LOSE,
+            *key,
             Cause.WORKER_LOST,
             Initiator.SYSTEM,
             ended=_LOST,
-            note=f"worker {worker} was lost",
-            sudden=together is not None and together.get(_group(ledger, job, worker), 1) < 2,
+            note=f"worker {worker} was lost" + (poison.NOT_CHARGED if key in beside else ""),
+            sudden=key in sudden,
         )
-        for job, index, attempt in presence.open
+        for key in presence.open
     ]
+
+
+def _was_alone(ledger: Ledger, death: Death, key: AttemptKey, worker: str) -> bool:
+    """Whether no other host of the slice, or of the gang's group, was lost with the host of an attempt."""
+    return death.together.get(_group(ledger, key[0], worker), 1) < 2
 
 
 def _group(ledger: Ledger, number: int, worker: str) -> tuple[str, Attribute]:

@@ -188,7 +188,10 @@ class Nominated(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=11):
 
 
 class Avoided(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=12):
-    """This task must not be placed on this worker before ``until_ms``."""
+    """This task must not be placed on this worker before ``until_ms``.
+
+    ``worker`` `OCCUPIED`: on any worker with another attempt, nor another attempt beside it; ``until_ms`` 0: no longer.
+    """
 
     job: int
     index: int

@@ -259,6 +259,9 @@ def open_attempts_are_held(ledger: Ledger) -> Wrongs:
         if set(presence.open) != keys:
             yield f"{name} is thought to hold {sorted(presence.open)}, recount {sorted(keys)}"
             continue
+        alone = [key for key in keys if presence.open[key].alone]
+        if alone != [key for key in keys if key in ledger.alone]:
+            yield f"{name} is thought to be kept for one of {list(ledger.alone)}, recount {alone}"
         held, building = NOTHING, 0
         for key in keys:
             held = held + ledger.jobs[key[0]].spec.resources.amount

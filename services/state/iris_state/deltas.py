@@ -118,6 +118,9 @@ class DeltaBuilder:
 
     def _avoided(self, change: c.Avoided) -> None:
         self._avoid.append(Avoid(change.job, change.index, change.worker, change.until_ms))
+        attempts = self._ledger.jobs[change.job].task(change.index).attempts
+        if not change.until_ms and attempts and attempts[-1].is_open:
+            self._touched[AttemptRef(change.job, change.index, attempts[-1].number)] = None
 
     def _worker_moved(self, change: c.WorkerRegistered | c.WorkerMoved) -> None:
         self._workers[change.worker] = None
@@ -214,6 +217,7 @@ def _hold(ref: AttemptRef, attempt: Attempt) -> Hold:
         stopping=stopping,
         since_ms=attempt.started_ms or attempt.assigned_ms,
         stopping_ms=attempt.since_ms if stopping else 0,
+        alone=attempt.alone,
     )
 
 

@@ -13,6 +13,7 @@ from collections import Counter, OrderedDict
 import msgspec
 from sortedcontainers import SortedDict
 
+from iris_core.messages import OCCUPIED
 from iris_core.queue import TaskQueue
 from iris_core.quota import Quota
 from iris_core.reasons import Reason, ReasonCode
@@ -81,6 +82,7 @@ class Ledger:
         self.default_quota = Quota("")
         self.nominations: dict[Key, str] = {}
         self.avoided: dict[Key, dict[str, int]] = {}
+        self.alone: dict[AttemptKey, Attempt] = {}
         self.reasons: dict[int, Reason] = {}
         self.pending_because: Counter[tuple[PriorityBand, ReasonCode]] = Counter()
         self.looks: dict[int, int] = {}
@@ -162,6 +164,10 @@ class Ledger:
             return None
         attempts = job.task(key[1]).attempts
         return attempts[key[2]] if 0 <= key[2] < len(attempts) else None
+
+    def is_apart(self, key: Key) -> bool:
+        """Whether a task is kept off workers with other attempts now."""
+        return bool(self.avoided) and self.avoided.get(key, {}).get(OCCUPIED, 0) > self.now_ms
 
     def session(self, job: Job, index: int) -> Session | None:
         """The stored session record of a task; None while a session of one has nothing to store."""
@@ -379,6 +385,8 @@ class Ledger:
         presence.committed = presence.committed + self.requested[job.number]
         if attempt.status in KERNEL_UNSTARTED:
             presence.building += 1
+        if attempt.alone:
+            self.alone[(job.number, index, attempt.number)] = attempt
 
     def release(self, job: Job, index: int, attempt: Attempt) -> None:
         """The end of an attempt is known: free its resources; a repeated call changes nothing."""
@@ -386,6 +394,8 @@ class Ledger:
         if presence.open.pop((job.number, index, attempt.number), None) is not None:
             if presence.orders:
                 presence.orders.pop((job.number, index, attempt.number), None)
+            if attempt.alone:
+                self.alone.pop((job.number, index, attempt.number), None)
             presence.committed = presence.committed - self.requested[job.number]
             self.open_of_job[job.number] -= 1
             if not self.open_of_job[job.number]:

@@ -476,7 +476,7 @@ class Machine:
         if report.register is not None:
             if report.register.worker != report.worker or not progress.is_lawful(report.register):
                 return
-            self.round.take(progress.on_register(self.ledger, report.register))
+            self.round.take(progress.on_register(self.ledger, self.policy, report.register))
         if not liveness.is_known(self.ledger, report.worker, report.incarnation):
             self._replies.append((request.reply, codec.pack(ReportTaken(known=False))))
             return
@@ -484,7 +484,7 @@ class Machine:
         presence = self.ledger.presence[report.worker]
         presence.hear(report.monotonic_ms, self.round.now_ms)
         presence.reported_ms = max(presence.reported_ms, report.monotonic_ms)
-        self.round.take(progress.on_stages(self.ledger, report.worker, report.stages))
+        self.round.take(progress.on_stages(self.ledger, self.policy, report.worker, report.stages))
         stages = report.stages + (report.register.attempts if report.register is not None else ())
         if report.leaving:
             self.round.take(progress.on_leaving(self.ledger, report.worker, report.leaving, report.why))

@@ -46,6 +46,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             follows keeps to it only while the processors of its machine are short.
         poison_window_s, poison_workers: a task is not tried again after so many different workers died alone, or their
             processes did, within so long of starting it; 0 workers: it always is.
+        suspect_wait_s: how long a task that may have crashed its worker waits for a worker without other attempts; then
+            it is placed beside others.
         prometheus: where the queries of scaling rules are asked, as ``http://prometheus:9090``; empty: nowhere.
         prometheus_interval_s, prometheus_timeout_s: how often each is asked, and how long its answer may take.
         ping_interval_s, ping_timeout_s: how often a standby asks for the leader, and how long it waits for each answer.
@@ -72,6 +74,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     forget_workers_after_s: float = 86_400.0
     poison_window_s: float = 120.0
     poison_workers: int = 3
+    suspect_wait_s: float = 300.0
     max_building: int = 8
     avoid_s: float = 5.0
     avoid_longest_s: float = 300.0
@@ -151,6 +154,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     @property
     def poison_window_ms(self) -> int:
         return int(self.poison_window_s * 1000)
+
+    @property
+    def suspect_wait_ms(self) -> int:
+        return int(self.suspect_wait_s * 1000)
 
     @property
     def heartbeat_interval_ms(self) -> int:

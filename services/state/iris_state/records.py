@@ -46,7 +46,7 @@ class Attempt(msgspec.Struct, array_like=True, gc=False):
 
     ``since_ms`` is when it entered its status; counters are before and after its end was charged. ``suspect``: it may
     have crashed its worker, see `poison`. ``detail``: what its worker does in this status. ``by``: whose command ended
-    it.
+    it. ``alone``: nothing is placed beside it, because an earlier attempt of its task is suspect.
     """
 
     number: int
@@ -75,6 +75,7 @@ class Attempt(msgspec.Struct, array_like=True, gc=False):
     usage: TaskUsage | None = None
     artifact: Artifact | None = None
     by: Actor | None = None
+    alone: bool = False
 
     @property
     def is_open(self) -> bool:

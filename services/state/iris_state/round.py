@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import msgspec
 
 from iris_core.actor import Actor
-from iris_core.messages import AttemptRef
+from iris_core.messages import OCCUPIED, AttemptRef
 from iris_core.states import Cause, KernelStatus, TaskState, WorkerState
 from iris_core.tables.session import ENDINGS, OWNER, SessionRule
 from iris_state import cascade, coordinator
@@ -221,6 +221,9 @@ class Round:
         worker = task.attempts[moved.attempt].worker
         times = sum(a.worker == worker and (a.suspect or a.cause in _AVOIDED) for a in task.attempts) - 1
         self.apply(Avoided(moved.job, moved.index, worker, self.now_ms + self.policy.avoid_ms(times)))
+        job = self.ledger.jobs[moved.job]
+        if moved.suspect and not job.is_gang and job.spec.probe is None:
+            self.apply(Avoided(moved.job, moved.index, OCCUPIED, self.now_ms + self.policy.suspect_wait_ms))
 
     # ── sessions ────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -13,9 +13,9 @@ from functools import partial
 from operator import itemgetter
 from typing import TypeVar
 
-from iris_core.messages import AttemptRef
-from iris_state import coordinator, timeouts
-from iris_state.changes import Change
+from iris_core.messages import OCCUPIED, AttemptRef
+from iris_state import coordinator, poison, timeouts
+from iris_state.changes import Avoided, Change
 from iris_state.deployments.reconciler import DEPLOYMENT
 from iris_state.handlers import SessionId
 from iris_state.inputs import Timer, TimerKey
@@ -55,6 +55,8 @@ class Timers:
         yield from self._queue("limit", ledger.timers, self._pass_limit)
         yield from self._queue("order", round_.deliveries.again, self._order_again)
         yield from self._queue("stop", round_.stop_again, self._stop_again)
+        for key in poison.survivors(ledger, policy, now_ms):
+            yield from self._change("survived", key, Avoided(*key, OCCUPIED, 0))
         self._unheard = False
         for rule, late in list(coordinator.overdue(ledger, policy, now_ms)):
             known = [one for one in late if coordinator.answered(ledger, policy, rule, one, now_ms)]
@@ -90,7 +92,7 @@ class Timers:
         """When the next timer is due if nothing arrives, ms; None when there is none."""
         round_, ledger, policy = self._round, self._round.ledger, self._round.policy
         dues = [ledger.timers.next_due(), round_.deliveries.again.next_due(), round_.stop_again.next_due()]
-        dues.append(round_.deployments.due.next_due())
+        dues += [round_.deployments.due.next_due(), poison.next_survivor(ledger, policy)]
         for status, line in ledger.timeouts.items():
             if line and (timeout_ms := policy.timeout_of(status)) is not None:
                 dues.append(line.next_due(timeout_ms))
@@ -143,4 +145,4 @@ class Timers:
 
     def _lose(self, workers: list[str]) -> None:
         policy, round_ = self._round.policy, self._round
-        round_.take(liveness.lose_silent(round_.ledger, policy.lost_after_ms, workers, round_.now_ms))
+        round_.take(liveness.lose_silent(round_.ledger, policy, workers, round_.now_ms))

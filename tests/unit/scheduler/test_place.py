@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from iris_core.messages import OCCUPIED, Hold
 from iris_core.resources import Device
 from iris_core.spec import Constraint
 from iris_core.states import ConstraintOp, WorkerState
@@ -172,6 +173,39 @@ def test_a_worker_to_avoid_is_taken_last_once_the_delay_is_over() -> None:
     story.avoid("/job", 1, "a", for_s=5)
     story.wait(6)
     assert story.cycle() == {"/job/0": "b", "/job/1": "a"}
+
+
+def test_suspects_are_placed_alone_and_nothing_beside_them() -> None:
+    story = Story(worker("a", cpu=4), worker("b", cpu=4), worker("c", cpu=4))
+    story.running("/busy", "a")
+    story.submit("/suspect", 2)
+    for index in (0, 1):
+        story.avoid("/suspect", index, OCCUPIED, for_s=300)
+    story.submit("/other", 4)
+    assert story.cycle() == {"/suspect/0": "b", "/suspect/1": "c"} | {f"/other/{index}": "a" for index in range(3)}
+
+
+def test_a_suspect_waits_for_an_empty_worker_and_says_so() -> None:
+    story = Story(worker("a", cpu=4))
+    story.running("/busy", "a")
+    story.submit("/suspect")
+    story.avoid("/suspect", 0, OCCUPIED, for_s=300)
+    assert story.look().wake_ms == story.now_ms + 300_000
+    assert story.cycle() == {}
+    assert "so it starts alone" in story.reasons["/suspect"].message
+    story.wait(300)
+    assert story.cycle() == {"/suspect/0": "a"}
+
+
+def test_nothing_is_placed_beside_an_attempt_that_is_to_be_alone() -> None:
+    story = Story(worker("a", cpu=4))
+    story.running("/suspect", "a")
+    [ref] = story.refs("/suspect")
+    story.tell(moved=(Hold(ref, "a", building=False, stopping=False, since_ms=story.now_ms, alone=True),))
+    story.submit("/next")
+    assert story.cycle() == {}
+    story.tell(moved=(Hold(ref, "a", building=False, stopping=False, since_ms=story.now_ms),))
+    assert story.cycle() == {"/next/0": "a"}
 
 
 def test_the_next_cycle_comes_when_a_delay_ends() -> None:

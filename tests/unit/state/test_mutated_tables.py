@@ -134,6 +134,14 @@ STORIES: dict[str, tuple[str, ...]] = {
         + each("@ missing -> UNSCHEDULABLE preemptions=0\n attempt @#0 -> state=worker_failed", 0)
         + "attempt /a/0#0 -> cause=reschedules_spent",
     ),
+    "lose_beside": (
+        three("preemptions=0")
+        + "restart w0 without /a/0 /a/1 /a/2\n"
+        + each("@ -> PENDING preemptions=0\n attempt @#0 -> state=worker_failed charged_to=reschedule", 0, 1, 2),
+        three("preemptions=0")
+        + "policy max_reschedules=0\n restart w0 without /a/0 /a/1 /a/2\n"
+        + each("@ -> WORKER_FAILED preemptions=0\n attempt @#0 -> state=worker_failed", 0, 1, 2),
+    ),
     "preempt": (
         three("band=batch")
         + "submit /p replicas=3 band=production\n"

@@ -45,6 +45,15 @@ LOSE = TaskRule(
     give_up=to(T.WORKER_FAILED),
     free_give_up=_FREE_TOO_OFTEN,
 )
+LOSE_BESIDE = TaskRule(
+    name="lose_beside",
+    sources=ACTIVE,
+    outcomes=FAILS,
+    budget=Budget.RESCHEDULE,
+    need_retry=to(T.PENDING, attempt=T.WORKER_FAILED),
+    give_up=to(T.WORKER_FAILED),
+)
+"""As `LOSE`, when another attempt is suspected of the loss: the bystander gets its attempt back."""
 PREEMPT = TaskRule(
     name="preempt",
     sources=ACTIVE,
@@ -121,6 +130,7 @@ TABLE: tuple[TaskRule, ...] = (
     SUCCEED,
     FAIL,
     LOSE,
+    LOSE_BESIDE,
     PREEMPT,
     UNDELIVER,
     OVERDUE,

@@ -7,13 +7,16 @@ docs/design/semantics.md#tasks-and-attempts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from functools import cached_property
 
 from iris_core import reasons
+from iris_core.messages import OCCUPIED
 from iris_scheduler.assignments import Assignments
 from iris_scheduler.classes import JobClass
 from iris_scheduler.cycle import Cycle
 from iris_scheduler.placement.candidates import Candidates
+from iris_scheduler.placement.capacity import WINDOW
 
 
 class TaskPlacer:
@@ -81,7 +84,7 @@ class TaskPlacer:
         places: dict[int, int] = {}
         deferred = False
         for index in self._one_by_one(job):
-            slot = self._nominated_seat(job, index)
+            slot = None if self._is_apart(job, index) else self._nominated_seat(job, index)
             if slot is None and not over_quota and assignments.within_quota(job, len(places) + 1) <= len(places):
                 deferred = True
             elif slot is None:
@@ -123,6 +126,8 @@ class TaskPlacer:
         if not avoided:
             seats = [] if kind in self.full else self._seat(kind, 1)
             return seats[0] if seats else None
+        if self._is_apart(job, index):
+            return self._seat_alone(job, kind, cycle.delayed(job, index), avoided[OCCUPIED])
         known = {cycle.columns.slot[worker]: until for worker, until in avoided.items() if worker in cycle.columns.slot}
         mask = cycle.columns.usable(kind).mask
         last = sorted(slot for slot, until in known.items() if until <= cycle.now_ms and mask[slot])
@@ -130,6 +135,35 @@ class TaskPlacer:
         if slot is None:
             self._note_delay(job, {s: until for s, until in known.items() if until > cycle.now_ms and mask[s]})
         return slot
+
+    def _is_apart(self, job: int, index: int) -> bool:
+        """Whether a task may only be placed on a worker without other attempts."""
+        return self._cycle.mirror.avoids.get(job, {}).get(index, {}).get(OCCUPIED, 0) > self._cycle.now_ms
+
+    def _seat_alone(self, job: int, kind: JobClass, shunned: Collection[int], until_ms: int) -> int | None:
+        """Place a suspect on a worker without any attempt, on which nothing is placed after it."""
+        room, free = self._assignments.room, self._assignments.before[WINDOW]
+        mask = self._cycle.columns.usable(kind).mask
+        for slot in self._empty:
+            if (
+                mask[slot]
+                and slot not in shunned
+                and free[slot] == room.matrix[WINDOW, slot]
+                and room.holds(slot, kind.need) > 0
+            ):
+                room.take(slot, kind.need)
+                room.shut(slot)
+                return slot
+        self._cycle.wake_at(until_ms)
+        words = "it may have crashed its last worker, so it starts alone, and no worker that matches is without tasks"
+        self._assignments.note(job, reasons.delayed(until_ms, words))
+        return None
+
+    @cached_property
+    def _empty(self) -> list[int]:
+        """Workers without an attempt at the start of the cycle."""
+        hosts, names = self._cycle.mirror.hosts, self._cycle.columns.names
+        return [slot for slot, name in enumerate(names) if not hosts.host(name).holds]
 
     def _note_delay(self, job: int, delays: dict[int, int]) -> None:
         """The task fits only on workers it is excluded from: record the reason and the end of the first exclusion."""

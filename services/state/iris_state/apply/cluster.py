@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from iris_core.errors import Code
+from iris_core.messages import OCCUPIED
 from iris_core.states import WorkerState
 from iris_state import changes as c
 from iris_state.ledger import Ledger
@@ -84,8 +85,11 @@ def nominated(ledger: Ledger, change: c.Nominated, at_ms: int) -> None:
 
 
 def avoided(ledger: Ledger, change: c.Avoided, at_ms: int) -> None:
-    """Exclude a worker for a task until a time."""
+    """Exclude a worker for a task until a time; a task that is kept apart no longer shares its worker again."""
     ledger.avoided.setdefault((change.job, change.index), {})[change.worker] = change.until_ms
+    if change.worker == OCCUPIED and not change.until_ms:
+        for key in [key for key in ledger.alone if key[:2] == (change.job, change.index)]:
+            ledger.alone.pop(key).alone = False
 
 
 def quota_set(ledger: Ledger, change: c.QuotaSet, at_ms: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from iris_core.actor import Actor
-from iris_core.messages import Ended
+from iris_core.messages import OCCUPIED, Ended
 from iris_core.states import (
     ACTIVE,
     KERNEL_UNSTARTED,
@@ -51,6 +51,8 @@ def assigned(ledger: Ledger, change: c.Assigned, at_ms: int) -> None:
     task = job.task(change.index)
     state, shown = becomes(ASSIGN)
     attempt = Attempt(change.attempt, change.worker, at_ms, at_ms, shown=shown)
+    if ledger.avoided:
+        attempt.alone = ledger.avoided.get((change.job, change.index), {}).get(OCCUPIED, 0) > at_ms
     if task.attempts:
         task.attempts.append(attempt)
     else:

@@ -138,6 +138,10 @@ def _no_seat(ledger: Ledger, policy: Policy, job: Job, index: int, worker: str, 
     if host is None or host.state is not WorkerState.HEALTHY:
         return "worker_unavailable"
     presence = ledger.presence[worker]
+    if presence.open and ledger.is_apart((job.number, index)):
+        return "not_alone"
+    if ledger.alone and any(attempt.worker == worker for attempt in ledger.alone.values()):
+        return "kept_for_one"
     if not presence.heard:
         return "worker_not_heard"  # this leader does not know yet whether the host is alive
     if presence.building >= policy.max_building:

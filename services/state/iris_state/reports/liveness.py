@@ -15,6 +15,7 @@ from iris_core.messages import AttemptRef, HeartbeatMessage, Stage
 from iris_core.spec import Attribute
 from iris_core.states import KernelStatus, SessionStatus, WorkerState
 from iris_state import coordinator
+from iris_state.cascade import Death
 from iris_state.changes import GANG, WorkerForgotten, WorkerMoved
 from iris_state.claims import Step
 from iris_state.inputs import DeliveryResult, Fate
@@ -51,7 +52,7 @@ def on_heartbeat(
         orders.probe(heartbeat.worker)
     orders.renew_tokens(heartbeat.worker, now_ms)
     yield from _health(ledger, policy, heartbeat)
-    yield from on_stages(ledger, heartbeat.worker, heartbeat.attempts)
+    yield from on_stages(ledger, policy, heartbeat.worker, heartbeat.attempts)
     stop_astray(ledger, orders, heartbeat.worker, heartbeat.attempts)
     reported = {_key(stage.ref): stage for stage in heartbeat.attempts}
     for key in list(presence.open):
@@ -183,14 +184,14 @@ def silent(ledger: Ledger, lost_after_ms: int, silent_from_ms: int, now_ms: int)
     return ledger.heard.over(lost_after_ms, now_ms) if now_ms - silent_from_ms > lost_after_ms else []
 
 
-def lose_silent(ledger: Ledger, lost_after_ms: int, workers: Iterable[str], now_ms: int) -> Iterator[Step]:
+def lose_silent(ledger: Ledger, policy: Policy, workers: Iterable[str], now_ms: int) -> Iterator[Step]:
     """Mark hosts that are `silent` as LOST."""
-    together = _silent_together(ledger, lost_after_ms, now_ms)
+    death = Death(_silent_together(ledger, policy.lost_after_ms, now_ms), policy)
     for worker in workers:
         silence_ms = now_ms - ledger.presence[worker].heartbeat_ms
         noticed = ledger.workers[worker].state is WorkerState.DRAINING
         reason = f"not heard of for {silence_ms / 1000:.0f} s"
-        yield from lose(ledger, worker, reason, None if noticed else together)
+        yield from lose(ledger, worker, reason, None if noticed else death)
 
 
 def _silent_together(ledger: Ledger, lost_after_ms: int, now_ms: int) -> Counter[tuple[str, Attribute]]:

@@ -5,23 +5,23 @@ Sources: docs/design/semantics.md#tasks-and-attempts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 
 import msgspec
 
 from iris_core import codec
 from iris_core.limits import ATTEMPTS, SENTENCE, TAIL, WORKER_BYTES, clipped
 from iris_core.messages import AttemptRef, Ended, Register, Stage
-from iris_core.spec import Attribute
 from iris_core.states import Cause, Initiator, WorkerState
 from iris_core.tables import task as table
 from iris_core.tables.task import TaskRule
-from iris_state import cascade
+from iris_state import cascade, poison
 from iris_state.changes import WorkerMoved, WorkerRegistered
 from iris_state.claims import Claim, Step
 from iris_state.deployments import routes
 from iris_state.ledger import Ledger
-from iris_state.records import Worker
+from iris_state.policy import Policy
+from iris_state.records import AttemptKey, Worker
 
 
 def is_lawful(register: Register) -> bool:
@@ -29,12 +29,10 @@ def is_lawful(register: Register) -> bool:
     return len(codec.pack(msgspec.structs.replace(register, attempts=()))) <= WORKER_BYTES
 
 
-def lose(
-    ledger: Ledger, worker: str, reason: str, together: Mapping[tuple[str, Attribute], int] | None = None
-) -> Iterator[Step]:
-    """Mark a host as LOST; every attempt on it ends. ``together``: see `cascade.lost_with`."""
+def lose(ledger: Ledger, worker: str, reason: str, death: cascade.Death | None = None) -> Iterator[Step]:
+    """Mark a host as LOST; every attempt on it ends. ``death``: see `cascade.lost_with`."""
     yield WorkerMoved(worker, WorkerState.LOST, reason)
-    yield from cascade.lost_with(ledger, worker, together)
+    yield from cascade.lost_with(ledger, worker, death)
 
 
 def on_leaving(ledger: Ledger, worker: str, how: str, why: str = "") -> Iterator[Step]:
@@ -53,7 +51,7 @@ def on_leaving(ledger: Ledger, worker: str, how: str, why: str = "") -> Iterator
             yield from routes.end(*found, f"worker {worker} is stopping")
 
 
-def on_register(ledger: Ledger, register: Register) -> Iterator[Step]:
+def on_register(ledger: Ledger, policy: Policy, register: Register) -> Iterator[Step]:
     """A host starts: its attributes are stored, the attempts it still runs are adopted, those it does not list are
     missing.
 
@@ -67,16 +65,26 @@ def on_register(ledger: Ledger, register: Register) -> Iterator[Step]:
         if repeated:
             if register.attributes != known.attributes and not older:
                 yield _registered(register)
-            yield from on_stages(ledger, register.worker, register.attempts)
+            yield from on_stages(ledger, policy, register.worker, register.attempts)
         if repeated or older:
             return
-    yield _registered(register)
-    yield from on_stages(ledger, register.worker, register.attempts)
     found = {(s.ref.job, s.ref.index, s.ref.attempt) for s in register.attempts}
     presence = ledger.presence.get(register.worker)
+    gone = [key for key in presence.open if key not in found] if presence is not None else []
     died = known is not None and known.state not in (WorkerState.LOST, WorkerState.DRAINING)
-    for key in [k for k in presence.open if k not in found] if presence is not None else ():
-        yield missing(key, register.worker, sudden=died)
+    crashed = [*gone, *_crashed(ledger, register.attempts)] if died else []
+    beside = poison.bystanders(ledger, policy, crashed)
+    yield _registered(register)
+    yield from on_stages(ledger, policy, register.worker, register.attempts, gone)
+    for key in gone:
+        yield missing(key, register.worker, sudden=died, beside=key in beside)
+
+
+def _crashed(ledger: Ledger, stages: Iterable[Stage]) -> list[AttemptKey]:
+    """The open attempts that ended with their worker's process."""
+    ended = (stage.ref for stage in stages if stage.ended is not None and stage.ended.cause is Cause.WORKER_CRASHED)
+    keys = ((ref.job, ref.index, ref.attempt) for ref in ended)
+    return [key for key in keys if (attempt := ledger.attempt(key)) is not None and attempt.is_open]
 
 
 def _registered(register: Register) -> WorkerRegistered:
@@ -93,11 +101,13 @@ def _registered(register: Register) -> WorkerRegistered:
     )
 
 
-def missing(key: tuple[int, int, int], worker: str, error: str = "", *, sudden: bool = False) -> Claim:
-    """An attempt that its worker does not know has ended. ``sudden``: the worker's process has too."""
-    error = error or f"worker {worker} has no trace of it"
+def missing(key: AttemptKey, worker: str, error: str = "", *, sudden: bool = False, beside: bool = False) -> Claim:
+    """An attempt that its worker does not know has ended. ``sudden``: the worker's process has too; ``beside``: see
+    `poison.bystanders`.
+    """
+    error = (error or f"worker {worker} has no trace of it") + (poison.NOT_CHARGED if beside else "")
     return Claim(
-        table.LOSE,
+        table.LOSE_BESIDE if beside else table.LOSE,
         *key,
         Cause.MISSING,
         Initiator.WORKER,
@@ -107,8 +117,15 @@ def missing(key: tuple[int, int, int], worker: str, error: str = "", *, sudden: 
     )
 
 
-def on_stages(ledger: Ledger, worker: str, stages: Iterable[Stage]) -> Iterator[Claim]:
-    """What a worker says of attempts; words about an attempt of another worker count for nothing."""
+def on_stages(
+    ledger: Ledger, policy: Policy, worker: str, stages: Collection[Stage], gone: Collection[AttemptKey] = ()
+) -> Iterator[Claim]:
+    """What a worker says of attempts; words about an attempt of another worker count for nothing.
+
+    ``gone``: attempts that ended with the worker's process as well, and that it does not know any more.
+    """
+    crashed = _crashed(ledger, stages)
+    beside = poison.bystanders(ledger, policy, [*crashed, *gone]) if crashed else frozenset()
     for stage in stages:
         ref = stage.ref
         attempt = ledger.attempt((ref.job, ref.index, ref.attempt))
@@ -116,13 +133,19 @@ def on_stages(ledger: Ledger, worker: str, stages: Iterable[Stage]) -> Iterator[
             continue
         if stage.ended is not None:
             succeeded = table.FINISH if ledger.jobs[ref.job].is_gang else table.SUCCEED
-            yield _ended(ref, stage.ended, succeeded, ledger.workers[worker])
+            claim = _ended(ref, stage.ended, succeeded, ledger.workers[worker])
+            innocent = claim.sudden and (ref.job, ref.index, ref.attempt) in beside
+            yield _uncharged(claim) if innocent else claim
         elif stage.status in table.STAGES:
             rule = table.STAGES[stage.status]
             detail = stage.detail and clipped(stage.detail)
             yield Claim(
                 rule, ref.job, ref.index, ref.attempt, initiator=Initiator.WORKER, status=stage.status, detail=detail
             )
+
+
+def _uncharged(claim: Claim) -> Claim:
+    return msgspec.structs.replace(claim, rule=table.LOSE_BESIDE, note=claim.note + poison.NOT_CHARGED)
 
 
 _WORKERS_END = frozenset({Cause.MISSING, Cause.WORKER_CRASHED})

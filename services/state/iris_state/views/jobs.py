@@ -19,7 +19,7 @@ from iris_core.views import JOBS_ORDERED, NEWEST_FIRST, JobView, OutOfMemoryView
 from iris_state.history import entries, newest, parts, row_of
 from iris_state.index import Field, has
 from iris_state.ledger import Ledger
-from iris_state.records import HistoryEntry, Job, Task
+from iris_state.records import Attempt, HistoryEntry, Job, Task
 from iris_state.redaction import redacted
 from iris_state.views import interruptions
 from iris_state.views.abridged import abridged
@@ -242,11 +242,17 @@ def note_of_task(record: Job, task: Task) -> str | None:
     """What an active task waits for: its worker, or as a finished member of a gang the others."""
     if not task.waits_for_gang:
         current = task.current
-        return (current.detail or None) if current is not None else None
+        return (current.detail or _apart(task, current) or None) if current is not None else None
     if record.leader_is_done:
         return "waiting for its gang to stop: task 0, its leader, is done"
     done = sum(other.waits_for_gang for other in record.tasks)
     return f"done, waiting for its gang: {done} of {len(record.tasks)} tasks are done"
+
+
+def _apart(task: Task, current: Attempt) -> str:
+    """Why nothing is placed beside an attempt."""
+    blamed = next((one.worker for one in reversed(task.attempts) if one.suspect), "")
+    return f"alone on {current.worker} for now: worker {blamed} died soon after it had started" if current.alone else ""
 
 
 def _out_of_memory(record: Job, indices: Iterable[int]) -> OutOfMemoryView | None:
