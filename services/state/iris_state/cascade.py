@@ -120,7 +120,16 @@ def job(job: Job) -> JobMoved | None:
     if row.target is job.state:
         return None
     cause, error = _why(job) if row.target in JOB_TERMINAL else (None, "")
+    if row.target is JobState.FAILED and not job.is_gang:
+        error += _rest(job, tolerated)
     return JobMoved(job.number, row.target, cause, error)
+
+
+def _rest(job: Job, tolerated: int) -> str:
+    """What the failures of a job's tasks mean for those that have not ended; empty when all have."""
+    left = sum(job.counts[state] for state in NON_TERMINAL)
+    tasks = "1 task that had not ended was" if left == 1 else f"{left} tasks that had not ended were"
+    return f"; {tasks} killed, because at most {tolerated} may fail (max_task_failures)" if left else ""
 
 
 _INFORMATIVE = (

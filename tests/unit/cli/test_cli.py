@@ -94,6 +94,26 @@ def test_run_warns_of_a_job_that_no_host_could_ever_take_unless_it_is_meant_to_w
         assert iris("run", "-d", "--wait-for-capacity", "--url", server.url, "true") == (0, "/train\n", "")
 
 
+@pytest.mark.parametrize(
+    ("view", "words", "told"),
+    [
+        ({"replicas": 10}, (), True),
+        ({"replicas": 10}, ("--max-task-failures", "0"), False),
+        ({"replicas": 10, "spec": {**job_view()["spec"], "max_task_failures": 10}}, ("--keep-going",), False),
+        ({"replicas": 10, "coscheduled": True}, (), False),
+        ({"replicas": 1}, (), False),
+    ],
+)
+def test_run_of_several_tasks_says_that_the_first_failure_ends_the_rest(iris, view, words, told):
+    with answering(in_turn(Said(201, job_view() | view))) as server:
+        code, out, err = iris("run", "-d", *words, "--replicas", str(view["replicas"]), "--url", server.url, "true")
+    note = (
+        "when one of the 10 tasks has failed, the others are killed; --keep-going lets them end, "
+        "--max-task-failures N lets N fail\n"
+    )
+    assert (code, out, err) == (0, "/train\n", note if told else "")
+
+
 def test_run_sends_what_was_said(iris):
     with answering(a_run("succeeded")) as server:
         iris("run", "-d", "--url", server.url, "--name", "a", "--replicas", "3", "-e", "A=1", "--", "sh", "-c", "x")

@@ -169,3 +169,20 @@ def test_every_mistake_is_told_at_once():
 def test_a_command_that_is_no_list_of_words_is_refused(command):
     with pytest.raises(InvalidOption, match="a list of words"):
         job_spec(command, {})
+
+
+def test_keep_going_lets_every_task_fail():
+    assert job_spec(["a"], {"replicas": 9, "keep_going": True}).max_task_failures == 9
+    assert job_spec(["a"], {"replicas": 9, "keep_going": False}).max_task_failures == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"keep_going": True, "max_task_failures": 2}, "keep_going lets all tasks fail: leave out max_task_failures"),
+        ({"keep_going": True, "group_by": "rack"}, "a gang ends with its first failed task: leave out keep_going"),
+    ],
+)
+def test_keep_going_is_refused_where_it_means_nothing(options, why):
+    with pytest.raises(InvalidOption, match=why):
+        job_spec(["a"], options)

@@ -68,6 +68,7 @@ class JobOptions(TaskOptions, total=False):
 
     Times are seconds or texts like ``10m``.
     ``parent``: a job's name; inside a task the task's own job, unless ``name`` has a leading slash.
+    ``keep_going``: all tasks may fail, and none is killed because another has failed.
     ``output``: a directory below each task's own, kept when it has ended and fetched with ``fetch``.
     ``success``: a gang succeeds with all of its tasks, or with its ``leader``, which is task 0.
     """
@@ -81,6 +82,7 @@ class JobOptions(TaskOptions, total=False):
     max_retries_failure: int
     max_retries_preemption: int
     max_task_failures: int
+    keep_going: bool
     scheduling_timeout: float | str | None
     timeout: float | str | None
 
@@ -118,15 +120,16 @@ def job_spec(
     reading = OptionReader()
     none: tuple[Device | None, int] = (None, 1)
     no_words: tuple[str, ...] = ()
+    no_limit: dict[str, object] = {}
     device, gang = reading.read(lambda: read_device(options), none)
     group_by = options.get("group_by") or (TPU_GROUP if gang > 1 else None)
-    replicas = options.get("replicas")
+    replicas = gang if options.get("replicas") is None else options["replicas"]
     given = {key: options[key] for key in _PLAIN if options.get(key) is not None}  # type: ignore[literal-required]
     wanted = {
         "name": reading.read(lambda: name_of(options, environ, seed), ""),
         "command": reading.read(lambda: read_command(command), no_words),
         "env": read_pairs(options, "env", reading),
-        "replicas": gang if replicas is None else replicas,
+        "replicas": replicas,
         "resources": read_resources(options, device, reading),
         "constraints": read_constraints(options, reading),
         "coscheduling": reading.read(lambda: read_coscheduling(group_by, options.get("success")), None),
@@ -136,6 +139,7 @@ def job_spec(
         "labels": read_pairs(options, "labels", reading),
         "user": options.get("user") or "",
         "environment": read_environment(options),
+        **reading.read(lambda: read_tolerance(options, replicas, is_gang=group_by is not None), no_limit),
         **given,
     }
     reading.finish()
@@ -149,6 +153,17 @@ def _wrong(message: str) -> str:
     """The decoder's message with the option's name: ``replicas must be a whole number, not a string``."""
     option = place_of(message).removesuffix("_s")
     return f"{option} {in_words(message)}".strip()
+
+
+def read_tolerance(options: JobOptions, replicas: object, *, is_gang: bool) -> dict[str, object]:
+    """How many tasks may fail when all may; nothing without ``keep_going``. Raises InvalidOption."""
+    if not options.get("keep_going"):
+        return {}
+    if options.get("max_task_failures") is not None:
+        raise InvalidOption("keep_going lets all tasks fail: leave out max_task_failures")
+    if is_gang:
+        raise InvalidOption("a gang ends with its first failed task: leave out keep_going")
+    return {"max_task_failures": replicas}
 
 
 def read_coscheduling(group_by: str | None, success: SuccessPolicy | None) -> Coscheduling | None:

@@ -25,7 +25,7 @@ from iris.cli.terminal import raw_option
 from iris.client.client import Client
 from iris.client.job_options import JobOptions
 from iris_core.resources import REQUESTED, Resource, ResourceRequest
-from iris_core.views import PlanView
+from iris_core.views import JobView, PlanView
 
 if TYPE_CHECKING:
     from iris.client.bundle import Bundle
@@ -107,6 +107,9 @@ _OPTIONS = (
     click.option(
         "--max-task-failures", type=int, help="Failed tasks that do not fail the job; 0 for a gang.  [default: 0]"
     ),
+    click.option(
+        "--keep-going", is_flag=True, default=None, help="All tasks may fail: none is killed because another failed."
+    ),
     click.option("--scheduling-timeout", help="Fail the job if it has not started after this: 10m.", metavar="TIME"),
     click.option("--timeout", help="Kill a task that runs longer: 2h.", metavar="TIME"),
     click.option(
@@ -174,6 +177,7 @@ def run(
     job = client.submit(spec, idempotency_key=idempotency_key, if_exists=if_exists, parent=given["parent"])
     for warning in () if wait_for_capacity else job.view.warnings:
         note(f"{click.style('warning:', fg='yellow', bold=True)} {warning}; it waits until one can")
+    note_first_failure(job.view, given["max_task_failures"])
     if detach:
         click.echo(job.name)
         return ExitCode.SUCCEEDED
@@ -195,6 +199,15 @@ def check_command(command: tuple[str, ...], workdir: Path | None) -> None:
         where = f"{workdir} has no {script}" if workdir else f"there is no {script} here"
         how = "" if workdir else "; --workdir DIR sends a directory along"
         note(f"{click.style('warning:', fg='yellow', bold=True)} {where}, so the hosts must have it{how}")
+
+
+def note_first_failure(job: JobView, given: int | None) -> None:
+    """Say what the first failed task of several ends, unless the user has said how many may fail."""
+    if job.replicas > 1 and not job.coscheduled and given is None and not job.spec.max_task_failures:
+        note(
+            f"when one of the {job.replicas} tasks has failed, the others are killed; "
+            "--keep-going lets them end, --max-task-failures N lets N fail"
+        )
 
 
 def send_code(
