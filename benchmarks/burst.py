@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from iris_core.messages import AttemptRef, Delta, FullSnapshot, Hold, JobRow, Plan, Queued, WorkerRow
 from iris_core.resources import Amount, Device, ResourceRequest
-from iris_core.spec import Attribute, Constraint
+from iris_core.spec import TASKS, Attribute, Constraint
 from iris_core.states import ConstraintOp, PriorityBand, WorkerState
 from iris_scheduler.mirror import Mirror
 
@@ -75,6 +75,7 @@ def job(number: int, kind: int, tasks: int) -> JobRow:
         resources=ResourceRequest(1000 + kind, GIB, 0, Device("tpu", "v5litepod-16", 4)) if gang else resources(kind),
         constraints=constraints(kind),
         group_by="tpu-name" if gang else "",
+        spread="" if gang else TASKS,
     )
 
 

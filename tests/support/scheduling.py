@@ -108,6 +108,7 @@ class Story:
         at_ms: int | None = None,
         root_ms: int | None = None,
         timeout_s: float | None = None,
+        spread: str = "",
     ) -> JobRow:
         """A job is admitted and all its tasks wait."""
         at_ms = self.now_ms if at_ms is None else at_ms
@@ -124,6 +125,7 @@ class Story:
             constraints=constraints,
             group_by=group_by,
             timeout_ms=None if timeout_s is None else int(timeout_s * 1000),
+            spread=spread,
         )
         self.rows[name], self.names[row.job] = row, name
         self.tell(jobs=(row,), queued=(Queued(row.job, ((0, replicas),), at_ms),))

@@ -604,7 +604,7 @@ class ExecutionTaken(_Message, frozen=True):
 
 
 class JobRow(_Message, frozen=True):
-    """A job with pending or placed tasks, for the scheduler."""
+    """A job with pending or placed tasks, for the scheduler. ``spread``: see `JobSpec.spread_key`."""
 
     job: int
     name: str
@@ -618,6 +618,7 @@ class JobRow(_Message, frozen=True):
     constraints: tuple[Constraint, ...] = ()
     group_by: str = ""
     timeout_ms: int | None = None
+    spread: str = ""
 
 
 class WorkerRow(_Message, frozen=True):

@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from iris_core.resources import ResourceRequest
-from iris_core.spec import BandName, Constraint, Environment, JobSpec, Probe
+from iris_core.spec import BandName, Constraint, Environment, JobSpec, Probe, Spread
 
 TASK_TOKEN = "iristask_"
 """The beginning of every token of a task, for people and for programs that look for secrets."""
@@ -45,6 +45,7 @@ class RouteTemplate(_Part, frozen=True):
     labels: dict[str, str] = {}
     probe: Probe = Probe()
     environment: Environment | None = None
+    spread: Spread = "hosts"
 
     def job(self, name: str, user: str) -> JobSpec:
         """The specification of one route's job: a single attempt, because the deployment replaces an ended route by a
@@ -65,6 +66,7 @@ class RouteTemplate(_Part, frozen=True):
             user=user,
             probe=self.probe,
             environment=self.environment,
+            spread=self.spread,
         )
 
 

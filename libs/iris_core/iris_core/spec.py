@@ -18,6 +18,10 @@ from iris_core.states import ConstraintOp, PriorityBand
 Attribute = str | int | float
 BandName = Literal["production", "interactive", "batch"]
 SuccessPolicy = Literal["all", "leader"]
+Spread = Literal["hosts", "none"]
+"""Over what tasks that can replace each other are placed; none: as few hosts as possible."""
+TASKS = "tasks"
+"""The spread key of a job whose own tasks are spread; that of a deployment's routes is its path, ``/chat``."""
 PackageList = Literal["", "uv.lock", "requirements.txt"]
 PACKAGE_FILES: dict[PackageList, tuple[str, ...]] = {
     "uv.lock": ("uv.lock", "pyproject.toml"),
@@ -132,6 +136,16 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """A directory below each task's own that is kept when an attempt has ended; empty: nothing is kept."""
     indexes: str = ""
     """The tasks of 0 to ``replicas`` - 1 that the job has, for example ``1,3,5`` or ``0-15:4,20``; empty: all."""
+    spread: Spread = "hosts"
+
+    @property
+    def spread_key(self) -> str:
+        """What its tasks are spread with: its own tasks, or the other routes of its deployment; empty: nothing."""
+        if self.spread == "none" or self.is_gang:
+            return ""
+        if self.probe is not None:
+            return self.name.rpartition("/")[0]
+        return TASKS if self.task_count > 1 else ""
 
     @property
     def index_set(self) -> IndexSet:

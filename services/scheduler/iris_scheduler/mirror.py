@@ -24,6 +24,7 @@ from iris_core.messages import (
 )
 from iris_core.queue import Range, TaskQueue
 from iris_core.quota import Quota
+from iris_core.spec import TASKS
 from iris_core.states import PriorityBand
 from iris_scheduler.classes import ClassKey, JobClass, class_key, key_of, place_of
 from iris_scheduler.hosts import Hosts
@@ -54,7 +55,7 @@ class Mirror:
         nominations: by task, the worker on which freed capacity is reserved for it. avoids: by job, index and worker:
             until when the task is excluded from the worker.
         kinds: the scheduling class of every job. hosts: workers and the resources held on them. held: open attempts by
-            band.
+            band. routes: of each deployment whose routes are spread, the worker of each attempt that goes on.
     """
 
     def __init__(self) -> None:
@@ -72,6 +73,7 @@ class Mirror:
         self.usage = Usage()
         self.changes = MirrorChanges()
         self.held = dict.fromkeys(PriorityBand, 0)
+        self.routes: dict[str, dict[AttemptRef, str]] = {}
         self._open_attempts: dict[int, int] = {}
         self._leaving: set[int] = set()
         self._classes: dict[ClassKey, JobClass] = {}
@@ -209,6 +211,7 @@ class Mirror:
 
     def _lose(self, name: str) -> None:
         numbers = [ref.job for ref in self.hosts.host(name).holds]
+        self._forget_routes(self.hosts.host(name).holds)
         self.hosts.lose(name)
         self._account(Counter(numbers), -1)
 
@@ -218,6 +221,7 @@ class Mirror:
         return all(number in listed or number in self.jobs for number in numbers)
 
     def _close(self, refs: Iterable[AttemptRef]) -> None:
+        self._forget_routes(refs)
         self._account(Counter(ref.job for ref in refs if self.hosts.release(ref)), -1)
 
     def _open(self, holds: Iterable[Hold]) -> None:
@@ -232,7 +236,25 @@ class Mirror:
 
     def _hold(self, holds: Iterable[Hold]) -> None:
         kinds, hosts = self.kinds, self.hosts
+        for hold in holds:
+            self._note_route(hold)
         self._account(Counter(hold.ref.job for hold in holds if hosts.hold(hold, kinds[hold.ref.job].need)), 1)
+
+    def _note_route(self, hold: Hold) -> None:
+        key = self.jobs[hold.ref.job].spread
+        if key in ("", TASKS):
+            return
+        if hold.stopping:
+            self._forget_routes((hold.ref,))
+        else:
+            self.routes.setdefault(key, {})[hold.ref] = hold.worker
+
+    def _forget_routes(self, refs: Iterable[AttemptRef]) -> None:
+        for ref in refs if self.routes else ():
+            key = self.jobs[ref.job].spread if ref.job in self.jobs else ""
+            placed = self.routes.get(key, {})
+            if placed.pop(ref, None) is not None and not placed:
+                del self.routes[key]
 
     def _account(self, counts: Mapping[int, int], sign: int) -> None:
         """Adjust the count of open attempts of each job: opened (1) or ended (-1)."""

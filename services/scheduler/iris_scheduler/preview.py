@@ -56,6 +56,7 @@ def row_of(mirror: Mirror, spec: JobSpec, user: str, now_ms: int) -> JobRow:
         constraints=spec.placement,
         group_by=spec.coscheduling.group_by if spec.coscheduling else "",
         timeout_ms=None if spec.timeout_s is None else int(spec.timeout_s * 1000),
+        spread=spec.spread_key,
     )
 
 

@@ -217,6 +217,17 @@ def test_try_again_ends_with_75(iris):
         assert iris("run", "--url", server.url, "--", "true")[0] == ExitCode.TRY_AGAIN
 
 
+def test_plan_tells_over_how_many_workers_tasks_would_be_spread(iris):
+    placements = [{"task": f"/a/{index}", "index": index, "worker": f"w{index % 2}"} for index in range(3)]
+    view = {"verdict": "now", "placements": placements, "victims": [], "reason": None, "ahead": 0}
+    with answering(in_turn(Said(200, view))) as server:
+        assert iris("plan", "--replicas", "3", "--url", server.url, "--", "true")[1].splitlines() == [
+            "it would start now",
+            *("  task 0 on w0", "  task 1 on w1", "  task 2 on w0"),
+            "  3 tasks on 2 workers",
+        ]
+
+
 @pytest.mark.parametrize(("verdict", "code"), [("now", 0), ("after_preemption", 0), ("not_now", 12), ("never", 13)])
 def test_plan_ends_as_the_verdict_says(iris, verdict, code):
     view = {"verdict": verdict, "placements": [], "victims": [], "reason": None, "ahead": 0}

@@ -17,6 +17,7 @@ def test_only_what_is_said_is_sent():
     assert deployment_fields(None, {"cpu": "0.5", "env": {"A": "1"}, "band": "batch"}) == {
         "template": {"band": "batch", "env": {"A": "1"}, "resources": {"cpu_millis": 500}}
     }
+    assert deployment_fields(None, {"spread": "none"}) == {"template": {"spread": "none"}}
     assert deployment_fields(None, {"max_surge": "2", "max_unavailable": "25%", "rollback": False}) == {
         "update": {"max_surge": 2, "max_unavailable": "25%", "rollback": False}
     }

@@ -186,3 +186,9 @@ def test_keep_going_lets_every_task_fail():
 def test_keep_going_is_refused_where_it_means_nothing(options, why):
     with pytest.raises(InvalidOption, match=why):
         job_spec(["a"], options)
+
+
+def test_a_job_is_spread_unless_it_packs():
+    assert [job_spec(["a"], options).spread for options in ({}, {"spread": "none"})] == ["hosts", "none"]
+    with pytest.raises(InvalidOption, match="spread"):
+        job_spec(["a"], {"spread": "racks"})

@@ -119,7 +119,7 @@ def _template(command: CommandLine | None, options: DeployOptions, reading: Opti
         reading.read(partial(refuse, f"a route is one task, and {options['tpu']} takes {hosts} hosts"), None)
     resources: dict[str, Any] = read_amounts(options, reading)
     fields = {
-        **_given(options, "band", "bundle"),
+        **_given(options, "band", "bundle", "spread"),
         "env": read_pairs(options, "env", reading),
         "labels": read_pairs(options, "labels", reading),
         "ports": list(read_list(options, "ports", reading)),

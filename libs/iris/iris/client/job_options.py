@@ -27,6 +27,7 @@ from iris_core.spec import (
     Environment,
     JobSpec,
     PackageList,
+    Spread,
     SuccessPolicy,
 )
 
@@ -43,7 +44,8 @@ class TaskOptions(ResourceOptions, total=False):
     Sizes are bytes or texts like ``4GiB``, ``cpu`` and ``cpu_limit`` cores. ``user``: the owner; by default the
     token's user, else the calling user. ``packages``: the file of the bundle that lists packages, found when a
     ``workdir`` is sent; they are installed unless ``setup``, a shell command, does that instead, or is empty.
-    ``python``: its version. ``image``: of a container that tasks run in; nothing is installed in it.
+    ``python``: its version. ``image``: of a container that tasks run in; nothing is installed in it. ``spread``: tasks
+    that can replace each other are placed over several ``hosts``, or with ``none`` on as few as possible.
     """
 
     user: str | None
@@ -61,6 +63,7 @@ class TaskOptions(ResourceOptions, total=False):
     setup: str | None
     python: str | None
     image: str | None
+    spread: Spread | None
 
 
 class JobOptions(TaskOptions, total=False):
@@ -87,7 +90,7 @@ class JobOptions(TaskOptions, total=False):
     timeout: float | str | None
 
 
-_PLAIN = ("band", "output", "max_retries_failure", "max_retries_preemption", "max_task_failures", "bundle")
+_PLAIN = ("band", "output", "max_retries_failure", "max_retries_preemption", "max_task_failures", "bundle", "spread")
 
 
 class OptionReader:

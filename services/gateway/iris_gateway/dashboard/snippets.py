@@ -58,6 +58,7 @@ def options_of(spec: JobSpec) -> dict[str, Any]:
     options["scheduling_timeout"] = _seconds(spec.scheduling_timeout_s)
     options["timeout"] = _seconds(spec.timeout_s)
     options["output"] = spec.output
+    options["spread"] = spec.spread if spec.spread != "hosts" else None
     if built := spec.environment:
         options |= {"setup": built.setup, "python": built.python, "image": built.image}
     options |= {"ports": list(spec.ports), "labels": dict(spec.labels), "env": dict(spec.env)}

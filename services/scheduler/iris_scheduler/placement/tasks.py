@@ -12,11 +12,13 @@ from functools import cached_property
 
 from iris_core import reasons
 from iris_core.messages import OCCUPIED
+from iris_core.spec import TASKS
 from iris_scheduler.assignments import Assignments
 from iris_scheduler.classes import JobClass
 from iris_scheduler.cycle import Cycle
 from iris_scheduler.placement.candidates import Candidates
-from iris_scheduler.placement.capacity import WINDOW
+from iris_scheduler.placement.capacity import CHIPS, WINDOW, with_room
+from iris_scheduler.placement.spreading import Spreading
 
 
 class TaskPlacer:
@@ -30,6 +32,7 @@ class TaskPlacer:
         self._cycle = cycle
         self._assignments = assignments
         self._candidates: dict[JobClass, Candidates] = {}
+        self._spreading: dict[str, Spreading] = {}
         self.full = {kind for kind in full if not kind.is_gang}
 
     def place(self, job: int, *, over_quota: bool) -> bool:
@@ -48,7 +51,8 @@ class TaskPlacer:
             return False
         waiting = self._assignments.waiting(job)
         count = len(waiting) if over_quota else self._assignments.within_quota(job, len(waiting))
-        seats = self._seat(kind, count)
+        spread = self._cycle.mirror.jobs[job].spread
+        seats = self._seat(kind, count, spread) if spread in ("", TASKS) else self._seat_routes(kind, count, spread)
         if seats:
             self._assignments.give(job, waiting[: len(seats)], seats, waiting[len(seats) :])
         return len(seats) == count < len(waiting)
@@ -57,15 +61,35 @@ class TaskPlacer:
         candidates = self._candidates.get(kind)
         if candidates is None:
             slots = self._cycle.columns.usable(kind).slots
-            candidates = self._candidates[kind] = Candidates(self._assignments.room, kind.need, slots)
+            boundary = 0 if kind.need.amounts[CHIPS] else self._cycle.columns.accelerated
+            candidates = self._candidates[kind] = Candidates(self._assignments.room, kind.need, slots, boundary)
         return candidates
 
-    def _seat(self, kind: JobClass, count: int) -> list[int]:
-        seats = self._candidates_of(kind).seat(count)
+    def _seat(self, kind: JobClass, count: int, spread: str = "") -> list[int]:
+        """Seats for single tasks; those of one job softly over several workers, unless it prefers some."""
+        evenly = spread == TASKS and count > 1 and self._cycle.columns.usable(kind).rank is None
+        seats = self._candidates_of(kind).seat(count, spread=evenly)
         if len(seats) < count:
             seats += self._borrow(kind, count - len(seats))
         if len(seats) < count:
             self.full.add(kind)
+        return seats
+
+    def _seat_routes(self, kind: JobClass, count: int, deployment: str) -> list[int]:
+        """Seats for routes of one deployment: on other hosts than its routes, then in other racks and slices."""
+        spreading = self._spreading.get(deployment)
+        if spreading is None:
+            placed = self._cycle.mirror.routes.get(deployment, {}).values()
+            spreading = self._spreading[deployment] = Spreading(self._cycle.columns, placed)
+        room, seats = self._assignments.room, list[int]()
+        while len(seats) < count:
+            slots = with_room(room.matrix, kind.need, self._cycle.columns.usable(kind).slots)
+            slot = spreading.best(slots.tolist())
+            if slot is None:
+                return seats + self._seat(kind, count - len(seats))
+            room.take(slot, kind.need)
+            spreading.add(slot)
+            seats.append(slot)
         return seats
 
     def _borrow(self, kind: JobClass, count: int) -> list[int]:
@@ -124,7 +148,9 @@ class TaskPlacer:
         cycle, kind = self._cycle, self._cycle.mirror.kinds[job]
         avoided = cycle.mirror.avoids.get(job, {}).get(index)
         if not avoided:
-            seats = [] if kind in self.full else self._seat(kind, 1)
+            spread = cycle.mirror.jobs[job].spread
+            route = spread not in ("", TASKS)
+            seats = [] if kind in self.full else self._seat_routes(kind, 1, spread) if route else self._seat(kind, 1)
             return seats[0] if seats else None
         if self._is_apart(job, index):
             return self._seat_alone(job, kind, cycle.delayed(job, index), avoided[OCCUPIED])

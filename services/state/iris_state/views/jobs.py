@@ -227,7 +227,7 @@ def why(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
         "started_at": moment(started_ms),
         "pending_reason": reason,
         "ahead": ledger.queue.position(record.number, index) if is_queued else None,
-        "note": note_of_task(record, record.task(index)),
+        "note": note_of_task(ledger, record, record.task(index)),
         "error": record.error or None,
         "by": actor_view(by),
         "replicas": len(record.tasks),
@@ -238,11 +238,15 @@ def why(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def note_of_task(record: Job, task: Task) -> str | None:
-    """What an active task waits for: its worker, or as a finished member of a gang the others."""
+def note_of_task(ledger: Ledger, record: Job, task: Task) -> str | None:
+    """What an active task waits for: its worker, or as a finished member of a gang the others; or what is odd about its
+    place.
+    """
     if not task.waits_for_gang:
         current = task.current
-        return (current.detail or _apart(task, current) or None) if current is not None else None
+        if current is None:
+            return None
+        return current.detail or _apart(task, current) or _shared(ledger, record, current) or None
     if record.leader_is_done:
         return "waiting for its gang to stop: task 0, its leader, is done"
     done = sum(other.waits_for_gang for other in record.tasks)
@@ -253,6 +257,18 @@ def _apart(task: Task, current: Attempt) -> str:
     """Why nothing is placed beside an attempt."""
     blamed = next((one.worker for one in reversed(task.attempts) if one.suspect), "")
     return f"alone on {current.worker} for now: worker {blamed} died soon after it had started" if current.alone else ""
+
+
+def _shared(ledger: Ledger, record: Job, current: Attempt) -> str:
+    """That a route is not spread: how many others of its deployment are on its worker."""
+    found = ledger.route_for(record.number)
+    if found is None or record.spec.spread == "none":
+        return ""
+    jobs = [ledger.jobs.get(route.job) for route in found[0].held() if route.job != record.number]
+    others = [job.task(0).current for job in jobs if job is not None]
+    count = sum(other is not None and other.worker == current.worker for other in others)
+    routes = "1 other route" if count == 1 else f"{count} other routes"
+    return f"shares {current.worker} with {routes}: no other worker had room when it was placed" if count else ""
 
 
 def _out_of_memory(record: Job, indices: Iterable[int]) -> OutOfMemoryView | None:

@@ -35,7 +35,7 @@ def task_view(ledger: Ledger, record: Job, index: int) -> TaskView:
         error=shortened(_error(task), MAX_TEXT) or None,
         cause=task.cause.value if task.cause is not None else None,
         no_retry=task.no_retry,
-        note=note_of_task(record, task),
+        note=note_of_task(ledger, record, task),
         attempt_count=len(task.attempts),
         rerun_of=_original(ledger, record, index),
         id=f"{record.id}/{index}",

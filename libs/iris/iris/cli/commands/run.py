@@ -82,6 +82,11 @@ TASK_OPTIONS = (
     ),
     click.option("--python", help="The environment's version of Python, for example 3.12.", metavar="VERSION"),
     click.option("--image", help="Run tasks in a container of this image; nothing is installed in it.", metavar="REF"),
+    click.option(
+        "--spread",
+        type=click.Choice(["hosts", "none"]),
+        help="Place tasks over several hosts, or with none on as few as possible.  [default: hosts]",
+    ),
     click.option("-l", "--label", "labels", multiple=True, help="Label stored with the job.", metavar="KEY=VALUE"),
 )
 """Options of every task, of a job or of a deployment's routes."""
@@ -275,6 +280,9 @@ def plan_lines(found: PlanView) -> list[str]:
     }
     lines = [words.get(found.verdict, found.verdict)]
     lines += placement_lines(found)
+    workers = len({placed.worker for placed in found.placements})
+    if len(found.placements) > 1:
+        lines.append(f"  {len(found.placements)} tasks on {workers} worker{'s' if workers > 1 else ''}")
     if found.reason is not None:
         lines.append(f"  {found.reason.message}  ({found.reason.code})")
     if found.ahead:
