@@ -3,9 +3,12 @@
 import asyncio
 import os
 import signal
+import socketserver
 import subprocess
 import sys
 import textwrap
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -77,6 +80,43 @@ async def test_it_is_set_aside_by_the_restart_that_the_server_asks_for_then(tmp_
     server.spawn(0.0)
     assert list((tmp_path / "nats").glob("damaged-IRIS_EVENTS-*"))
     server.stop()
+
+
+class Slow(socketserver.StreamRequestHandler):
+    """A server that says of a stream that it could not be recovered, as a slow one does while it makes the stream."""
+
+    def handle(self) -> None:
+        self.wfile.write(b'INFO {"server_id": "S", "nonce": ""}\r\n')
+        for line in self.rfile:
+            if line.startswith(b"PUB"):
+                said = b"JetStream stream 'IRIS > IRIS_LOGS' could not be recovered"
+                body = b'{"data": {"status": "unavailable", "error": "%s"}}' % said
+                self.wfile.write(b"MSG _INBOX.health 1 %d\r\n%s\r\n" % (len(body), body))
+
+
+@pytest.fixture
+def slow() -> Iterator[int]:
+    """The port of one."""
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Slow) as server:
+        server.daemon_threads = True
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        yield server.server_address[1]
+        server.shutdown()
+        serving.join()
+
+
+def test_a_server_is_restarted_for_a_stream_that_was_there_when_it_says_so_several_times(tmp_path: Path, slow: int):
+    made, there = OpenServer(tmp_path / "made"), OpenServer(tmp_path / "there")
+    (streams_of(there.directory) / "IRIS_LOGS").mkdir(parents=True)
+    for server in (made, there):
+        server.prepare()
+        server.port = slow
+    (streams_of(made.directory) / "IRIS_LOGS").mkdir(parents=True)
+    looks = [[bool(server.why_restart()) for _ in range(4)] for server in (made, there)]
+    assert looks == [[False] * 4, [False, False, True, True]]
+    for server in (made, there):
+        server.stop()
 
 
 async def test_a_server_whose_journal_cannot_be_recovered_is_not_left_running(tmp_path):

@@ -33,6 +33,8 @@ REBUILT = frozenset(stream.name for stream in STREAMS if not stream.fsync)
 _UNRECOVERED = re.compile(r"stream '(?P<account>\S+) > (?P<stream>\S+)' could not be recovered")
 _WRITE_ERROR = "write error"
 _GLANCE_S = 0.25
+_LOOKS = 3
+"""How often in a row a server has to look stuck before it is restarted."""
 
 LIMITS = f"""\
 max_payload: {PAYLOAD_BYTES}
@@ -88,6 +90,8 @@ class NatsProcess(ChildProcess):
         self._sync = sync
         self._lock: int | None = None
         self._lost = ""
+        self._present: frozenset[str] = frozenset()
+        self._doubts = 0
 
     @property
     def url(self) -> str:
@@ -100,7 +104,7 @@ class NatsProcess(ChildProcess):
         """The credentials of a service, or of the worker or observer ``name``. Raises KeyError for an unknown role."""
         return Credentials(str(self.keys.path(login(role, name).label)))
 
-    def start(self, timeout: float = 20.0) -> None:
+    def start(self, timeout: float = 120.0) -> None:
         """Spawn and wait until it is healthy. Raises DirectoryInUse, StartFailed, OSError."""
         deadline = time.monotonic() + timeout
         try:
@@ -123,6 +127,8 @@ class NatsProcess(ChildProcess):
         nats_binary.check_version(nats_binary.version_of(self._program))
         self._take_lock()
         self._set_aside()
+        self._present = frozenset(path.name for path in streams_of(self.directory).glob("*"))
+        self._doubts = 0
         if self._guarded and (files := journal_of(self.directory)).missing:
             raise DamagedFiles(_damaged(files))
         self._render()
@@ -135,11 +141,13 @@ class NatsProcess(ChildProcess):
     def why_restart(self) -> str:
         """A stream was not recovered, or a write to it failed (a full disk, say) and the disk has space again.
 
-        The server refuses such a stream until it is restarted.
+        The server refuses such a stream until it is restarted. It has to say so several times in a row: on a slow
+        machine it may say so of a stream that it looks after just then.
         """
         trouble = nats_health.trouble(self.port, self._sign, _GLANCE_S) if self.port else ""
         is_stuck = _WRITE_ERROR in trouble and self._has_room()
-        return trouble if self._is_unrecovered(trouble) or is_stuck else ""
+        self._doubts = self._doubts + 1 if self._is_unrecovered(trouble) or is_stuck else 0
+        return trouble if self._doubts >= _LOOKS else ""
 
     def _trouble_while_starting(self) -> str:
         """Why it does not serve yet, empty once it does; reads its port. Raises StartFailed when it has ended."""
@@ -149,9 +157,10 @@ class NatsProcess(ChildProcess):
         return nats_health.trouble(self.port, self._sign) if self.port else "its port is not known yet"
 
     def _is_unrecovered(self, trouble: str) -> bool:
+        """Of a stream that was there before the start; one that is being made is not recovered either."""
         lost = _UNRECOVERED.search(trouble)
-        self._lost = lost["stream"] if lost is not None else ""
-        return lost is not None
+        self._lost = lost["stream"] if lost is not None and lost["stream"] in self._present else ""
+        return bool(self._lost)
 
     def _set_aside(self) -> None:
         """Move the files of an unrecovered stream away if its content can be rebuilt, so that the server starts without

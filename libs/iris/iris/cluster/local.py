@@ -54,7 +54,7 @@ class LocalCluster:
         worker_cpu: float = 8,
         tpu: Sequence[str] = (),
         config: Path | None = None,
-        ready_s: float = 60.0,
+        ready_s: float = 300.0,
         auth: bool = True,
     ) -> None:
         self._temporary = data is None

@@ -26,7 +26,7 @@ class ClusterSettings(msgspec.Struct, frozen=True):
         tpu: simulated slices, e.g. ``v5litepod-16x2, v4-8``.
         replicas: processes of a service other than one, e.g. ``state=2``.
         restart_workers: start a worker again that died, as if its host had come back; otherwise a dead host stays dead.
-        ready_s: how long a start may take.
+        ready_s: how long a start may take; it says what it waits for.
         auth: want a token for each request: one of an admin that is made, or those of ``[gateway]``, if it has a
             ``token_file``. Without it whoever reaches the gateway is admin.
         sandbox: confine tasks as ``[worker]`` says; otherwise they run as whoever started the cluster.
@@ -40,7 +40,7 @@ class ClusterSettings(msgspec.Struct, frozen=True):
     tpu: tuple[str, ...] = ()
     replicas: tuple[str, ...] = ()
     restart_workers: bool = False
-    ready_s: Annotated[float, msgspec.Meta(gt=0)] = 60.0
+    ready_s: Annotated[float, msgspec.Meta(gt=0)] = 300.0
     sandbox: bool = False
     auth: bool = True
 
