@@ -313,6 +313,7 @@ class HeartbeatMessage(_Message, frozen=True):
             missing because the list lacks it.
         probes: of every running attempt whose job has a probe.
         usage: of every running attempt that has a control group.
+        warnings: what of its configuration does not agree with the host, by code.
     """
 
     worker: str
@@ -325,6 +326,7 @@ class HeartbeatMessage(_Message, frozen=True):
     monotonic_ms: int = 0
     probes: tuple[ProbeResult, ...] = ()
     usage: tuple[LiveUsage, ...] = ()
+    warnings: dict[str, str] = {}
 
 
 # ── the load of deployments: proxy → state ──────────────────────────────────────────────────────────────────────

@@ -344,7 +344,7 @@ class WorkerView(View, kw_only=True):
 
     ``tasks``: their tasks by name, ``task_ids``: by id. ``version``: of its worker. ``clock_ahead_ms``: its clock less
     the state service's when its last heartbeat arrived.
-    ``by``: who has drained it, or marked it lost.
+    ``by``: who has drained it, or marked it lost. ``warnings``: what of its configuration does not agree with the host.
     """
 
     id: str
@@ -362,6 +362,7 @@ class WorkerView(View, kw_only=True):
     clock_ahead_ms: int = 0
     task_ids: list[str] = []
     by: ActorView | None = None
+    warnings: dict[str, str] = {}
 
 
 class TreeView(View, kw_only=True):

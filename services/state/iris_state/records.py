@@ -311,7 +311,7 @@ class Presence:
             leader's time, from its last message; None: unknown. clock_ahead_ms: its time of day less the leader's.
         orders: the orders to start its open attempts. undelivered: consecutive orders that did not reach it.
         renew_ms: when this leader next renews the tokens of its attempts.
-        usage: what its running attempts use, from its newest heartbeat.
+        usage: what its running attempts use, and warnings: what is misconfigured there, from its newest heartbeat.
     """
 
     __slots__ = (
@@ -331,6 +331,7 @@ class Presence:
         "sequence",
         "undelivered",
         "usage",
+        "warnings",
     )
 
     def __init__(self, heartbeat_ms: int) -> None:
@@ -350,6 +351,7 @@ class Presence:
         self.committed = NOTHING
         self.detail = ""
         self.usage: dict[AttemptRef, LiveUsage] = {}
+        self.warnings: dict[str, str] = {}
 
     def begin(self) -> None:
         """The host has restarted: its heartbeat numbers, and possibly its clock, start again."""
@@ -361,6 +363,7 @@ class Presence:
         """Keep what a heartbeat tells of its host."""
         self.detail, self.clock_ahead_ms = heartbeat.detail, heartbeat.at_ms - now_ms
         self.usage = {live.ref: live for live in heartbeat.usage}
+        self.warnings = heartbeat.warnings
 
     def hear(self, monotonic_ms: int, at_ms: int) -> None:
         """The host has sent a message, with its monotonic clock at that time."""

@@ -10,7 +10,7 @@ docs/ARCHITECTURE.md#storage.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from iris_core.messages import HeartbeatMessage, LiveUsage, ProbeResult, Stage
 
@@ -65,6 +65,7 @@ class HeartbeatSchedule:
     sequence: int = 0
     due_s: float = 0.0
     sent_s: float = 0.0
+    warnings: dict[str, str] = field(default_factory=dict)
 
     def wait_s(self, now_s: float) -> float:
         return max(0.0, self.due_s - now_s)
@@ -96,6 +97,7 @@ class HeartbeatSchedule:
         heartbeat = HeartbeatMessage(
             *(self.worker, self.incarnation, self.sequence, now_ms, attempts),
             *(not detail, detail, monotonic_ms, probes, usage),
+            warnings=self.warnings,
         )
         return heartbeat, lag
 

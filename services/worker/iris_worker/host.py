@@ -75,6 +75,11 @@ def total(settings: WorkerSettings, found: Accelerators, variant: str) -> Amount
     return Amount(**{name: there.get(name, 0) if has is None else has for name, has in declared.items()})
 
 
+def machine() -> Amount:
+    """The cores and the memory there are, whatever the settings declare."""
+    return Amount(cpu_millis=_cpu_millis(), memory_bytes=_memory_bytes())
+
+
 def address(settings: WorkerSettings, nats_url: str) -> str:
     """The address at which other hosts reach this one: the local address of its connection to NATS.
 

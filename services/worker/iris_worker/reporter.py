@@ -188,6 +188,10 @@ class Reporter:
         self._stall_detector.touch(self._clock.steady_s())
         return taken
 
+    def warn(self, warnings: dict[str, str]) -> None:
+        """Tell with each heartbeat what is misconfigured on this host."""
+        self._heart.warnings = warnings
+
     def advance(self) -> None:
         """A change should be sent with an early heartbeat."""
         self._heart.advance(self._clock.steady_s())

@@ -26,7 +26,7 @@ from iris_core.batching import Batcher
 from iris_core.constraints import DEVICE_TYPE, DEVICE_VARIANT
 from iris_core.messages import AttemptRef, Ended, Order, Register, ReportTaken, Stage, TaskTemplate
 from iris_core.spec import NEEDS_RUNTIME, Attribute
-from iris_worker import accelerators, host, metadata
+from iris_worker import accelerators, host, host_warnings, metadata
 from iris_worker.agent import Agent, Discard, Instruction, Kill, Prepare, RenewToken
 from iris_worker.artifacts.uploader import Uploader
 from iris_worker.builds.builder import Builder
@@ -53,6 +53,7 @@ from iris_worker.spans import AttemptSpans
 
 log = logging.getLogger(__name__)
 
+_CONFIGURATION_CHECK_S = 10.0
 _STALL_CHECK_S = 0.25
 _LAST_WORDS_S = 2.0
 _REPORTS_AT_ONCE = 4
@@ -89,7 +90,7 @@ class WorkerService:
         self._loop = asyncio.get_running_loop()
         self._clock = HostClock()
         self._stall_detector = StallDetector(settings.pause_s, settings.fresh_s)
-        self._address = host.address(settings, nats_url)
+        self._address, self._nats_url = host.address(settings, nats_url), nats_url
         self.reporter = self._open_reporter()
         self._prober = Prober(self._address, self._clock, self.metrics, self.reporter.advance)
         found = accelerators.find()
@@ -184,6 +185,7 @@ class WorkerService:
             for work in (self._watch_stalls(), self._shipper.run(), self._prober.run(), self._watch_notices()):
                 self._spawn(work)
             self._spawn(self._watch_runtime())
+            self._spawn(self._watch_configuration())
             self._changed()
             await self._until(self._stop, self._noticed)
             if self._noticed.is_set():
@@ -346,6 +348,17 @@ class WorkerService:
                     executor.has_trash = False
                     await asyncio.to_thread(executor.slots.empty_trash)
             await asyncio.sleep(_STALL_CHECK_S)
+
+    async def _watch_configuration(self) -> None:
+        """Tell what of the configuration does not agree with the host; a gateway may be silent once."""
+        standing = dict(host_warnings.standing(self.settings, self._address, self._nats_url, host.machine()))
+        before = ""
+        while True:
+            self.reporter.warn(standing | ({"gateway_dead": before} if before else {}))
+            await asyncio.sleep(_CONFIGURATION_CHECK_S)
+            first = await asyncio.to_thread(host_warnings.silence_of, self.settings.gateway_url)
+            await asyncio.sleep(_CONFIGURATION_CHECK_S)
+            before = first and await asyncio.to_thread(host_warnings.silence_of, self.settings.gateway_url)
 
     async def _watch_runtime(self) -> None:
         """Register again when the container runtime of this host has come or gone; attributes of the settings stay."""

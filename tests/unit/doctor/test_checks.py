@@ -18,7 +18,7 @@ def key_of(user) -> KeyFacts:
 
 
 GATEWAY = GatewayFacts("http://gw:8080", "--url", version="0.1.0", workers=(WorkerFacts("w0", "healthy", "", "0.1.0"),))
-SERVERS = tuple(ServerFacts(f"n{n}", "2.15.1", max_bytes=1000) for n in range(3))
+SERVERS = tuple(ServerFacts(f"n{n}", "2.15.1", max_bytes=1 << 40) for n in range(3))
 BUS = BusFacts(
     "nats://n0:4222",
     size=3,
@@ -27,6 +27,7 @@ BUS = BusFacts(
     processes=(
         ConnectedProcess("state", "0.1.0", "iris", "IRIS", "10.0.0.1"),
         ConnectedProcess("state", "0.1.0", "iris", "IRIS", "10.0.0.2"),
+        ConnectedProcess("scheduler", "0.1.0", "iris", "IRIS", "10.0.0.1"),
         ConnectedProcess("worker", "0.1.0", "iris", "worker-w0", "10.0.0.3"),
     ),
     keys=tuple(map(key_of, [*SERVICES, login("worker", "w0"), login("observer", "local")])),
@@ -59,6 +60,7 @@ def without(label: str, subject: str) -> ClusterFacts:
 
 
 W0 = WorkerFacts("w0", "healthy", "", "0.1.0")
+STATES, SCHEDULER = BUS.processes[:2], BUS.processes[2]
 OTHER = ConnectedProcess("state", "0.1.0", "staging", "IRIS", "10.9.9.9")
 
 PLANTED = [
@@ -93,13 +95,39 @@ PLANTED = [
         workers(W0, WorkerFacts("w1", "healthy", clock_ahead_ms=-61_500)),
         {"clock_off": "the clock of worker w1 is 61.5 s behind the state service's"},
     ),
+    (gateway(unscheduled="no scheduler answers"), {"no_scheduler": "no scheduler answers"}),
+    (bus(processes=STATES), {"no_scheduler": "no scheduler is connected to the NATS servers"}),
+    (
+        bus(processes=(STATES[0], SCHEDULER)),
+        {"no_standby": "there are 3 NATS servers and one state service, on 10.0.0.1"},
+    ),
+    (workers(W0, WorkerFacts("w1", "lost")), {"worker_lost": "1 of 2 hosts is LOST: w1"}),
+    *(
+        (workers(W0, WorkerFacts("w1", "healthy", warnings={code: "words"})), {code: "worker w1: words"})
+        for code in ("gateway_dead", "overdeclared", "loopback_address")
+    ),
+    (
+        bus(
+            servers=(ServerFacts("n0", "2.15.1", max_bytes=20 << 30),),
+            size=1,
+            streams=tuple(StreamFacts(name) for name in STORES if name not in ("IRIS_LOGS", "IRIS_ARTIFACTS")),
+        ),
+        {
+            "store_too_small": f"NATS server n0 may store {20 << 30} bytes, and streams reserve up to {32 << 30}: "
+            "IRIS_LOGS, IRIS_ARTIFACTS are not there"
+        },
+    ),
+    (
+        msgspec.structs.replace(HEALTHY, readable=("/etc/iris/state.seed",)),
+        {"readable_keys": "others may read /etc/iris/state.seed"},
+    ),
     (gateway(clock_ahead_s=9), {"clock_off": "the clock of the gateway is 9.0 s ahead of this machine's"}),
     (server(clock_ahead_s=5.5), {"clock_off": "the clock of NATS server n2 is 5.5 s ahead of this machine's"}),
     (
         workers(W0, WorkerFacts("w1", "healthy", version="0.0.9")),
         {
             "version_skew": "0.0.9: worker w1; 0.1.0: this command, the gateway, worker w0, state on 10.0.0.1, "
-            "state on 10.0.0.2"
+            "state on 10.0.0.2 and 1 more"
         },
     ),
     (
@@ -115,7 +143,7 @@ PLANTED = [
         bus(processes=(*BUS.processes, OTHER)),
         {
             "two_clusters": "processes of 2 clusters share the account: iris (state on 10.0.0.1, state on 10.0.0.2, "
-            "worker on 10.0.0.3); staging (state on 10.9.9.9)"
+            "scheduler on 10.0.0.1, worker on 10.0.0.3); staging (state on 10.9.9.9)"
         },
     ),
     (
@@ -168,7 +196,7 @@ PLANTED = [
     ),
     (msgspec.structs.replace(HEALTHY, free_bytes=5 << 20), {"disk_full": "5 MiB are free for /data"}),
     (server(error="write error: no space"), {"disk_full": "NATS server n2 cannot store: write error: no space"}),
-    (server(stored_bytes=960), {"disk_full": "the store of NATS server n2 holds 960 of 1000 bytes"}),
+    (server(stored_bytes=960, max_bytes=1000), {"disk_full": "the store of NATS server n2 holds 960 of 1000 bytes"}),
     (server(error="not current"), {"server_unhealthy": "NATS server n2 is not healthy: not current"}),
 ]
 

@@ -15,6 +15,7 @@ from iris.doctor.facts import ClusterFacts, GatewayFacts
 from iris_bus.bus_facts import BusFacts, ConnectedProcess, KeyFacts
 from iris_bus.declarations import COPIES
 from iris_core.roles import login_of, permissions
+from iris_core.subjects import STREAMS
 
 CLOCK_S = 3.0
 """A clock may differ by so much."""
@@ -121,6 +122,24 @@ def _degraded_worker(gateway: GatewayFacts) -> Iterator[str]:
             yield f"worker {worker.id} is degraded: {worker.detail}"
 
 
+def _lost_worker(gateway: GatewayFacts) -> Iterator[str]:
+    workers = gateway.workers or ()
+    lost = [worker.id for worker in workers if worker.state == "lost"]
+    if lost and any(worker.state == "healthy" for worker in workers):
+        yield f"{len(lost)} of {len(workers)} hosts {'is' if len(lost) == 1 else 'are'} LOST: {_listed(lost)}"
+
+
+def _warning_of_worker(code: str) -> Callable[[GatewayFacts], Iterator[str]]:
+    """What workers find out about themselves, under that code."""
+
+    def judge(gateway: GatewayFacts) -> Iterator[str]:
+        for worker in gateway.workers or ():
+            if worker.state != "lost" and code in worker.warnings:
+                yield f"worker {worker.id}: {worker.warnings[code]}"
+
+    return judge
+
+
 # ── disks ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -172,6 +191,34 @@ def _server_down(bus: BusFacts) -> Iterator[str]:
         yield f"{down} of {bus.size} NATS servers {'does' if down == 1 else 'do'} not answer{named}"
     elif offline:
         yield f"{_listed(offline)} of the NATS servers {'does' if len(offline) == 1 else 'do'} not answer the others"
+
+
+def _small_store(bus: BusFacts) -> Iterator[str]:
+    """Servers whose store has no room for what streams may hold, which the server reserves when a stream is made."""
+    wanted = sum(stream.max_bytes for stream in STREAMS)
+    found = {stream.name for stream in bus.streams}
+    missing = [stream.name for stream in STREAMS if stream.max_bytes and stream.name not in found]
+    for server in bus.servers:
+        if missing and found and 0 < server.max_bytes < wanted:
+            yield (
+                f"NATS server {server.name} may store {server.max_bytes} bytes, and streams reserve up to {wanted}: "
+                f"{_listed(missing)} {'is' if len(missing) == 1 else 'are'} not there"
+            )
+
+
+def _no_scheduler(facts: ClusterFacts) -> Iterator[str]:
+    """None answers the gateway, or none is connected though a state service is."""
+    services = {process.service for process in _processes(facts.bus)}
+    if facts.gateway is not None and facts.gateway.unscheduled:
+        yield facts.gateway.unscheduled
+    elif "state" in services and "scheduler" not in services:
+        yield "no scheduler is connected to the NATS servers"
+
+
+def _no_standby(bus: BusFacts) -> Iterator[str]:
+    states = [process.host for process in _processes(bus) if process.service == "state"]
+    if bus.size > 1 and len(states) == 1:
+        yield f"there are {bus.size} NATS servers and one state service, on {states[0]}"
 
 
 def _under_replicated(bus: BusFacts) -> Iterator[str]:
@@ -320,6 +367,13 @@ CHECKS = (
         "docs/troubleshooting.md#a-submission-is-answered-with-503",
     ),
     Check(
+        "no_scheduler",
+        _no_scheduler,
+        "jobs are taken and none is placed",
+        "start a scheduler, or look at the log of the one that there is",
+        "docs/troubleshooting.md#irisschedulerstale",
+    ),
+    Check(
         "nats_unreachable",
         _of_bus(lambda bus: _some(bus.error)),
         "every service waits for NATS: nothing is admitted, placed or recorded",
@@ -367,6 +421,20 @@ CHECKS = (
         "three servers go on without one of them, and store nothing without two",
         "start it again; it fetches what it has missed",
         "docs/troubleshooting.md#a-nats-server-cannot-be-reached",
+    ),
+    Check(
+        "no_standby",
+        _of_bus(_no_standby),
+        "when the host of the state service is lost, nothing is placed until somebody starts another",
+        "start a second state service on another host",
+        "docs/troubleshooting.md#irisnostandby",
+    ),
+    Check(
+        "store_too_small",
+        _of_bus(_small_store),
+        "a state service cannot make its streams (JetStream error 10047) and starts again and again",
+        "a larger disk or `max_file_store`, or smaller events_bytes, logs_bytes and artifacts_bytes of [nats]",
+        "docs/troubleshooting.md#disk-full",
     ),
     Check(
         "under_replicated",
@@ -423,6 +491,41 @@ CHECKS = (
         "nothing can be placed",
         "start a worker, or see why those there are get no work: `iris worker list`",
         "docs/troubleshooting.md#a-worker-is-lost",
+    ),
+    Check(
+        "worker_lost",
+        _of_gateway(_lost_worker),
+        "its tasks were given to others, and its resources are missing",
+        "start its worker again; of a host that does not come back: `iris worker forget HOST`",
+        "docs/troubleshooting.md#a-worker-is-lost",
+    ),
+    Check(
+        "gateway_dead",
+        _of_gateway(_warning_of_worker("gateway_dead")),
+        "tasks there cannot submit child jobs nor read anything",
+        "set gateway_url of [worker] to the address at which that host reaches a gateway",
+        "docs/troubleshooting.md#a-worker-is-misconfigured",
+    ),
+    Check(
+        "overdeclared",
+        _of_gateway(_warning_of_worker("overdeclared")),
+        "more tasks are placed there than fit: they are slow, or are killed for lack of memory",
+        "correct what [worker] declares, or leave it out: then the worker finds out",
+        "docs/troubleshooting.md#a-worker-is-misconfigured",
+    ),
+    Check(
+        "loopback_address",
+        _of_gateway(_warning_of_worker("loopback_address")),
+        "routes and gangs on it cannot be reached from other hosts",
+        "set address of [worker] to one at which other hosts reach it, or leave it out",
+        "docs/troubleshooting.md#a-worker-is-misconfigured",
+    ),
+    Check(
+        "readable_keys",
+        lambda facts: _some((facts.readable and f"others may read {_listed(facts.readable)}") or ""),
+        "whoever logs in on this host can act as that service or user",
+        "chmod 600 these files",
+        "docs/security.md",
     ),
     Check(
         "worker_degraded",

@@ -11,6 +11,7 @@ import importlib.util
 import os
 import shutil
 import time
+from collections.abc import Iterable, Iterator
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 
@@ -18,7 +19,7 @@ import msgspec
 
 from iris.client.address import DAMAGE_FILE, Address, ClusterFile, read_cluster
 from iris.client.client import Client
-from iris.client.problems import ClientError, NotAllowed
+from iris.client.problems import ClientError, NotAllowed, TryAgain
 from iris.client.transport import HttpRequest, Response
 from iris.doctor.facts import ClusterFacts, GatewayFacts, WorkerFacts
 from iris_bus.bus_facts import BusFacts
@@ -58,7 +59,13 @@ def collect(client: Client | None, data: Path, nats: str, config: str) -> Cluste
         damage=damage and f"stored data: {damage}",
         gateway=look_at_gateway(client) if client is not None else None,
         bus=look_at_bus(local if is_local else None, nats, config),
+        readable=readable_by_others(dict.fromkeys(private_files(data, config))) if has_server_extra() else (),
     )
+
+
+def has_server_extra() -> bool:
+    """Whether what reads configuration and NATS is installed."""
+    return importlib.util.find_spec("nats") is not None
 
 
 def look_at_gateway(client: Client) -> GatewayFacts:
@@ -79,13 +86,53 @@ def look_at_gateway(client: Client) -> GatewayFacts:
         found = msgspec.structs.replace(found, not_ready=str(error))
     try:
         rows = client.pages("/v1/workers", WorkerView)
-        workers = tuple(WorkerFacts(row.id, row.state, row.detail, row.version, row.clock_ahead_ms) for row in rows)
+        workers = tuple(
+            WorkerFacts(row.id, row.state, row.detail, row.version, row.clock_ahead_ms, row.warnings) for row in rows
+        )
         letters = client.get("/v1/dead-letters", _Letters).total
     except NotAllowed as error:
         return msgspec.structs.replace(found, refused=str(error))
     except ClientError as error:
         return msgspec.structs.replace(found, failed="" if found.not_ready else str(error))
-    return msgspec.structs.replace(found, workers=workers, dead_letters=letters)
+    unscheduled = "" if found.not_ready else silence_of_schedulers(client)
+    return msgspec.structs.replace(found, workers=workers, dead_letters=letters, unscheduled=unscheduled)
+
+
+def silence_of_schedulers(client: Client) -> str:
+    """Why a dry run is not answered by a scheduler; empty when it is."""
+    try:
+        client.post("/v1/jobs:plan", dict, body={"name": "/doctor", "command": ["true"]})
+    except TryAgain as error:
+        return str(error)
+    except ClientError:
+        return ""
+    return ""
+
+
+def readable_by_others(paths: Iterable[Path]) -> tuple[str, ...]:
+    """The files among these that others than their owner may read; what cannot be looked at is left out."""
+    found = []
+    for path in paths:
+        with contextlib.suppress(OSError):
+            if path.is_file() and path.stat().st_mode & 0o077:
+                found.append(str(path))
+    return tuple(found)
+
+
+def private_files(data: Path, config: str) -> Iterator[Path]:
+    """Where this host keeps keys, and the token of a local cluster; a token_file holds no secret. Raises BadSetting."""
+    from iris_bus.run import NatsSettings, read_settings
+
+    settings = read_settings(config)
+    seed = settings.section("nats", NatsSettings).nkey_seed
+    named = (seed, *(settings.text(section, "tls_key") for section in ("nats", "gateway", "proxy")))
+    yield from (Path(path) for path in named if path)
+    keys = Path(seed).parent if seed else data / "nats" / "keys"
+    with contextlib.suppress(OSError):
+        yield from sorted(keys.glob("*.seed"))
+    local = read_cluster(data)
+    if local is not None and local.token_file:
+        yield Path(local.token_file)
 
 
 def _origin_of_token(address: Address) -> str:
@@ -113,7 +160,7 @@ def look_at_bus(local: ClusterFile | None, nats: str, config: str) -> BusFacts |
 
     Raises BadSetting.
     """
-    if importlib.util.find_spec("nats") is None:
+    if not has_server_extra():
         return None
     from iris_bus.diagnosis import diagnose
     from iris_bus.run import NatsSettings, read_settings

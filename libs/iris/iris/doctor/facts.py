@@ -18,6 +18,7 @@ class WorkerFacts(msgspec.Struct, frozen=True):
     detail: str = ""
     version: str = ""
     clock_ahead_ms: int = 0
+    warnings: dict[str, str] = {}
 
 
 class GatewayFacts(msgspec.Struct, frozen=True):
@@ -26,7 +27,7 @@ class GatewayFacts(msgspec.Struct, frozen=True):
     Attributes:
         error: why it does not answer. token: where the token that was sent is from, empty without one.
         refused: why it does not accept the token. not_ready: why the cluster behind it cannot be used.
-        failed: why the rest could not be read.
+        failed: why the rest could not be read. unscheduled: why no scheduler answers.
         clock_ahead_s: its clock less this machine's, which it tells in whole seconds.
         workers: None when they could not be read.
     """
@@ -42,6 +43,7 @@ class GatewayFacts(msgspec.Struct, frozen=True):
     clock_ahead_s: float = 0.0
     workers: tuple[WorkerFacts, ...] | None = None
     dead_letters: int = 0
+    unscheduled: str = ""
 
 
 class ClusterFacts(msgspec.Struct, frozen=True):
@@ -50,7 +52,7 @@ class ClusterFacts(msgspec.Struct, frozen=True):
     Attributes:
         version: of this command. data: the data directory of the local cluster, empty when there is none.
         free_bytes: of its file system. damage: what the last start found damaged there.
-        gateway, bus: None when no address is known.
+        gateway, bus: None when no address is known. readable: private files of this host that others may read.
     """
 
     version: str
@@ -59,3 +61,4 @@ class ClusterFacts(msgspec.Struct, frozen=True):
     damage: str = ""
     gateway: GatewayFacts | None = None
     bus: BusFacts | None = None
+    readable: tuple[str, ...] = ()

@@ -21,6 +21,8 @@ from iris_state.minutes import held_by_all, held_in_last_hour
 from iris_state.records import Worker
 from iris_state.views.pages import MAX_TEXT, behind, behind_name, cursor_of, page, shortened
 
+WARNINGS = 8
+"""Warnings shown of a host."""
 TASKS = 200
 """Open attempts shown for a host."""
 USERS = 200
@@ -45,6 +47,7 @@ def worker_view(ledger: Ledger, worker: Worker) -> WorkerView:
         clock_ahead_ms=presence.clock_ahead_ms,
         task_ids=[f"{ledger.jobs[number].id}/{index}" for number, index, _ in islice(presence.open, TASKS)],
         by=actor_view(worker.by),
+        warnings={code: shortened(text, MAX_TEXT) for code, text in islice(presence.warnings.items(), WARNINGS)},
     )
 
 

@@ -1,0 +1,42 @@
+"""What a worker finds misconfigured about itself."""
+
+import socket
+
+import pytest
+
+from iris_core.resources import Amount
+from iris_worker import host, host_warnings
+from iris_worker.settings import WorkerSettings
+
+THERE = Amount(cpu_millis=2000, memory_bytes=24 << 30)
+NATS = "nats://10.0.0.1:4222"
+
+
+@pytest.mark.parametrize(
+    ("declared", "address", "nats", "codes"),
+    [
+        ({}, "10.0.0.2", NATS, set()),
+        ({"cpu_millis": 3000}, "10.0.0.2", NATS, set()),
+        ({"cpu_millis": 1_000_000}, "10.0.0.2", NATS, {"overdeclared"}),
+        ({"memory_bytes": 8 << 40}, "10.0.0.2", NATS, {"overdeclared"}),
+        ({}, "127.0.0.1", NATS, {"loopback_address"}),
+        ({}, "localhost", "tls://n0:4222,tls://n1:4222", {"loopback_address"}),
+        ({}, "127.0.0.1", "nats://127.0.0.1:4222", set()),
+        ({}, "127.0.0.1", "localhost", set()),
+    ],
+)
+def test_what_does_not_agree_with_the_host_is_told(declared, address, nats, codes):
+    assert set(dict(host_warnings.standing(WorkerSettings(**declared), address, nats, THERE))) == codes
+
+
+def test_the_machine_is_looked_at_whatever_the_settings_say():
+    assert host.machine().cpu_millis >= 1
+    assert host.machine().memory_bytes > 1 << 20
+
+
+def test_a_gateway_address_is_dead_when_nothing_listens_there():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        assert host_warnings.silence_of(url) == ""
+    assert host_warnings.silence_of(url).startswith(f"{url}, the gateway_url of its tasks, does not answer there: ")
+    assert host_warnings.silence_of("not an address") != ""
