@@ -176,3 +176,62 @@ async def test_a_hundred_thousand_lines_are_read_searched_and_followed(iris: Hou
         await page.value("document.querySelector('[data-key=G]').click()")
         assert await page.shows("the newest")
         assert page.complaints == []
+
+
+COLOURED = (
+    "\x1b[31mred \x1b[1mand bold\n",
+    "still so\x1b[0m, no more\n",
+    "\x1b[38;5;208;48;5;17mof 256\x1b[38;2;20;200;40m green\x1b[39m plain\n",
+    "10%\r\x1b[96m100%\x1b[m\r\n",
+    '\x1b[3<i>1m \x1b]0;<b>title</b>\x07<script>document.title = 1</script> \x1b[31;"onload=x m\n',
+    f"\x1b[32m{'x' * 1999}\x1b[0m<b>{'y' * 50}\n",
+    "".join(f"\x1b[{31 + n % 2}m{n} " for n in range(120)) + "\n",
+)
+
+
+async def test_the_script_shows_lines_in_the_colours_in_which_the_server_does(iris: House, page: Page):
+    await iris.state.print(1, 1, "".join(COLOURED))
+    iris.state.tasks["/a/1"].state, iris.state.tasks["/a/1"].attempts = "running", [attempt_of(0)]
+    lines = "[...{}.querySelectorAll('.lines > div')].map((row) => row.lastElementChild.innerHTML)"
+    parsed = "new DOMParser().parseFromString(text, 'text/html')"
+    async with listening(iris) as http:
+        await page.open(f"{http.base_url}/tasks/%2Fa%2F1")
+        await page.until("document.querySelector('.lines')?.style.paddingBottom")
+        written = await page.value(
+            f"fetch(location.href).then((answer) => answer.text()).then((text) => {lines.format(parsed)})"
+        )
+        assert await page.value(lines.format("document")) == written
+        assert written[1] == '<span class="sgr-1 sgr-bold">still so</span>, no more'
+        assert await page.value("document.querySelectorAll('.log script, .log b').length") == 0
+        assert page.complaints == []
+
+
+async def test_the_count_of_a_search_is_right_while_lines_stream_in(iris: House, page: Page):
+    await iris.state.print(1, 1, "".join(f"{n} {'even' if n % 2 == 0 else 'odd'}\n" for n in range(2000)))
+    iris.state.tasks["/a/1"].state, iris.state.tasks["/a/1"].attempts = "running", [attempt_of(0)]
+    count = "document.querySelector('.tools output').textContent"
+    async with listening(iris) as http:
+        await page.open(f"{http.base_url}/tasks/%2Fa%2F1")
+        await page.until("document.querySelector('.tools output') && !document.querySelector('.tools [hidden]')")
+        await page.value("document.querySelector('.tools input').focus()")
+        await page.send("Input.insertText", text="even")
+        await page.until(f"{count}.startsWith('1,000 of 1,000 ')")
+        offset = len("".join(f"{n} {'even' if n % 2 == 0 else 'odd'}\n" for n in range(2000)))
+        for number in range(5):
+            await iris.state.print(1, 1, "even more\nodd more\n", offset=offset + 19 * number)
+        await page.until(f"{count}.startsWith('1,000 of 1,005 ')")
+
+
+async def test_no_line_is_cut_by_the_bar_above_the_output(iris: House, page: Page):
+    await iris.state.print(1, 1, "".join(f"line {n} {'wide ' * 400}\n" for n in range(100)))
+    iris.state.tasks["/a/1"].state, iris.state.tasks["/a/1"].attempts = "running", [attempt_of(0)]
+    cut = """(() => { const top = document.querySelector('#log').getBoundingClientRect().top + 1;
+        return [...document.querySelectorAll('.lines > div')].map((row) => row.getBoundingClientRect())
+            .filter((box) => box.top < top - 0.5 && box.bottom > top + 0.5).length; })()"""
+    async with listening(iris) as http:
+        for width in (390, 1440):
+            await page.resize(width)
+            await page.open(f"{http.base_url}/tasks/%2Fa%2F1?{width}")
+            await page.until("document.querySelector('.lines')?.textContent.includes('line 99 ')")
+            await page.until("document.querySelector('.lines').style.paddingBottom")
+            assert (width, await page.value(cut)) == (width, 0)

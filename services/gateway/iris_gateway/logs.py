@@ -28,7 +28,7 @@ _SILENT_S = 2.0
 _STOPPING_S = 10.0
 """The same for killed tasks, which may print while they stop."""
 INCOMPLETE = "the output may be incomplete: it cannot be read beyond this place"
-_ENDS = (1_000, 64_000)
+_ENDS = (32, 1_000, 64_000)
 """How many messages of the stream's end are searched for last lines before all of it is."""
 
 

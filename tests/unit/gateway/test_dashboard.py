@@ -442,8 +442,8 @@ async def test_the_last_lines_of_output_stand_on_the_page_with_stderr_marked(iri
     await iris.state.print(1, 1, "\x1b[1;31mValueError\x1b[0m: bad\n", stream="stderr", at_ms=3_661_000)
     await iris.state.print(1, 1, "10%\r50%\r100%\r\n", offset=0)
     text = await page(iris, "/jobs/%2Fa")
-    err = '<div class="err"><span class="at">01:01:01</span><span class="who">1</span><i>err</i><span>ValueError: bad'
-    assert err in text
+    err = '<div class="err"><span class="at">01:01:01</span><span class="who">1</span><i>err</i><span>'
+    assert f'{err}<span class="sgr-1 sgr-bold">ValueError</span>: bad' in text
     assert "<i></i><span>100%</span>" in text
     assert 'href="/v1/jobs/j1/logs?attempt=all" download="-a.log"' in text
 

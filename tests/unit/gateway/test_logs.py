@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Sequence
 import httpx
 import pytest
 
+from iris_bus.contract import Message
 from iris_bus.memory import Memory
 from iris_bus.memory_store import MemoryReader, MemoryStreams
 from iris_core import subjects
@@ -245,6 +246,34 @@ class DamagedCopy(MemoryStreams):
         take = reader.take
         reader.take = lambda limit=2000: [m for m in take(limit) if m.sequence < self.lost]  # type: ignore[method-assign]
         return reader
+
+
+class CountedReads(MemoryStreams):
+    """Streams that count what is read of them."""
+
+    messages = 0
+
+    def read(self, stream: str, after: int, *, subject: str = "") -> MemoryReader:
+        reader = super().read(stream, after, subject=subject)
+        take = reader.take
+
+        def counted(limit: int = 2000) -> Sequence[Message]:
+            taken = take(limit)
+            self.messages += len(taken)
+            return taken
+
+        reader.take = counted  # type: ignore[method-assign]
+        return reader
+
+
+async def test_the_last_lines_of_long_output_are_read_from_its_end_only(iris: House):
+    await iris.submit("/a")
+    for number in range(1600):  # at 64 KiB each, a hundred megabytes
+        await iris.state.print(1, 0, "x\n" * 100, offset=200 * number)
+    streams = CountedReads(iris.memory)
+    iris.gateway.logs = LogReader(streams)
+    assert len(await text(iris, "/v1/jobs/j1/logs?tail=2000")) == len("0| x\n") * 2000
+    assert streams.messages < 50
 
 
 def lose(iris: House, sequence: int) -> None:

@@ -6,7 +6,6 @@ Source: docs/design/page.md, docs/design/interfaces.md#dashboard.
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -29,6 +28,7 @@ from iris_gateway.dashboard.assets import VERSION
 from iris_gateway.dashboard.decisions import decision
 from iris_gateway.dashboard.glyphs import KIND_OF
 from iris_gateway.dashboard.slices import shape_of
+from iris_gateway.dashboard.terminal import plain, printed, printed_lines
 
 STATES = {
     **{kind: [display_name(state) for state in TaskState if state] for kind in ("task", "job")},
@@ -90,17 +90,6 @@ def span(context: Context, start: str | None, end: str | None, open_too: bool = 
     return words if end else Markup('<time datetime="{}" data-lasts>{}</time>').format(start, words)
 
 
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_]?)")
-LONGEST = 2000
-"""Characters of a line of output that a page shows; the file to download has all of them."""
-
-
-def printed(text: str) -> str:
-    """A line as a terminal would leave it, without colours: what follows the last carriage return, no escapes."""
-    plain = _ESCAPES.sub("", text).rstrip("\r").rpartition("\r")[2]
-    return plain if len(plain) <= LONGEST else f"{plain[:LONGEST]}… ({len(plain) - LONGEST:,} more)"
-
-
 def held(worker: Mapping[str, Any]) -> int:
     """The part of a host that is held, in per cent: of the resource of which most is."""
     total, committed = worker["total"], worker["committed"]
@@ -143,6 +132,8 @@ def environment() -> Environment:
         "shell": shlex.join,
         "bar": drawing.bar,
         "printed": printed,
+        "printed_lines": printed_lines,
+        "plain": plain,
         "clock": clock,
         "rate": rate,
         "held": held,

@@ -1,14 +1,15 @@
 // The output of a job or task: follows it, finds text in it, and keeps 100,000 lines while the page holds only the rows
 // that can be seen. Without this script the page shows the last lines and a file to download.
 
+import { PLAIN, runsOf } from "./terminal.js";
+
 const ROW_PX = 20;
 const BESIDE = 40; // rows kept above and below what can be seen
 const FIRST = 2000;
 const KEPT = 100000;
 const SLICE_MS = 8;
 const AGAIN_MS = 2000;
-const ESCAPES = /\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_]?)/g;
-const LONGEST = 2000;
+const LOOKED_AT = 500; // lines between two looks at the clock
 
 export class Log {
   constructor(box, say) {
@@ -26,6 +27,8 @@ export class Log {
     this.hits = [];
     this.hit = -1;
     this.asked = "";
+    this.looked = 0; // so many lines have been looked through for what is asked
+    this.styles = new Map(); // in which the next line of each stream begins
     this.tools();
     box.addEventListener("scroll", () => this.scrolled(), { passive: true });
     document.addEventListener("visibilitychange", () => (document.hidden ? this.stop() : this.start()));
@@ -111,6 +114,7 @@ export class Log {
     for await (const frames of pieces(answer.body, "\n\n")) {
       await inSlices(frames, (frame) => this.take(frame));
       this.soon();
+      this.look();
     }
   }
 
@@ -130,16 +134,18 @@ export class Log {
     if (line.offset <= (this.seen.get(source) ?? -1)) return; // sent again after a lost connection
     this.seen.set(source, line.offset);
     this.lines.push(...this.rowsOf(line));
-    const last = this.lines.length - 1;
-    if (this.asked && this.matches(last)) this.hits.push(last);
     if (!this.following) this.unseen += 1;
     if (this.lines.length > KEPT * 1.1) this.forget(this.lines.length - KEPT);
   }
 
   // What is kept of a line: as little as a row needs.
-  rowsOf(line) {
+  rowsOf(line, styles = this.styles) {
+    const source = `${line.index} ${line.attempt} ${line.stream}`;
+    const [runs, style] = runsOf(line.line, styles.get(source) ?? PLAIN);
+    styles.set(source, style);
     const row = {
-      text: printed(line.line),
+      text: runs.map(([, text]) => text).join(""),
+      runs: runs.some(([classes]) => classes) ? runs : null,
       err: line.stream === "stderr",
       at: line.at.slice(11, 19),
       who: this.many ? line.index + (line.attempt ? `#${line.attempt}` : "") : "",
@@ -151,9 +157,12 @@ export class Log {
   forget(count) {
     this.lines.splice(0, count);
     this.partial = true;
+    this.looked = Math.max(0, this.looked - count);
+    const gone = this.hits.filter((hit) => hit < count).length;
+    this.hits = this.hits.slice(gone).map((hit) => hit - count);
+    this.hit = Math.max(-1, this.hit - gone);
     this.redraw();
     if (!this.following) this.box.scrollTop -= count * ROW_PX;
-    if (this.asked) this.search();
   }
 
   end() {
@@ -173,12 +182,13 @@ export class Log {
     if (!answer.ok) throw new Error(answer.status);
     const known = this.lines.find((line) => line.key)?.key;
     const earlier = [];
+    const styles = new Map();
     let met = false;
     for await (const texts of pieces(answer.body, "\n")) {
       await inSlices(texts, (text) => {
         const line = JSON.parse(text);
         met ||= keyOf(line) === known;
-        if (!met) earlier.push(...this.rowsOf(line));
+        if (!met) earlier.push(...this.rowsOf(line, styles));
       });
     }
     const top = this.box.scrollTop + earlier.length * ROW_PX;
@@ -186,32 +196,50 @@ export class Log {
     this.redraw();
     if (this.following) this.toEnd();
     else this.box.scrollTop = top;
-    this.search();
+    const current = this.hits[this.hit];
+    this.restart();
+    await this.look();
+    this.hit = current === undefined ? -1 : this.hits.indexOf(current + earlier.length);
+    this.counted();
   }
 
-  matches(index) {
-    return this.lines[index].text.toLowerCase().includes(this.asked);
+  matches(line) {
+    return !line.notice && line.text.toLowerCase().includes(this.asked);
   }
 
-  // Looks through the lines a slice at a time; a newer search ends an older one.
   async search() {
-    const asked = (this.asked = this.find.value.toLowerCase());
+    this.asked = this.find.value.toLowerCase();
+    this.restart();
+    const asked = await this.look();
+    if (asked !== this.asked) return; // somebody typed on
+    this.redraw();
+    if (asked && this.hits.length && this.hit < 0) this.jump(-1);
+  }
+
+  restart() {
     this.hits = [];
     this.hit = -1;
-    const until = asked ? this.lines.length : 0;
-    let at = 0;
-    while (at < until) {
-      const began = performance.now();
-      while (at < until && performance.now() - began < SLICE_MS) {
-        for (const stop = Math.min(until, at + 500); at < stop; at++) if (this.matches(at)) this.hits.push(at);
+    this.looked = 0;
+  }
+
+  // Looks through the lines that nobody has looked through, a slice at a time: those that come meanwhile too. There is one
+  // such walk at a time, so no line is counted twice; what it looked for is its answer.
+  look() {
+    this.looking ??= this.walk().finally(() => (this.looking = null));
+    return this.looking;
+  }
+
+  async walk() {
+    while (this.asked && this.looked < this.lines.length) {
+      const until = performance.now() + SLICE_MS;
+      while (this.looked < this.lines.length && performance.now() < until) {
+        const stop = Math.min(this.lines.length, this.looked + LOOKED_AT);
+        for (; this.looked < stop; this.looked++) if (this.matches(this.lines[this.looked])) this.hits.push(this.looked);
       }
       await pause();
-      if (asked !== this.asked || until > this.lines.length) return;
     }
-    this.hits.sort((one, other) => one - other); // lines that came meanwhile
-    this.redraw();
     this.counted();
-    if (asked && this.hits.length) this.jump(-1);
+    return this.asked;
   }
 
   counted() {
@@ -231,7 +259,7 @@ export class Log {
   centre(index) {
     this.following = false;
     this.draw();
-    this.box.scrollTop = index * ROW_PX - this.box.clientHeight / 2;
+    this.box.scrollTop = (index - Math.floor(this.box.clientHeight / ROW_PX / 2)) * ROW_PX;
     this.redraw();
     this.tell();
   }
@@ -277,7 +305,8 @@ export class Log {
       this.rows.insertBefore(row, before);
     }
     this.rows.style.paddingTop = `${first * ROW_PX}px`;
-    this.rows.style.paddingBottom = `${(this.lines.length - stop) * ROW_PX}px`;
+    const rest = this.box.clientHeight % ROW_PX; // at the end a whole row stands at the top
+    this.rows.style.paddingBottom = `${(this.lines.length - stop) * ROW_PX + rest}px`;
   }
 
   row(index) {
@@ -289,21 +318,31 @@ export class Log {
     row.append(span("at", line.at));
     if (this.many) row.append(span("who", line.who));
     row.append(Object.assign(document.createElement("i"), { textContent: line.err ? "err" : "" }));
-    row.append(this.marked(line.text));
+    row.append(this.marked(line));
     return row;
   }
 
-  // A line with what is looked for marked.
-  marked(text) {
-    const found = span("", "");
-    let at = 0;
-    for (let hit; this.asked && (hit = text.toLowerCase().indexOf(this.asked, at)) >= 0; at = hit + this.asked.length) {
-      const mark = document.createElement("mark");
-      mark.textContent = text.slice(hit, hit + this.asked.length);
-      found.append(text.slice(at, hit), mark);
+  // A line in its colours, with what is looked for marked.
+  marked(line) {
+    const all = span("", "");
+    const lower = line.text.toLowerCase();
+    const ends = [];
+    for (let at = 0; this.asked && (at = lower.indexOf(this.asked, at)) >= 0; at += this.asked.length) {
+      ends.push(at, at + this.asked.length);
     }
-    found.append(text.slice(at));
-    return found;
+    let at = 0;
+    for (const [classes, text] of line.runs ?? [["", line.text]]) {
+      const into = classes ? all.appendChild(span(classes, "")) : all;
+      const stop = at + text.length;
+      while (at < stop) {
+        const passed = ends.findIndex((end) => end > at);
+        const to = Math.min(stop, passed < 0 ? stop : ends[passed]);
+        const piece = line.text.slice(at, to);
+        into.append(passed % 2 === 1 ? Object.assign(document.createElement("mark"), { textContent: piece }) : piece);
+        at = to;
+      }
+    }
+    return all;
   }
 }
 
@@ -313,12 +352,6 @@ function keyOf(line) {
 
 function span(kind, text) {
   return Object.assign(document.createElement("span"), { className: kind, textContent: text });
-}
-
-// A line as a terminal would leave it, as the server shows it: `printed` in render.py.
-function printed(text) {
-  const plain = text.replace(ESCAPES, "").replace(/\r+$/, "").split("\r").pop();
-  return plain.length <= LONGEST ? plain : `${plain.slice(0, LONGEST)}… (${(plain.length - LONGEST).toLocaleString("en")} more)`;
 }
 
 // The texts of a stream between separators, those that came together at a time.
