@@ -41,15 +41,20 @@ class Gateway:
         found: dict[str, Any] = self.ask("GET", f"/v1/jobs/{quote(job, safe='')}")
         return found
 
-    def until_workers(self, count: int, within_s: float = 30.0) -> None:
-        """Wait until that many workers are healthy."""
-        deadline = time.monotonic() + within_s
+    def until_workers(self, count: int, within_s: float = 90.0) -> None:
+        """Wait until that many workers are healthy; on a busy machine the state service may not answer yet."""
+        deadline, found = time.monotonic() + within_s, "no answer"
         while time.monotonic() < deadline:
-            page = self.ask("GET", "/v1/workers?limit=500")
-            if sum(worker["state"] == "healthy" for worker in page["items"]) >= count:
-                return
+            try:
+                states = [worker["state"] for worker in self.ask("GET", "/v1/workers?limit=500")["items"]]
+            except RuntimeError as error:
+                found = str(error)
+            else:
+                if states.count("healthy") >= count:
+                    return
+                found = ", ".join(states)
             time.sleep(0.02)
-        raise RuntimeError(f"fewer than {count} workers after {within_s:g} s")
+        raise RuntimeError(f"fewer than {count} healthy workers after {within_s:g} s: {found}")
 
 
 class Submitter:

@@ -1,0 +1,29 @@
+/* Spawn /bin/true COUNT times, AT_ONCE at a time, and wait for each: the least that starting a process costs.
+ *
+ * Prints processes a second. Usage: spawn COUNT AT_ONCE */
+#define _GNU_SOURCE
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <time.h>
+
+int main(int argc, char **argv) {
+  if (argc != 3) return 2;
+  long count = atol(argv[1]), at_once = atol(argv[2]), started = 0, ended = 0;
+  char *command[] = {"/bin/true", NULL}, *environment[] = {NULL};
+  struct timespec began, now;
+  clock_gettime(CLOCK_MONOTONIC, &began);
+  while (ended < count) {
+    while (started < count && started - ended < at_once) {
+      pid_t pid;
+      if (posix_spawn(&pid, command[0], NULL, NULL, command, environment) != 0) return 1;
+      started++;
+    }
+    if (waitpid(-1, NULL, 0) < 0) return 1;
+    ended++;
+  }
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  printf("%.1f\n", count / ((now.tv_sec - began.tv_sec) + (now.tv_nsec - began.tv_nsec) / 1e9));
+  return 0;
+}
