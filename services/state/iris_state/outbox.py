@@ -49,7 +49,7 @@ def _task_events(fact: Fact, index: int, sequence: int, first: int) -> list[Publ
         shared["Iris-Attempt"] = str(number)
     if job.traceparent:
         shared["traceparent"] = job.traceparent
-    out = []
+    by, out = _name(fact.by) if fact.by is not None else msgspec.UNSET, []
     for place, number_of_task in enumerate(job.indexes if tasks > 1 else (index,)):  # all tasks only of a new job
         task = f"{name}/{number_of_task}"
         body = TaskEvent(
@@ -65,7 +65,7 @@ def _task_events(fact: Fact, index: int, sequence: int, first: int) -> list[Publ
             seq=sequence,
             job_id=id_,
             task_id=f"{id_}/{number_of_task}",
-            by=_name(fact.by),
+            by=by,
         )
         headers = shared if tasks == 1 else shared.copy()
         headers["Iris-Task"] = task

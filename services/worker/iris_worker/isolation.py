@@ -87,7 +87,7 @@ class Isolation:
         if self.uids is not None:
             if slot >= len(self.uids):
                 raise OSError(f"all {len(self.uids)} users of the pool are taken ([worker] run_as)")
-            return Sandbox(self.uids[slot], self.uids[slot], self.groups)
+            return Sandbox(self.uids[slot], self.uids[slot], self.groups, of_pool=True)
         if self.accounts is not None:
             if user not in self.accounts:
                 raise NoAccount(f"user {user!r} has no account on this host ([worker] accounts)")

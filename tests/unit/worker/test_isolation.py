@@ -39,7 +39,10 @@ def test_each_slot_of_a_worker_of_root_has_a_user_of_its_own():
 @as_root
 def test_a_pool_gives_no_user_twice():
     held = isolation(WorkerSettings(run_as="pool:2000-2001"), ())
-    assert [held.sandbox(slot, "ann") for slot in (0, 1)] == [Sandbox(2000, 2000), Sandbox(2001, 2001)]
+    assert [held.sandbox(slot, "ann") for slot in (0, 1)] == [
+        Sandbox(2000, 2000, of_pool=True),
+        Sandbox(2001, 2001, of_pool=True),
+    ]
     with pytest.raises(OSError, match="all 2 users of the pool are taken"):
         held.sandbox(2, "ann")
 

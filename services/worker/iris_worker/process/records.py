@@ -78,7 +78,8 @@ class Sandbox(_Record, frozen=True):
     """How an attempt's processes are confined, as `Confine` says: as which user (without one, the launcher's), and with
     which device files.
 
-    ``reads`` and ``writes``: further directories that they see, the latter to write.
+    ``reads`` and ``writes``: further directories that they see, the latter to write. ``of_pool``: the user is of a
+    pool, and nobody works on this host as that user.
     """
 
     uid: int | None = None
@@ -87,6 +88,7 @@ class Sandbox(_Record, frozen=True):
     devices: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
+    of_pool: bool = False
 
 
 class StoredContainer(_Record, frozen=True):

@@ -159,7 +159,7 @@ class Runner:
         workdir, user = f"{self._attempts}/{request.record.below}", user_of(sandbox)
 
         def start() -> Child:
-            waits = user is None and not request.limits  # nobody is in the sandbox yet
+            waits = not request.limits and self.sandboxes.is_alone(held, sandbox)
             work = partial(begin, request.command, request.env, workdir, stdio, request.limits, user=user, waits=waits)
             return self.sandboxes.start(held, work)
 

@@ -22,7 +22,7 @@ from typing import TypeVar
 from iris_worker.process import namespaces, tree
 from iris_worker.process.keyrings import refuse_keyrings
 from iris_worker.process.records import Confine, Sandbox
-from iris_worker.process.spawn import NotRunnable, User, spawn
+from iris_worker.process.spawn import NotRunnable, User, must, spawn
 
 T = TypeVar("T")
 
@@ -171,7 +171,7 @@ class Sandboxes:
                 held.enter()
                 return begin()
             finally:
-                _must(lambda: namespaces.leave(self._own[:1]))
+                must(lambda: namespaces.leave(self._own[:1]))
 
         def enter() -> T:  # who is not root cannot return
             namespaces.enter(held.pidfd)
@@ -179,10 +179,18 @@ class Sandboxes:
 
         return namespaces.in_thread(enter)
 
+    def is_alone(self, held: _Namespaces | None, sandbox: Sandbox | None) -> bool:
+        """Whether no task can signal an attempt's first process, or the launcher while it has its user: the namespace
+        of processes is empty, all tasks are in such namespaces, and nobody else has the user.
+        """
+        if user_of(sandbox) is None:
+            return True
+        return self._root and held is not None and sandbox is not None and sandbox.of_pool
+
     def _leave(self) -> None:
         """Return to the namespaces of processes and IPC, which matter only to what is started next."""
         if self._entered:
-            _must(lambda: namespaces.leave(self._own[1:]))
+            must(lambda: namespaces.leave(self._own[1:]))
             self._entered = False
 
     # ── namespaces ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -279,14 +287,6 @@ def shown(devices: tuple[str, ...], reads: tuple[str, ...], writes: tuple[str, .
     return tuple(
         word for option, paths in options.items() for path in paths for word in (*directories(path), option, path, path)
     )
-
-
-def _must(undo: Callable[[], None]) -> None:
-    """Return, or end: nothing may go on where a task is."""
-    try:
-        undo()
-    except OSError as error:
-        raise SystemExit(f"iris launcher: cannot return from a sandbox: {error}") from error
 
 
 def _first_line(fd: int) -> bytes:

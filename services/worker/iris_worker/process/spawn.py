@@ -2,7 +2,8 @@
 
 A process of a task's user or sandbox can be stopped by that task as soon as it is there. So it is forked, takes its
 user itself, and reports on a pipe why it could not become its program; nobody waits for it (`begin`). What no task can
-signal costs less: this process waits in vfork until it is its program (`spawn`, and `begin` where that is allowed).
+signal costs less: this process has its user for a moment, and waits in vfork until it is its program (`spawn`, and
+`begin` where that is allowed).
 
 The function of CPython that does both is that of `subprocess` and `multiprocessing`, whose `Popen` would wait for the
 report. Every descriptor of Python is closed on exec; `close_inherited` sees to those the worker was started with.
@@ -19,7 +20,7 @@ import fcntl
 import os
 import signal
 import termios
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from iris_worker.process.limits import Limits, hold
@@ -103,15 +104,17 @@ def begin(
         limits: set by itself, as its user: in a container not even root may limit others.
         stdio: descriptors that become its standard input, output and error; with ``tty`` one, of a terminal, which
             becomes all three, and the one that controls the session.
-        waits: return when it has become its program; no task may be able to signal it before.
+        waits: return when it has become its program. No task may be able to signal it before, nor this process, which
+            has its user meanwhile.
 
     Raises NeedsShell, NotRunnable, OSError, as far as that is known.
     """
     read_end, write_end = pipe = os.pipe2(os.O_CLOEXEC)
     try:
-        pid = _fork(
-            command, env, workdir, tuple(stdio) * 3 if tty else stdio, pipe, _last_steps(limits, tty), user, waits
-        )
+        with _as(user) if waits and user is not None else contextlib.nullcontext():
+            child_user = None if waits else user
+            steps = _last_steps(limits, tty)
+            pid = _fork(command, env, workdir, tuple(stdio) * 3 if tty else stdio, pipe, steps, child_user, waits)
     except BaseException:
         os.close(read_end)
         raise
@@ -154,6 +157,35 @@ def _fork(
         raise NotRunnable(NOT_EXECUTABLE, f"{command[0][:200]}: {error}") from error
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, masked)
+
+
+@contextlib.contextmanager
+def _as(user: User) -> Iterator[None]:
+    """Have a user for one vfork; exec drops the way back. A process that cannot come back ends."""
+    groups = tuple(os.getgroups())
+    try:
+        if user.groups != groups:
+            os.setgroups(user.groups)
+        os.setresgid(user.gid, user.gid, 0)
+        os.setresuid(user.uid, user.uid, 0)
+        yield
+    finally:
+        must(lambda: _be_root(groups, changed=user.groups != groups))
+
+
+def _be_root(groups: tuple[int, ...], *, changed: bool) -> None:
+    os.setresuid(0, 0, 0)
+    os.setresgid(0, 0, 0)
+    if changed:
+        os.setgroups(groups)
+
+
+def must(undo: Callable[[], None]) -> None:
+    """Return, or end: nothing may go on where a task is."""
+    try:
+        undo()
+    except OSError as error:
+        raise SystemExit(f"iris launcher: cannot return from a sandbox: {error}") from error
 
 
 def _pairs(env: Mapping[str, str]) -> list[str]:
