@@ -14,7 +14,7 @@ from tests.support.browser import Page, browser
 from tests.support.fake_state import attempt_of
 from tests.support.gateway import House, house, listening
 from tests.support.pages import fill
-from tests.support.seen import AXE, CONTRASTS, CUT, VIOLATIONS
+from tests.support.seen import AXE, CONTRASTS, CUT, HIDDEN, UNLABELLED, VIOLATIONS
 
 pytestmark = [
     pytest.mark.browser,
@@ -63,6 +63,12 @@ PATHS += ("/deployments/chat", "/sessions", "/users", "/audit", "/events", "/sys
 PATHS += ("/login", "/jobs/%2Fnope", "/cancel?job=j1")
 
 
+@pytest.fixture
+def worker_failed(iris: House) -> None:
+    """A job in the state with the longest name."""
+    iris.state.jobs["/a"].state = "worker_failed"
+
+
 async def opened(iris: House, page: Page, theme: str) -> AsyncIterator[str]:
     """The path of each page in turn, while the tab shows it in ``theme``."""
     async with listening(iris) as http:
@@ -74,6 +80,7 @@ async def opened(iris: House, page: Page, theme: str) -> AsyncIterator[str]:
             yield path
 
 
+@pytest.mark.usefixtures("worker_failed")
 @pytest.mark.parametrize("theme", ["light", "dark"])
 async def test_no_page_is_wider_than_its_window_or_cuts_a_word(iris: House, page: Page, theme: str):
     async for path in opened(iris, page, theme):
@@ -81,6 +88,9 @@ async def test_no_page_is_wider_than_its_window_or_cuts_a_word(iris: House, page
             await page.resize(width)
             fits = await page.value("document.documentElement.scrollWidth <= innerWidth")
             assert (path, width, fits, await page.value(CUT)) == (path, width, True, [])
+            assert (path, width, await page.value(HIDDEN)) == (path, width, [])
+            if width == 390:
+                assert (path, await page.value(UNLABELLED)) == (path, [])
     assert [one for one in page.complaints if "404" not in one] == []
 
 
@@ -96,6 +106,24 @@ async def test_axe_finds_nothing_on_any_page(iris: House, page: Page, theme: str
 async def test_every_text_has_the_contrast_of_wcag_aa(iris: House, page: Page, theme: str):
     async for path in opened(iris, page, theme):
         assert (path, await page.value(CONTRASTS)) == (path, [])
+
+
+async def test_every_page_is_reached_from_the_menu_of_a_phone(iris: House, page: Page):
+    shown = "[...document.querySelectorAll('.top nav a')].filter((one) => one.checkVisibility()"
+    shown += " && one.getBoundingClientRect().right <= innerWidth).map((one) => one.textContent)"
+    async with listening(iris) as http:
+        await page.resize(1280)
+        await page.open(f"{http.base_url}/queue")
+        assert await page.shows("</footer>")
+        await page.loaded()
+        wide = await page.value(shown)
+        await page.resize(390)
+        assert await page.value(shown) == []
+        assert await page.value("document.querySelector('.pages summary').textContent") == "Queue"
+        await page.click(".pages summary")
+        assert await page.value(shown) == wide
+        await page.click(".pages a[href='/system']")
+        assert await page.shows("<h1>System</h1>")
 
 
 async def test_a_theme_stays_when_it_was_chosen(iris: House, page: Page):

@@ -9,6 +9,15 @@ CUT = """[...document.querySelectorAll('h1, h2, .badge, .reason, .button, dd, th
     && getComputedStyle(one).display !== 'inline' && one.clientWidth).map((one) => one.outerHTML.slice(0, 90))"""
 """Words that are cut or that stick out."""
 
+HIDDEN = """[...document.querySelectorAll('td .badge')].filter((one) => one.checkVisibility()
+    && one.getBoundingClientRect().right > one.closest('td').getBoundingClientRect().right + 0.5)
+    .map((one) => one.textContent)"""
+"""States that their cell cuts."""
+
+UNLABELLED = """[...document.querySelectorAll('.plain td.num')].filter((one) => one.checkVisibility()
+    && /^[0-9.,]+$/.test(one.innerText.trim())).map((one) => one.outerHTML.slice(0, 90))"""
+"""Numbers without a word beside them, where a table has no headings."""
+
 CONTRASTS = """(() => {
   const channel = (c) => { c /= 255; return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; };
   const light = (rgb) => 0.2126 * channel(rgb[0]) + 0.7152 * channel(rgb[1]) + 0.0722 * channel(rgb[2]);

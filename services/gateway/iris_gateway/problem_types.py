@@ -22,6 +22,7 @@ class ProblemType:
         meaning: when a request is answered so. remedy: what the caller can do about it.
         section: of docs/troubleshooting.md, when it explains more.
         retry_after_s: seconds after which a retry may succeed; 0: a retry is answered the same.
+        for_readers: what somebody who met it on a page can do, when that differs from ``remedy``.
     """
 
     status: int
@@ -30,6 +31,7 @@ class ProblemType:
     remedy: str
     section: str = ""
     retry_after_s: int = 0
+    for_readers: str = ""
 
 
 PROBLEM_TYPES: Mapping[str, ProblemType] = {
@@ -38,6 +40,7 @@ PROBLEM_TYPES: Mapping[str, ProblemType] = {
         "Not understood",
         "The body is not JSON, or a header does not have its form.",
         "Correct the request; the detail names the place.",
+        for_readers="The address or the form has a value that cannot be. Go back and choose again.",
     ),
     "unauthenticated": ProblemType(
         401,
@@ -53,18 +56,23 @@ PROBLEM_TYPES: Mapping[str, ProblemType] = {
         "The caller is known and may not do this, or a page of another site sent the request.",
         "Let the owner or an admin do it; the detail says who may.",
         "a-request-is-answered-with-401-or-403",
+        for_readers="Ask the owner or an admin to do it. A form sends nothing from a page of another site: open the "
+        "page here and try again.",
     ),
     "not_found": ProblemType(
         404,
         "Not found",
         "There is no object of that name or id, or no such path. Ended jobs are deleted after a time.",
         "Compare the name with iris ls. In a path, the slashes of a name are percent-encoded.",
+        for_readers="The address may be mistyped, or it ended long ago: ended jobs are deleted after a time. The "
+        "search above finds what there is.",
     ),
     "method_not_allowed": ProblemType(
         405,
         "Method not allowed",
         "The path exists and does not take this method.",
         "Use a method that the header Allow lists.",
+        for_readers="This address shows no page. Go back to the page you came from.",
     ),
     "timeout": ProblemType(
         408,
@@ -72,6 +80,7 @@ PROBLEM_TYPES: Mapping[str, ProblemType] = {
         "The body did not arrive in time.",
         "Send the request again; look at the network when that is slow too.",
         retry_after_s=1,
+        for_readers="The connection was too slow. Try again.",
     ),
     "conflict": ProblemType(
         409,
@@ -79,6 +88,8 @@ PROBLEM_TYPES: Mapping[str, ProblemType] = {
         "The present state does not allow it: an object of that name exists, or has ended, or is what you ask for.",
         "Read the object that the detail names; then choose another name, or end or keep the present object.",
         "a-submission-is-answered-with-409",
+        for_readers="Something has changed since the page was opened. Go back, reload it and look at its present "
+        "state.",
     ),
     "idempotency_mismatch": ProblemType(
         409,
@@ -99,6 +110,7 @@ PROBLEM_TYPES: Mapping[str, ProblemType] = {
         "No longer kept",
         "The events or the code that the request needs were deleted, because they are kept for a time only.",
         "Read events again without a position; run the job again from its directory.",
+        for_readers="It was kept for a time only, and is deleted. Nothing brings it back.",
     ),
     "precondition_failed": ProblemType(
         412,
@@ -123,6 +135,7 @@ PROBLEM_TYPES: Mapping[str, ProblemType] = {
         "Invalid request",
         "Fields or parameters have values that cannot be; errors lists all of them, each with its place.",
         "Correct each of them; its hint says what would be valid.",
+        for_readers="Go back, correct what is named above, and send it again.",
     ),
     "over_quota": ProblemType(
         429,
@@ -130,6 +143,8 @@ PROBLEM_TYPES: Mapping[str, ProblemType] = {
         "The job would take the user over a limit, or there are as many deployments as there may be.",
         "Wait until earlier jobs have ended, or ask an operator; iris quota show prints limits and use.",
         retry_after_s=30,
+        for_readers="Wait until earlier jobs have ended, or ask an operator for more. The page Users shows limits and "
+        "use.",
     ),
     "too_many_requests": ProblemType(
         429,
@@ -137,6 +152,7 @@ PROBLEM_TYPES: Mapping[str, ProblemType] = {
         "The user sends requests or bytes faster than the gateway allows, or has too many streams or uploads open.",
         "Send the request again after Retry-After; close streams that nobody reads.",
         retry_after_s=1,
+        for_readers="Too much was asked for at once, perhaps by many open pages. Wait a moment, then try again.",
     ),
     "internal": ProblemType(
         500,
@@ -144,6 +160,8 @@ PROBLEM_TYPES: Mapping[str, ProblemType] = {
         "A bug of the gateway or of the state service.",
         "Report it with the traceback, which is in the log of one of them, the gateway's by request_id.",
         "irisgatewayerrors",
+        for_readers="This is a fault of Iris, not yours. Try again; if it comes back, tell your operator the number "
+        "of the request.",
     ),
     "unavailable": ProblemType(
         503,
@@ -152,6 +170,8 @@ PROBLEM_TYPES: Mapping[str, ProblemType] = {
         "Send it again after Retry-After with the same idempotency key, as the command line and the SDK do themselves.",
         "a-submission-is-answered-with-503",
         retry_after_s=1,
+        for_readers="A part of Iris is starting again or cannot be reached. Running jobs go on. This usually passes "
+        "within seconds: try again.",
     ),
 }
 """By code: those of `iris_core.errors.Code` are refusals of the state service, the others are the gateway's own."""

@@ -136,8 +136,12 @@ class Proxy:
 
 
 def refused(request: web.BaseRequest, refusal: ProxyRefusal) -> web.Response:
-    """The response for a refusal."""
-    response = web.Response(status=refusal.status, body=refusal.body(), headers=CIMultiDict(refusal.headers()))
+    """The response for a refusal: a page for somebody who opened the address in a browser, else JSON."""
+    if request.method == "GET" and "text/html" in request.headers.get("Accept", ""):
+        body, headers = refusal.page(), refusal.headers("text/html; charset=utf-8")
+    else:
+        body, headers = refusal.body(), refusal.headers()
+    response = web.Response(status=refusal.status, body=body, headers=CIMultiDict(headers))
     if refusal.closes or request.body_exists:
         response.force_close()
     return response

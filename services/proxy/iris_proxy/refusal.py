@@ -1,4 +1,4 @@
-"""The proxy's own error responses: a status, a code for programs, and a message for people, as JSON.
+"""The proxy's own error responses: a status, a code for programs, and a message for people, as JSON or as a page.
 
 Source: docs/design/serving.md#proxy-rules.
 """
@@ -6,6 +6,7 @@ Source: docs/design/serving.md#proxy-rules.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from html import escape
 from typing import NamedTuple
 
 import msgspec
@@ -14,9 +15,10 @@ from iris_core.codec import to_json
 
 
 class RefusalType(NamedTuple):
-    """One row of the table; ``retry_after_s`` 0: the answer names no time."""
+    """One row of the table; ``retry_after_s`` 0: the answer names no time. ``title`` is for people with a browser."""
 
     status: int
+    title: str
     meaning: str
     remedy: str
     retry_after_s: int = 0
@@ -25,19 +27,24 @@ class RefusalType(NamedTuple):
 REFUSAL_TYPES: Mapping[str, RefusalType] = {
     "starting": RefusalType(
         503,
+        "It is starting",
         "No route has passed its probe yet, also of a deployment that was scaled to none and did not start in time.",
         "Send the request again; iris deploy why NAME shows what the routes wait for.",
         5,
     ),
     "no_healthy_route": RefusalType(
         503,
+        "It cannot answer now",
         "No route passes its probe.",
         "iris deploy why NAME shows the result of each route's last probe.",
         5,
     ),
-    "draining": RefusalType(503, "The deployment is being deleted.", "Send requests to another deployment.", 5),
+    "draining": RefusalType(
+        503, "It is being deleted", "The deployment is being deleted.", "Send requests to another deployment.", 5
+    ),
     "overloaded": RefusalType(
         503,
+        "It has too much to do",
         "Every route has max_outstanding requests and none became free within queue_s, or the proxy has "
         "max_connections.",
         "Add replicas, or raise the limit that the detail names.",
@@ -45,6 +52,7 @@ REFUSAL_TYPES: Mapping[str, RefusalType] = {
     ),
     "bad_gateway": RefusalType(
         502,
+        "It did not answer",
         "The route refused the connection, closed it without an answer, or sent invalid HTTP. A request that it may "
         "have begun is not sent to another route.",
         "Read iris deploy logs NAME; a service must keep idle connections for longer than 60 s. Where requests may be "
@@ -52,24 +60,49 @@ REFUSAL_TYPES: Mapping[str, RefusalType] = {
     ),
     "gateway_timeout": RefusalType(
         504,
+        "It took too long",
         "The route did not answer within the deployment's times.",
         "Look at the service, or raise the time that the detail names.",
     ),
     "not_found": RefusalType(
-        404, "There is no deployment of that name.", "Compare it with iris deploy list; the path is /d/NAME/."
+        404,
+        "There is nothing here",
+        "There is no deployment of that name.",
+        "Compare it with iris deploy list; the path is /d/NAME/.",
     ),
     "bad_request": RefusalType(
         400,
+        "The request cannot be read",
         "The request could be read in two ways, its body does not match its framing, or its method is CONNECT.",
         "Send one Host field, and either Content-Length or the transfer coding chunked.",
     ),
-    "body_timeout": RefusalType(408, "The body paused for too long.", "Send the request again."),
-    "body_too_large": RefusalType(
-        413, "The body is longer than the deployment accepts.", "Send less, or raise the deployment's limit."
+    "body_timeout": RefusalType(
+        408, "The upload was too slow", "The body paused for too long.", "Send the request again."
     ),
-    "head_too_large": RefusalType(431, "The head of the request is too long.", "Send fewer or shorter header fields."),
+    "body_too_large": RefusalType(
+        413,
+        "The upload is too large",
+        "The body is longer than the deployment accepts.",
+        "Send less, or raise the deployment's limit.",
+    ),
+    "head_too_large": RefusalType(
+        431, "The request is too long", "The head of the request is too long.", "Send fewer or shorter header fields."
+    ),
 }
 """By code. Source: docs/design/serving.md#proxy-rules."""
+
+
+PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">{again}
+<title>{title}</title>
+<style>
+:root {{ color-scheme: light dark; font: 1rem/1.5 system-ui, sans-serif }}
+main {{ max-width: 36rem; margin: 12vh auto; padding: 0 1rem }}
+a {{ display: inline-block; padding: 0.4rem 0.8rem; color: inherit; border: 1px solid; border-radius: 6px }}
+</style></head>
+<body><main><h1>{title}</h1><p>{detail}.</p><p><a href="">Try again</a> {soon}</p>
+<p><small>{code}: {meaning} For who runs it: {remedy}</small></p></main></body></html>
+"""
 
 
 class RefusalBody(msgspec.Struct, frozen=True):
@@ -95,11 +128,11 @@ class ProxyRefusal(Exception):
     def status(self) -> int:
         return self.kind.status
 
-    def headers(self) -> list[tuple[str, str]]:
+    def headers(self, media_type: str = "application/json") -> list[tuple[str, str]]:
         """The header fields, with the mark that distinguishes it from an answer of the service."""
         marked = [
             ("Iris-Proxy", "1"),
-            ("Content-Type", "application/json"),
+            ("Content-Type", media_type),
             ("Cache-Control", "no-store"),
             ("Server", "iris"),
         ]
@@ -107,6 +140,16 @@ class ProxyRefusal(Exception):
 
     def body(self) -> bytes:
         return to_json(RefusalBody(self.status, self.code, str(self)))
+
+    def page(self) -> bytes:
+        """The body for a person with a browser; where a retry may succeed, the page tries again by itself."""
+        seconds = self.kind.retry_after_s
+        again = f'<meta http-equiv="refresh" content="{seconds}">' if seconds else ""
+        soon = f"This page tries again every {seconds} s." if seconds else ""
+        texts = (self.kind.title, str(self), self.kind.meaning, self.kind.remedy, soon)
+        title, detail, meaning, remedy, soon = map(escape, texts)
+        words = {"title": title, "detail": detail, "meaning": meaning, "remedy": remedy, "soon": soon}
+        return PAGE.format(again=again, code=self.code, **words).encode()
 
 
 def without_route(deployment: str, reason: str) -> ProxyRefusal:

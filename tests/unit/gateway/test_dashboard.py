@@ -435,6 +435,8 @@ async def test_people_with_a_browser_get_pages_and_programs_problem_documents(ir
         assert (page.status_code, problem.status_code) == (404, 404)
         assert page.headers["content-type"].startswith("text/html")
         assert page.headers["x-request-id"] in page.text
+        assert '<a class="button" href="">Try again</a>' in page.text
+        assert "percent-encoded" not in page.text
         assert problem.headers["content-type"] == "application/problem+json"
 
 

@@ -92,3 +92,12 @@ def test_every_refusal_of_the_proxy_is_a_row_of_the_table():
     }
     assert len(calls) > 8
     assert raised <= set(REFUSAL_TYPES)
+
+
+def test_a_person_with_a_browser_gets_a_page_that_tries_again():
+    page = without_route("<chat>", "starting").page().decode()
+    assert "<h1>It is starting</h1><p>&lt;chat&gt; has no route that can answer now.</p>" in page
+    assert '<meta http-equiv="refresh" content="5">' in page
+    assert '<a href="">Try again</a> This page tries again every 5 s.' in page
+    missing = ProxyRefusal("not_found", "there is no deployment x").page().decode()
+    assert ("refresh" in missing, '<a href="">Try again</a>' in missing) == (False, True)

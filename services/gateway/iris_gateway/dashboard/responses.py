@@ -16,6 +16,7 @@ from iris_gateway.bodies import BODY_S, check_media_type, read_body
 from iris_gateway.dashboard import render
 from iris_gateway.identity import SAFE, token_cookie
 from iris_gateway.problem import ProblemResponse
+from iris_gateway.problem_types import uri_of
 
 HTML = "text/html"
 FORM = "application/x-www-form-urlencoded"
@@ -49,11 +50,15 @@ def text_of(request: Request, template: str, **facts: object) -> str:
 
 
 def refusal(request: Request, problem: ProblemResponse, request_id: str) -> Response:
-    """A refusal as a page; a reader who is not signed in is led to the form for that."""
+    """A refusal as a page; a reader who is not signed in is led to the form for that.
+
+    Only what reads can be tried again by a link: what a form sent may have been done.
+    """
     if problem.code == "unauthenticated":
         return RedirectResponse("/login", 303)
     kind = problem.kind
-    response = html(request, "problem.html", kind.status, title=kind.title, problem=problem, request_id=request_id)
+    facts = {"problem": problem, "request_id": request_id, "retry": request.method in SAFE, "uri": uri_of(problem.code)}
+    response = html(request, "problem.html", kind.status, title=kind.title, **facts)
     response.headers.update(problem.headers)
     return response
 
