@@ -245,6 +245,7 @@ def _request(name: str, job: dict[str, Any]) -> PlanRequest:
         band=job["band"],
         timeout_s=job["timeout_s"],
         user=job["user"],
+        spread="none",
     )
     return PlanRequest(spec, Caller(job["user"]), 0)
 
