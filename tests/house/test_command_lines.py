@@ -4,6 +4,7 @@ import contextlib
 import io
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -20,11 +21,13 @@ from iris.client.problems import InvalidOption
 from iris_bus.run import run_service
 from iris_bus.settings import BadSetting, load
 from tests.house.repository import ROOT, texts, tracked
-from tests.support.guide import blocks, command_lines
+from tests.support.guide import blocks, command_lines, commands_of
 
 HISTORY = ("docs/adr", "docs/design", "CHANGELOG.md")
 """State what was decided or renamed, not what to type today."""
 PAGES = [str(path) for path in tracked() if path.suffix == ".md" and not str(path).startswith(HISTORY)]
+TO_FOLLOW = ("docs/quickstart.md", "docs/howto/", "docs/tutorials/")
+"""Pages whose blocks a reader runs, all on one cluster."""
 EXAMPLES = {"COMMAND": "ls", "SERVICE": "state", "N": "2", "TIME": "1m", "$service": "state"}
 """Values for words that stand for one."""
 NAMES = re.compile(r"\bIRIS_[A-Z_]+[A-Z]\b")
@@ -129,6 +132,23 @@ def test_a_command_line_of_a_page_is_accepted(page: str, monkeypatch: pytest.Mon
 )
 def test_a_command_line_that_is_not_accepted_is_noticed(line: str, said: str):
     assert said in mistake(line.split())
+
+
+def jobs_of(page: str) -> Iterator[str]:
+    """The names of jobs and deployments that the blocks of a page make."""
+    for block in blocks(ROOT / page):
+        for words in commands_of(block.script) if block.language in ("", "sh") else ():
+            if words[0] == "run" and "--name" in words:
+                yield words[words.index("--name") + 1]
+            elif words[:2] == ["deploy", "create"]:
+                yield words[2]
+
+
+def test_pages_that_are_followed_one_after_the_other_name_no_job_twice():
+    """A job that still runs or waits keeps its name from the next page."""
+    named = Counter(job for page in PAGES if page.startswith(TO_FOLLOW) for job in jobs_of(page))
+    assert len(named) > 10
+    assert [job for job, times in named.items() if times > 1] == []
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -97,9 +97,21 @@ def test_a_pipeline_runs_its_stages_and_repeats_none_when_it_starts_again(cluste
     assert "tested" in resumed
 
 
-def test_a_gang_computes_together(cluster: Cluster, checkout: Path):
-    [said] = follow("tutorials/gang-jax.md", checkout, cluster.environ)
-    assert said.count("pi = 3.14159265") == 1
+def test_a_gang_computes_together_also_on_a_simulated_slice(cluster: Cluster, checkout: Path):
+    hosts, slice_ = follow("tutorials/gang-jax.md", checkout, cluster.environ)
+    assert hosts.count("pi = 3.14159265") == 1
+    assert slice_.count("pi = 3.14159265") == 1
+    assert len(set(re.findall(r"rank \d of 2 on slice-(\d-w\d)", slice_))) == 2
+
+
+def test_what_a_task_leaves_is_fetched(cluster: Cluster, checkout: Path):
+    follow("howto/artifacts.md", checkout, cluster.environ)
+    assert (checkout / "report-output" / "result.txt").stat().st_size
+
+
+def test_a_directory_is_sent_with_its_script(cluster: Cluster, checkout: Path):
+    [said] = follow("howto/packages.md", checkout, cluster.environ)
+    assert "rate=0.003 momentum=0.0" in said
 
 
 def test_a_gang_trains_with_jax(cluster: Cluster, checkout: Path):
