@@ -35,6 +35,7 @@ PAGES = {
     "queue": "/queue",
     "workers": "/workers",
     "worker": "/workers/slice-a-w0",
+    "worker-lost": "/workers/slice-d-w2",
     "deployments": "/deployments",
     "deployment": f"/deployments/{DEPLOYMENT}",
     "deployment-update": f"/deployments/{DEPLOYMENT}/update",

@@ -203,6 +203,9 @@ def example(now_ms: int) -> Story:
     return story
 
 
+_HANDLER = {SessionStatus.SCHEDULED: "ScheduleNewSessions", SessionStatus.RUNNING: "PromoteToRunning"}
+
+
 def _gang_spec() -> dict[str, Any]:
     device = Device("tpu", "v5litepod-16", 4)
     resources = ResourceRequest(64_000, 96 * _GIB, 0, device)
@@ -227,10 +230,12 @@ def _gang(story: Story) -> None:
         lines = "".join(f"step {step}: loss {4.2 - step / 5000:.3f}, 41.8k tokens/s\n" for step in range(8000, 8012))
         story.print(gang, index, lines, attempt=1, ago_s=9 - index)
     for ago_s, status in ((2680, SessionStatus.SCHEDULED), (2676, SessionStatus.RUNNING)):
-        story.add(ago_s, c.SessionMoved(gang, status, "start"))
-    story.add(1489, c.SessionMoved(gang, SessionStatus.PENDING, "restart", reason="task 2 had a worker failure"))
+        story.add(ago_s, c.SessionMoved(gang, status, _HANDLER[status]))
+    story.add(
+        1489, c.SessionMoved(gang, SessionStatus.PENDING, "RegressToPending", reason="task 2 had a worker failure")
+    )
     for ago_s, status in ((1399, SessionStatus.SCHEDULED), (1394, SessionStatus.RUNNING)):
-        story.add(ago_s, c.SessionMoved(gang, status, "start"))
+        story.add(ago_s, c.SessionMoved(gang, status, _HANDLER[status]))
     story.add(2675, c.JobMoved(gang, JobState.RUNNING))
 
 
@@ -357,7 +362,7 @@ def _pipeline(story: Story) -> None:
     for index in range(4):
         story.run(train, index, f"slice-b-w{index}", 420, None)
     for ago_s, status in ((420, SessionStatus.SCHEDULED), (415, SessionStatus.RUNNING)):
-        story.add(ago_s, c.SessionMoved(train, status, "start"))
+        story.add(ago_s, c.SessionMoved(train, status, _HANDLER[status]))
     story.add(414, c.JobMoved(train, JobState.RUNNING))
     evaluate = story.job(f"{PIPELINE}/train/evaluate", 300, replicas=2, resources=ResourceRequest(4000, 8 * _GIB))
     for index in range(2):

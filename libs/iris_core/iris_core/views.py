@@ -266,7 +266,9 @@ class KernelView(View, kw_only=True):
 
 
 class SessionView(View, kw_only=True):
-    """A session. ``job_id`` and a kernel's ``id`` are those of the job and the task."""
+    """A session. ``job_id`` and a kernel's ``id`` are those of the job and the task. ``reason``: why it waits, else why
+    its status changed as it did, as far as something is known.
+    """
 
     id: str
     job: str
@@ -275,6 +277,7 @@ class SessionView(View, kw_only=True):
     tries: dict[str, int]
     kernels: list[KernelView]
     job_id: str = ""
+    reason: str = ""
 
 
 class HistoryRow(View, kw_only=True, rename={"from_status": "from", "to_status": "to"}):

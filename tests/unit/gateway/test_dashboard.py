@@ -22,6 +22,7 @@ from iris_core.states import (
 )
 from iris_core.tables import deployment as deployment_table
 from iris_core.tables import route as route_table
+from iris_core.tables import session as session_table
 from iris_core.views import ArtifactView, InterruptionView
 from iris_gateway.auth import parse_tokens
 from iris_gateway.dashboard import glyphs
@@ -147,8 +148,8 @@ async def test_a_deployment_tells_its_history_in_words_newest_first(iris: House)
     assert not [name for name in DECISIONS if name in text]
 
 
-def test_every_handler_of_a_deployment_and_its_routes_has_words():
-    rules = [one for table in (deployment_table, route_table) for one in vars(table).values()]
+def test_every_handler_of_a_session_a_deployment_and_its_routes_has_words():
+    rules = [one for table in (session_table, deployment_table, route_table) for one in vars(table).values()]
     names = {rule.name for rule in rules if hasattr(rule, "sources") and not callable(rule)}
     assert names | {AUTOSCALE} == DECISIONS.keys()
 

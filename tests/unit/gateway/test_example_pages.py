@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
+from iris_gateway.dashboard.decisions import DECISIONS
 from tests.support.example_cluster import GANG, PIPELINE, SWEEP, WAITING, show_example
 from tests.support.gateway import House, house
 
@@ -132,6 +133,23 @@ async def test_sessions_are_those_of_gangs(iris: House):
     text = await page(iris, "/sessions")
     assert len(rows(text)) == 3
     assert [name in text for name in (GANG, WAITING, SWEEP)] == [True, True, False]
+
+
+async def test_sessions_say_in_words_why_they_wait_and_why_they_began_again(iris: House):
+    text = await page(iris, "/sessions")
+    assert '<p class="reason">slice-b, slice-c and slice-d have hosts in use; it needs 4 free hosts of one' in text
+    assert '<p class="reason">began again: task 2 had a worker failure</p>' in text
+    history = (await page(iris, job(GANG))).partition('id="history"')[2]
+    assert "the gang waits for hosts again" in history
+    assert [name for name in DECISIONS if name in text + history] == []
+
+
+async def test_a_lost_host_says_what_it_ran_and_what_became_of_it(iris: House):
+    text = await page(iris, "/workers/slice-d-w2")
+    lost = text[text.index('id="lost"') : text.index('id="tasks"')]
+    told = re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", lost))
+    assert re.search(rf"{GANG}/2 was running until \d+ min ago; now running on slice-a-w2", told), told
+    assert 'id="lost"' not in await page(iris, "/workers/slice-a-w0")
 
 
 async def test_hosts_are_tiles_and_a_table_by_state(iris: House):

@@ -1,4 +1,4 @@
-"""Decisions about deployments and their routes in words, for people. Pure.
+"""Decisions about sessions, deployments and their routes in words, for people. Pure.
 
 A row of history names its handler; here is what each says when it succeeded, and otherwise.
 """
@@ -9,6 +9,16 @@ from collections.abc import Mapping
 from typing import Any
 
 DECISIONS: Mapping[str, tuple[str, str]] = {
+    "ScheduleNewSessions": ("got its hosts", "got no hosts"),
+    "PrepareSessions": ("was sent to its hosts", "was not prepared in time"),
+    "StartSessions": ("was told to start", "did not start in time"),
+    "TerminateSessions": ("was stopped", "did not stop in time"),
+    "DetectCancellation": ("was cancelled before it started", "was not cancelled"),
+    "DetectTermination": ("is ending", "goes on"),
+    "RegressToPending": ("waits for hosts again", "keeps its hosts"),
+    "PromoteToPrepared": ("is ready to start", "is not ready to start"),
+    "PromoteToRunning": ("runs", "does not run yet"),
+    "PromoteToTerminated": ("has ended", "has not ended yet"),
     "CheckPendingDeployment": ("was accepted", "was not accepted"),
     "ScalingDeployment": ("has the wanted number of routes", "does not have the wanted number of routes"),
     "CheckReplicaDeployment": ("is to have another number of routes", "keeps its number of routes"),

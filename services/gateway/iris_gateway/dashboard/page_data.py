@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from typing import Any
 from urllib.parse import quote
 
@@ -321,7 +322,20 @@ async def worker(look: PageData) -> Facts:
         "worker": shown,
         "held": held_over_time(hour["held"], look.now),
         "events": [event.shown() for event in events],
+        "lost": await _lost_with(look, shown["id"]) if shown["state"] == "lost" else None,
     }
+
+
+async def _lost_with(look: PageData, worker: str) -> list[Facts]:
+    """The tasks that a host ran when it was lost, as far as events are kept: what each was then, and what it is now."""
+    on_it = Filter(("task",), worker=worker)
+    events = [event.shown() for event in (await newest_first(look.gateway.feed.streams, on_it, EVENTS, None))[0]]
+    then = {event["task_id"]: event for event in events if event.get("cause") == "worker_lost" and event.get("task_id")}
+    found = []
+    for id_, event in islice(then.items(), ROWS):
+        with contextlib.suppress(ProblemResponse):  # its job is deleted
+            found.append({"then": event, "now": await look.at("task", task=id_)})
+    return found
 
 
 async def sessions(look: PageData) -> Facts:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any
 
 from iris_core.errors import Code, Refused
 from iris_core.states import SESSION_TERMINAL, TaskState
 from iris_core.views import KernelView, Page, SessionView, moment
+from iris_state.changes import GANG
 from iris_state.ledger import Ledger, whole_number
 from iris_state.records import Job, Task, kernel_status
 from iris_state.snapshots.compacted import is_compacted
+from iris_state.views.jobs import reason_of_task
 from iris_state.views.pages import found_job, numbers_behind, page
 
+REASON_ROWS = 50
+"""The newest rows of a job's history that are searched for the reason of a session."""
 _OVER = frozenset(status.value.lower() for status in SESSION_TERMINAL)
 
 
@@ -28,7 +33,17 @@ def session_view(ledger: Ledger, record: Job, at: int) -> SessionView:
         tries=dict(stored.tries) if stored is not None else {},
         kernels=[_kernel(record, i) for i in members],
         job_id=record.id,
+        reason=_reason(ledger, record, at),
     )
+
+
+def _reason(ledger: Ledger, record: Job, at: int) -> str:
+    """What a session waits for, else the newest reason in the last rows of its history."""
+    if waits_for := reason_of_task(ledger, record, at):
+        return waits_for.message
+    index = GANG if record.is_gang else at
+    rows = islice(reversed(record.history), REASON_ROWS)
+    return next((row.reason for row in rows if row.index == index and row.reason), "")
 
 
 def _kernel(record: Job, index: int) -> KernelView:
