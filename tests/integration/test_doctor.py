@@ -239,6 +239,16 @@ def test_a_process_of_another_cluster_in_the_account(cluster: Cluster):
     assert found[0].endswith("; staging (scheduler on 127.0.0.1)")
 
 
+def test_a_gateway_with_another_token_file(cluster: Cluster):
+    [pid] = cluster.pids("gateway")
+    other = cluster.data / "other-tokens"
+    other.write_text(f"ann admin {sha256(TOKEN.encode()).hexdigest()}\nbo user {'b' * 64}\n")
+    more = ("--set", f"gateway.token_file={other}", "--set", "gateway.http=127.0.0.1:0", "--set", "run.metrics=")
+    with started_again(pid, "", *more):
+        found = until(lambda: look(cluster).get("different_tokens"), "it is told", 60)
+    assert found[0].startswith("2 gateways accept different tokens: ")
+
+
 def test_a_cluster_whose_nats_server_stands_still(cluster: Cluster):
     [pid] = cluster.pids("nats")
     os.kill(pid, signal.SIGSTOP)

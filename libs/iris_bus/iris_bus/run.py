@@ -155,6 +155,7 @@ class Service(Generic[S]):
         started: whether the main function has announced itself; until then a stop cancels it.
         configuration: all settings with their origins, as text. file: the `iris.toml` that was read; empty: none.
         replica_info: what the state service adds when this process describes itself; raises Unavailable.
+        tokens: what a gateway adds there.
         disks, certificates: paths that its metrics watch.
         tracer: makes spans when ``run.otlp_endpoint`` is set.
     """
@@ -170,6 +171,7 @@ class Service(Generic[S]):
         self.configuration = ""
         self.file = ""
         self.replica_info: Callable[[], Awaitable[ReplicaInfo | None]] = _no_replica
+        self.tokens: Callable[[], str] = str
         self.disks = list(run.disks)
         self.certificates = [path for path in (nats.tls_cert,) if path]
         self.tracer = Tracer(name, run.otlp_endpoint)
@@ -219,6 +221,7 @@ class Service(Generic[S]):
                 started_ms=self.started_ms,
                 configuration=self.configuration,
                 replica=await self.replica_info(),
+                tokens=self.tokens(),
             )
             self._connection.bus.publish(reply, codec.pack(info))
 

@@ -846,6 +846,10 @@ class ReplicaInfo(_Message, frozen=True):
     stored_bytes: dict[str, int] = {}
 
 
+NO_TOKEN_FILE = "none"
+"""What stands in `ServiceInfo.tokens` for a gateway without a token_file."""
+
+
 class ServiceInfo(_Message, frozen=True):
     """A process describes itself.
 
@@ -854,6 +858,7 @@ class ServiceInfo(_Message, frozen=True):
         started_ms: the wall time of its start.
         configuration: its settings with their origins as TOML, without secrets.
         replica: of the state service only.
+        tokens: of a gateway only: a digest of the tokens it accepts from its token_file, NO_TOKEN_FILE without one.
     """
 
     service: str
@@ -864,3 +869,4 @@ class ServiceInfo(_Message, frozen=True):
     started_ms: int
     configuration: str = ""
     replica: ReplicaInfo | None = None
+    tokens: str = ""

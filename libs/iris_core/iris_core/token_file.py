@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal, get_args
@@ -21,6 +22,7 @@ MAX_USER = 128
 SHORT = 8
 """The digits of its digest that name a token without a name."""
 
+_DIGITS = 16
 _FACTS = ("name", "made", "expires")
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _USER = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._@+-]{{0,{MAX_USER - 1}}}\Z")
@@ -83,6 +85,11 @@ def parse_tokens(text: str) -> tuple[Token, ...]:
     """All tokens of a file's text. Raises BadTokenFile."""
     lines = ((line.partition("#")[0].split(), number) for number, line in enumerate(text.splitlines(), start=1))
     return tuple(_token(words, number) for words, number in lines if words)
+
+
+def digest_of_all(tokens: Iterable[Token]) -> str:
+    """The same for files that accept the same tokens, whatever their order and comments; it tells none of them."""
+    return digest_of("".join(sorted(map(line_of, tokens)))).hex()[:_DIGITS]
 
 
 def _token(words: list[str], number: int) -> Token:

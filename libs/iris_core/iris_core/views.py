@@ -368,6 +368,22 @@ class WorkerView(View, kw_only=True):
     warnings: dict[str, str] = {}
 
 
+class ProcessView(View, kw_only=True):
+    """A process of a service. ``silent_s``: seconds since it answered last, 0 while it answers.
+
+    ``tokens``: of a gateway: the same at all that accept the same tokens of a token_file; "none" without one.
+    """
+
+    service: str
+    id: str
+    version: str
+    host: str
+    pid: int
+    started_at: datetime | None
+    silent_s: float = 0.0
+    tokens: str = ""
+
+
 class TreeView(View, kw_only=True):
     job: JobView
     children: list[TreeView]

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from iris_bus.contract import Bus
 from iris_bus.listening import Network
 from iris_bus.tracing import Tracer
+from iris_core.messages import NO_TOKEN_FILE
+from iris_core.token_file import digest_of_all
 from iris_gateway.artifacts import ArtifactReader
 from iris_gateway.auth import Keyring
 from iris_gateway.bundles import Bundles
@@ -76,6 +78,10 @@ class Gateway:
     def open(self) -> bool:
         """Whether authentication is off. An empty token file does not turn it off: it permits nobody."""
         return not self.settings.token_file and not self.keyring.tokens and self.issuer is None
+
+    def digest_of_tokens(self) -> str:
+        """What `ServiceInfo.tokens` says of this gateway."""
+        return digest_of_all(self.keyring.tokens) if self.settings.token_file else NO_TOKEN_FILE
 
     @property
     def watching(self) -> int:

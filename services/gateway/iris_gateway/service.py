@@ -79,6 +79,7 @@ async def serve(service: Service[GatewaySettings]) -> None:
     keyring = read_keyring(settings.token_file)
     connection = await service.connect()
     gateway = assemble(settings, connection, keyring, service.tracer)
+    service.tokens = gateway.digest_of_tokens
     service.show_itself(gateway.metrics.registry)
     service.spawn(gateway.discovered.follow())
     service.spawn(gateway.task_tokens.follow())

@@ -6,6 +6,7 @@ import pytest
 from iris.doctor.checks import CHECKS, covers, notes, problems
 from iris.doctor.facts import ClusterFacts, GatewayFacts, WorkerFacts
 from iris_bus.bus_facts import BusFacts, ClientName, ConnectedProcess, KeyFacts, ServerFacts, StreamFacts, client_name
+from iris_core.messages import NO_TOKEN_FILE
 from iris_core.roles import ROLES, login, permissions
 from iris_core.subjects import STORES
 
@@ -17,7 +18,13 @@ def key_of(user) -> KeyFacts:
     return KeyFacts(user.label, may.publish, may.subscribe)
 
 
-GATEWAY = GatewayFacts("http://gw:8080", "--url", version="0.1.0", workers=(WorkerFacts("w0", "healthy", "", "0.1.0"),))
+GATEWAY = GatewayFacts(
+    "http://gw:8080",
+    "--url",
+    version="0.1.0",
+    tokens={"a (pid 1)": "5e", "b (pid 2)": "5e"},
+    workers=(WorkerFacts("w0", "healthy", "", "0.1.0"),),
+)
 SERVERS = tuple(ServerFacts(f"n{n}", "2.15.1", max_bytes=1 << 40) for n in range(3))
 BUS = BusFacts(
     "nats://n0:4222",
@@ -83,6 +90,14 @@ PLANTED = [
     (
         gateway(refused="Authentication required"),
         {"wrong_token": "the gateway at http://gw:8080 wants a token, and none was given: Authentication required"},
+    ),
+    (
+        gateway(tokens={"a (pid 1)": "5e", "b (pid 2)": "7f", "c (pid 3)": "5e"}),
+        {"different_tokens": "3 gateways accept different tokens: a (pid 1), c (pid 3); b (pid 2)"},
+    ),
+    (
+        gateway(tokens={"a (pid 1)": "5e", "b (pid 2)": NO_TOKEN_FILE}),
+        {"different_tokens": "2 gateways accept different tokens: a (pid 1); b (pid 2) without a token_file"},
     ),
     (gateway(not_ready="no leader"), {"not_ready": "no leader"}),
     (workers(), {"no_healthy_worker": "no worker has registered"}),

@@ -2,12 +2,18 @@
 
 import asyncio
 
+import pytest
+
 from iris_bus.contract import Message
 from iris_bus.memory import Memory
 from iris_core.codec import pack
 from iris_core.messages import ReplicaInfo, ServiceInfo
 from iris_core.subjects import DESCRIBE
 from iris_gateway.processes import FORGET_S, KnownProcess, Processes
+from iris_gateway.service import read_keyring
+from tests.support.gateway import House, house
+
+ADA, BO = "ada user " + "a" * 64 + "\n", "bo admin " + "b" * 64 + "\n"
 
 
 def info(service: str, number: int) -> ServiceInfo:
@@ -51,3 +57,26 @@ async def test_a_leader_that_is_slow_to_answer_is_waited_for():
     await answering.subscribe(DESCRIBE, answer)
     processes = Processes(asking, asyncio.get_running_loop().time, wait_s=0.01, late_s=10.0)
     assert await processes.all() == [KnownProcess(leader)]
+
+
+async def test_the_processes_are_listed_with_what_a_gateway_says_of_its_tokens(iris: House):
+    bus = iris.memory.connect("gateway").bus
+    told = ServiceInfo("gateway", "g1", "0.1.0", "host-b", 9, 1000, tokens="5e")
+    await bus.subscribe(DESCRIBE, lambda message: bus.publish(message.reply, pack(told)))
+    found = (await iris.http.get("/v1/processes")).json()["items"]
+    assert [(one["service"], one["host"], one["pid"], one["silent_s"], one["tokens"]) for one in found] == [
+        ("gateway", "host-b", 9, 0.0, "5e"),
+        ("state", "host-a", 7, 0.0, ""),
+    ]
+
+
+@pytest.mark.parametrize(("text", "same"), [(f"# all\n{BO}{ADA}", True), (ADA, False), ("", False)])
+async def test_what_a_gateway_says_of_its_tokens_is_the_same_for_the_same_tokens(tmp_path, text: str, same: bool):
+    said = []
+    for number, lines in enumerate((ADA + BO, text)):
+        file = tmp_path / f"tokens{number}"
+        file.write_text(lines)
+        async with house(read_keyring(str(file)), token_file=str(file)) as made:
+            said.append(made.gateway.digest_of_tokens())
+    assert (said[0] == said[1]) is same
+    assert not {"none", ""} & {*said}

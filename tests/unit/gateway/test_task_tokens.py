@@ -61,6 +61,7 @@ DECISIONS = {
     ("GET", "/v1/sessions/{session}"): REFUSED,
     ("GET", "/v1/demand"): REFUSED,
     ("GET", "/v1/dead-letters"): REFUSED,
+    ("GET", "/v1/processes"): REFUSED,
     ("GET", "/v1/overview"): REFUSED,
     ("POST", "/v1/tasks/{task}/executions"): REFUSED,
     ("POST", "/v1/executions/{execution}"): REFUSED,

@@ -14,6 +14,7 @@ import msgspec
 from iris.doctor.facts import ClusterFacts, GatewayFacts
 from iris_bus.bus_facts import BusFacts, ConnectedProcess, KeyFacts
 from iris_bus.declarations import COPIES
+from iris_core.messages import NO_TOKEN_FILE
 from iris_core.roles import login_of, permissions
 from iris_core.subjects import STREAMS
 
@@ -107,6 +108,14 @@ def _wrong_token(gateway: GatewayFacts) -> Iterator[str]:
         yield f"the gateway at {gateway.url} does not accept the token from {gateway.token}: {gateway.refused}"
     elif gateway.refused:
         yield f"the gateway at {gateway.url} wants a token, and none was given: {gateway.refused}"
+
+
+def _token_files(gateway: GatewayFacts) -> Iterator[str]:
+    found: dict[str, list[str]] = defaultdict(list)
+    for name, tokens in gateway.tokens.items():
+        found[tokens].append(name + (" without a token_file" if tokens == NO_TOKEN_FILE else ""))
+    if len(found) > 1:
+        yield f"{len(gateway.tokens)} gateways accept different tokens: {'; '.join(map(_listed, found.values()))}"
 
 
 def _no_healthy_worker(gateway: GatewayFacts) -> Iterator[str]:
@@ -357,6 +366,13 @@ CHECKS = (
         _of_gateway(_wrong_token),
         "the gateway refuses every command of this user",
         "set IRIS_TOKEN, or the token of the context, to one whose SHA-256 is in the gateway's token_file",
+        "docs/troubleshooting.md#the-gateway-does-not-accept-the-token",
+    ),
+    Check(
+        "different_tokens",
+        _of_gateway(_token_files),
+        "a token that one gateway accepts is refused by another, and one that was revoked may still be accepted",
+        "give every gateway the same token_file; each reads a changed one within seconds",
         "docs/troubleshooting.md#the-gateway-does-not-accept-the-token",
     ),
     Check(

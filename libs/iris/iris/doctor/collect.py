@@ -24,7 +24,7 @@ from iris.client.transport import HttpRequest, Response
 from iris.doctor.facts import ClusterFacts, GatewayFacts, WorkerFacts
 from iris_bus.bus_facts import BusFacts
 from iris_core import __version__
-from iris_core.views import WorkerView
+from iris_core.views import ProcessView, WorkerView
 
 _SYSTEM_SEED = "system.seed"
 
@@ -35,6 +35,10 @@ class _Release(msgspec.Struct):
 
 class _Letters(msgspec.Struct):
     total: int = 0
+
+
+class _Processes(msgspec.Struct):
+    items: list[ProcessView]
 
 
 def collect(client: Client | None, data: Path, nats: str, config: str) -> ClusterFacts:
@@ -95,7 +99,18 @@ def look_at_gateway(client: Client) -> GatewayFacts:
     except ClientError as error:
         return msgspec.structs.replace(found, failed="" if found.not_ready else str(error))
     unscheduled = "" if found.not_ready else silence_of_schedulers(client)
-    return msgspec.structs.replace(found, workers=workers, dead_letters=letters, unscheduled=unscheduled)
+    return msgspec.structs.replace(
+        found, workers=workers, dead_letters=letters, unscheduled=unscheduled, tokens=tokens_of_gateways(client)
+    )
+
+
+def tokens_of_gateways(client: Client) -> dict[str, str]:
+    """What the gateways that answer say of their tokens; empty from a gateway of a release that does not tell."""
+    try:
+        processes = client.get("/v1/processes", _Processes).items
+    except ClientError:
+        return {}
+    return {f"{one.host} (pid {one.pid})": one.tokens for one in processes if one.tokens and not one.silent_s}
 
 
 def silence_of_schedulers(client: Client) -> str:

@@ -30,6 +30,7 @@ class GatewayFacts(msgspec.Struct, frozen=True):
         failed: why the rest could not be read. unscheduled: why no scheduler answers.
         clock_ahead_s: its clock less this machine's, which it tells in whole seconds.
         workers: None when they could not be read.
+        tokens: by each gateway of the cluster, a digest of the tokens it accepts from its token_file.
     """
 
     url: str
@@ -44,6 +45,7 @@ class GatewayFacts(msgspec.Struct, frozen=True):
     workers: tuple[WorkerFacts, ...] | None = None
     dead_letters: int = 0
     unscheduled: str = ""
+    tokens: dict[str, str] = {}
 
 
 class ClusterFacts(msgspec.Struct, frozen=True):

@@ -12,13 +12,14 @@ from iris_core.limits import SENTENCE
 from iris_core.messages import AdminCommand
 from iris_core.states import WorkerState
 from iris_core.subjects import CMD_ADMIN
-from iris_core.views import DemandView, QueueRow, SessionView, WorkerView
+from iris_core.views import DemandView, ProcessView, QueueRow, SessionView, WorkerView, moment
 from iris_gateway.api.handling import json_body, listing, page, request_key, view
 from iris_gateway.api.jobs import SESSION_STATES
 from iris_gateway.api.pages import page_of
 from iris_gateway.commands import Envelope
-from iris_gateway.endpoint import Answers, Call, Endpoint, passed_on
+from iris_gateway.endpoint import Answers, Call, Endpoint, json_response, passed_on
 from iris_gateway.parameters import Parameter, identifier
+from iris_gateway.processes import KnownProcess
 
 WORKER_STATES = tuple(state.value for state in WorkerState)
 
@@ -67,6 +68,25 @@ async def overview(call: Call) -> Response:
 
 async def dead_letters(call: Call) -> Response:
     return await page(call, "dead_letters", call.parameters())
+
+
+async def processes(call: Call) -> Response:
+    call.parameters().finish()
+    return json_response({"items": [_process(one) for one in await call.gateway.processes.all()]})
+
+
+def _process(known: KnownProcess) -> ProcessView:
+    info = known.info
+    return ProcessView(
+        service=info.service,
+        id=info.id,
+        version=info.version,
+        host=info.host,
+        pid=info.pid,
+        started_at=moment(info.started_ms),
+        silent_s=known.silent_s,
+        tokens=info.tokens,
+    )
 
 
 def worker_action(action: str) -> Callable[[Call], Awaitable[Response]]:
@@ -123,5 +143,8 @@ ENDPOINTS = (
     Endpoint("GET", "/v1/sessions/{session}", session, "Show a session", {200: Answers("The session.", SessionView)}),
     Endpoint("GET", "/v1/demand", demand, "What is missing for what waits", {200: Answers("It.", DemandView)}),
     listing("/v1/dead-letters", dead_letters, "Commands that were set aside", dict[str, Any]),
+    Endpoint(
+        "GET", "/v1/processes", processes, "List processes", {200: Answers("They.", dict[str, list[ProcessView]])}
+    ),
     Endpoint("GET", "/v1/overview", overview, "Figures of the whole cluster", {200: Answers("Them.", dict[str, Any])}),
 )
