@@ -1,0 +1,81 @@
+#!/bin/sh
+# Update a stack that runs to this clone, one container at a time: `deploy/docker/update.sh [SERVICE...]`, from any
+# directory. Without names it updates all of docker-compose.yml.
+#
+# The next container is replaced when the one before is ready: of each pair the other one serves meanwhile. A worker is
+# drained first, and replaced when its last task has ended, however long that takes.
+#
+# COMPOSE  the command; `docker compose` when it is not set
+# WITHIN   seconds that a container may take until it is ready; 300
+set -eu
+
+cd "$(dirname "$0")/../.."
+COMPOSE=${COMPOSE:-docker compose}
+WITHIN=${WITHIN:-300}
+
+# compose WORD...: Compose with these words. COMPOSE may be several words itself.
+compose() {
+  # shellcheck disable=SC2086
+  $COMPOSE "$@" < /dev/null
+}
+
+# iris WORD...: the command line as admin.
+iris() {
+  compose run --rm -T cli "$@"
+}
+
+# is_ready SERVICE: whether the next one may be replaced. A NATS server has fetched by then what it missed.
+is_ready() {
+  case $1 in
+    nats-*) compose exec -T "$1" wget -q -O /dev/null http://127.0.0.1:8222/healthz ;;
+    nginx | prometheus | grafana)
+      [ "$(docker inspect --format '{{.State.Health.Status}}' "$(compose ps --quiet "$1")")" = healthy ]
+      ;;
+    *) compose exec -T "$1" python -I -S /opt/iris/healthy.py /readyz ;;
+  esac
+}
+
+# is_idle WORKER: whether no task is there.
+is_idle() {
+  iris worker list --output jsonl | grep "\"id\":\"$1\"" | grep -q '"tasks":\[\]'
+}
+
+# replace SERVICE: a new container, and waits until it is ready.
+replace() {
+  compose rm --stop --force "$1"
+  compose up --detach --no-deps --no-build "$1"
+  waited=0
+  until is_ready "$1"; do
+    if [ "$waited" -ge "$WITHIN" ]; then
+      echo "$1 is not ready after $WITHIN s. Read \`$COMPOSE logs $1\`, then run this for $1 and those after it." >&2
+      exit 1
+    fi
+    sleep 2
+    waited=$((waited + 2))
+  done
+}
+
+# replace_worker WORKER: the same, between two of its tasks.
+replace_worker() {
+  iris worker drain --reason "it is updated" "$1"
+  until is_idle "$1"; do
+    sleep 5
+  done
+  replace "$1"
+  iris worker undrain "$1"
+}
+
+compose build init
+# Accounts and keys that the new release wants; NATS servers read them when they start.
+compose run --rm -T init
+if [ $# -eq 0 ]; then
+  set -- nats-1 nats-2 nats-3 state-1 state-2 scheduler-1 scheduler-2 worker-1 worker-2 gateway-1 gateway-2 proxy \
+    nginx prometheus grafana
+fi
+for service in "$@"; do
+  echo "$service" >&2
+  case $service in
+    worker-*) replace_worker "$service" ;;
+    *) replace "$service" ;;
+  esac
+done
