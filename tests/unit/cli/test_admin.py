@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from iris.cli import main
+from iris.cli.times import show_millis
 from iris_gateway.auth import parse_tokens
 from iris_gateway.problem import ProblemResponse
 
@@ -15,7 +16,7 @@ def token(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
     """`iris admin token` with that file: the exit code, what it printed, and the error."""
 
     def run(*words: str) -> tuple[int, str, str]:
-        verb = () if words[0] in ("ls", "revoke", "rotate") else ("add",)
+        verb = () if words[0] in ("ls", "show", "revoke", "rotate") else ("add",)
         code = main(["admin", "token", *verb, *words, "--file", str(tmp_path / "tokens")])
         out, err = capfd.readouterr()
         return code, out.strip(), err
@@ -89,6 +90,17 @@ def test_a_token_ends_when_it_says(token, tmp_path: Path):
     assert accepted(tmp_path, secret, made.expires_ms) == ""
     listed = json.loads(token("ls", "-o", "jsonl")[1])
     assert (listed["name"], listed["expires_ms"], listed["expired"]) == ("guest", made.expires_ms, False)
+
+
+def test_a_token_is_shown_by_its_name(token, tmp_path: Path):
+    secret = token("ada", "--role", "admin", "--name", "laptop")[1]
+    code, shown, _ = token("show", "laptop")
+    made = json.loads(token("show", "laptop", "-o", "jsonl")[1])["made_ms"]
+    facts = f"name     laptop\nuser     ada\nrole     admin\nmade     {show_millis(made)}\nexpires  never"
+    assert (code, shown) == (0, facts)
+    assert secret not in shown
+    missing = f"error: {tmp_path / 'tokens'} has no token 'phone'; `iris admin token ls` lists them\n"
+    assert token("show", "phone") == (2, "", missing)
 
 
 def test_two_tokens_of_one_name_are_refused(token):

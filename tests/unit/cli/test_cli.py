@@ -374,6 +374,15 @@ def test_contexts_are_added_listed_and_used(iris):
     assert iris("context", "use", "nowhere")[0] == ExitCode.USAGE
 
 
+def test_a_context_is_shown_without_its_token(iris):
+    iris("context", "add", "work", "http://work:1", "--token", "secret")
+    facts = "current  *\nname     work\nurl      http://work:1\ntoken    yes\n"
+    assert iris("context", "show", "work") == (ExitCode.SUCCEEDED, facts, "")
+    assert iris("context", "show", "work", "-o", "name")[1] == "work\n"
+    missing = "error: there is no context 'home'; `iris context list` shows those there are\n"
+    assert iris("context", "show", "home") == (ExitCode.USAGE, "", missing)
+
+
 def test_a_context_takes_its_token_from_a_file_and_is_removed_with_it(iris, tmp_path):
     (tmp_path / "token").write_text("s3cret\n")
     iris("context", "add", "work", "http://work:1", "--token-file", str(tmp_path / "token"))

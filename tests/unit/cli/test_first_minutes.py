@@ -43,6 +43,7 @@ def test_an_unknown_command_names_the_one_that_was_meant(iris, words, meant):
         (("worker", "list"), ("GET", "/v1/workers")),
         (("session", "ls"), ("GET", "/v1/sessions")),
         (("deploy", "ls"), ("GET", "/v1/deployments")),
+        (("quota", "ls"), ("GET", "/v1/quotas")),
         (("deploy", "rm", "chat"), ("GET", "/v1/deployments/chat")),
         (("worker", "rm", "w0"), ("POST", "/v1/workers/w0/forget")),
     ],

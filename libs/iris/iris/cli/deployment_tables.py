@@ -18,12 +18,12 @@ DEPLOYMENTS = (
     Column("NAME", lambda row: row["name"]),
     Column("STATUS", lambda row: state_word(row["status"])),
     Column("READY", lambda row: f"{row['ready']}/{row['replicas']}", right=True),
-    Column("REVISION", lambda row: str(row["revision"]), right=True),
-    Column("USER", lambda row: row["user"]),
-    Column("SINCE", lambda row: age(row["since"]), right=True),
+    Column("REVISION", lambda row: str(row["revision"]), right=True, gives=3),
+    Column("USER", lambda row: row["user"], gives=1),
+    Column("SINCE", lambda row: age(row["since"]), right=True, gives=2),
     Column("ID", lambda row: row["id"], wide=True),
     Column("VERSION", lambda row: str(row["version"]), wide=True, right=True),
-    Column("CONDITIONS", lambda row: ", ".join(one["code"] for one in row["conditions"])),
+    Column("CONDITIONS", lambda row: ", ".join(one["code"] for one in row["conditions"]), wraps=True),
 )
 
 
@@ -36,13 +36,13 @@ def why_not(route: Row) -> str:
 ROUTES = (
     Column("ROUTE", lambda route: route["id"]),
     Column("STATUS", lambda route: state_word(route["status"])),
-    Column("REVISION", lambda route: str(route["revision"]), right=True),
+    Column("REVISION", lambda route: str(route["revision"]), right=True, gives=2),
     Column("WORKER", lambda route: route["worker"] or ""),
-    Column("ADDRESS", lambda route: route["address"] or ""),
+    Column("ADDRESS", lambda route: route["address"] or "", gives=3),
     Column("SERVES", lambda route: "yes" if route["discovered"] else "no"),
-    Column("SINCE", lambda route: age(route["since"]), right=True),
+    Column("SINCE", lambda route: age(route["since"]), right=True, gives=1),
     Column("JOB", lambda route: route["job"], wide=True),
-    Column("WHY", why_not),
+    Column("WHY", why_not, wraps=True),
 )
 
 

@@ -11,12 +11,12 @@ from iris.cli.times import show_moment
 from iris.client.client import Client
 
 COLUMNS = (
-    Column("AT", lambda row: show_moment(row["at"])),
+    Column("AT", lambda row: show_moment(row["at"]), gives=2),
     Column("WHO", lambda row: row["by"]["name"]),
     Column("DID", lambda row: row["action"].replace("_", " ")),
     Column("TO", lambda row: f"{row['kind']} {row['name']}"),
-    Column("OWNER", lambda row: row["owner"] or ""),
-    Column("DETAIL", lambda row: row["detail"]),
+    Column("OWNER", lambda row: row["owner"] or "", gives=1),
+    Column("DETAIL", lambda row: row["detail"], wraps=True),
     Column("ID", lambda row: row["id"], wide=True),
     Column("ROLE", lambda row: row["by"]["role"] or "", wide=True),
     Column("TOKEN", lambda row: row["by"]["token"] or "", wide=True),

@@ -7,7 +7,7 @@ import msgspec
 
 from iris.cli.options import form_option
 from iris.cli.parsing import CliGroup
-from iris.cli.tables import Column, print_page
+from iris.cli.tables import Column, Row, print_facts, print_object, print_page
 from iris.client.address import check_url
 from iris.client.contexts import Context, Contexts, contexts_path, load_contexts, save_contexts
 from iris.client.problems import InvalidOption
@@ -16,7 +16,7 @@ COLUMNS = (
     Column("CURRENT", lambda row: "*" if row["current"] else ""),
     Column("NAME", lambda row: row["name"]),
     Column("URL", lambda row: row["url"]),
-    Column("TOKEN", lambda row: "yes" if row["token"] else ""),
+    Column("TOKEN", lambda row: "yes" if row["token"] else "", gives=1),
 )
 
 
@@ -56,11 +56,31 @@ def read_from(token_file: str) -> str:
 def list_contexts(form: str) -> None:
     """List what is known; tokens are not shown."""
     contexts = load_contexts(contexts_path())
-    rows = [
-        {"name": name, "url": one.url, "token": bool(one.token), "current": name == contexts.current}
-        for name, one in contexts.known.items()
-    ]
-    print_page(rows, COLUMNS, form)
+    print_page([described(contexts, name) for name in contexts.known], COLUMNS, form)
+
+
+def check_known(contexts: Contexts, name: str) -> None:
+    """Raises InvalidOption when there is no context of that name."""
+    if name not in contexts.known:
+        raise InvalidOption(f"there is no context {name!r}; `iris context list` shows those there are")
+
+
+def described(contexts: Contexts, name: str) -> Row:
+    """What is shown of a context."""
+    one = contexts.known[name]
+    return {"name": name, "url": one.url, "token": bool(one.token), "current": name == contexts.current}
+
+
+@context.command()
+@click.argument("name")
+@form_option()
+def show(name: str, form: str) -> None:
+    """Show one gateway; its token is not shown."""
+    contexts = load_contexts(contexts_path())
+    check_known(contexts, name)
+    found = described(contexts, name)
+    if not print_object(found, form):
+        print_facts((column.title.lower(), column.cell(found)) for column in COLUMNS)
 
 
 @context.command()
@@ -69,8 +89,8 @@ def use(name: str) -> None:
     """Use this gateway from now on; `-` uses none."""
     path = contexts_path()
     contexts = load_contexts(path)
-    if name != "-" and name not in contexts.known:
-        raise InvalidOption(f"there is no context {name!r}; `iris context list` shows those there are")
+    if name != "-":
+        check_known(contexts, name)
     save_contexts(path, msgspec.structs.replace(contexts, current="" if name == "-" else name))
     click.echo(f"in use: {name}", err=True)
 
@@ -81,8 +101,7 @@ def remove(name: str) -> None:
     """Forget a gateway and its token; none is in use afterwards if it was this one."""
     path = contexts_path()
     contexts = load_contexts(path)
-    if name not in contexts.known:
-        raise InvalidOption(f"there is no context {name!r}; `iris context list` shows those there are")
+    check_known(contexts, name)
     known = {other: one for other, one in contexts.known.items() if other != name}
     save_contexts(path, Contexts("" if contexts.current == name else contexts.current, known))
     click.echo(f"{name} is removed", err=True)

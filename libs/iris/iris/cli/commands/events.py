@@ -7,7 +7,7 @@ import msgspec
 
 from iris.cli.options import NAME, connected, form_option
 from iris.cli.parsing import CliCommand
-from iris.cli.tables import Row, print_json, state_word
+from iris.cli.tables import Column, Row, print_json, state_word, table_lines, terminal_width
 from iris.cli.times import show_millis
 from iris.client.client import Client
 from iris.client.transport import UrlQuery
@@ -45,11 +45,40 @@ def print_event(event: Row, form: str) -> None:
     if form in ("json", "jsonl"):
         print_json(event, indent=0)
         return
-    whose = event.get("task") or event.get("session") or event.get("job") or event.get("deployment") or ""
     if form == "name":
-        click.echo(whose)
+        click.echo(whose(event))
         return
-    words = [show_millis(event["at_ms"]), event["type"], whose, state_word(event.get("state") or "")]
-    words += [f"{name}={event[name]}" for name in DETAILS if event.get(name) is not None]
-    words += [f"id={id_}" for id_ in (event.get("task_id") or event.get("job_id"),) if id_]
-    click.echo("  ".join(words))
+    for line in lines_of(event, terminal_width()):
+        click.echo(line)
+
+
+def whose(event: Row) -> str:
+    """The name of what an event is about."""
+    return event.get("task") or event.get("session") or event.get("job") or event.get("deployment") or ""
+
+
+def details(event: Row) -> str:
+    """``attempt=0  worker=w0``."""
+    return "  ".join(f"{name}={event[name]}" for name in DETAILS if event.get(name) is not None)
+
+
+def id_of(event: Row) -> str:
+    """``id=j7``; empty where there is none."""
+    found = event.get("task_id") or event.get("job_id")
+    return f"id={found}" if found else ""
+
+
+COLUMNS = (
+    Column("", lambda event: show_millis(event["at_ms"]), gives=3),
+    Column("", lambda event: event["type"]),
+    Column("", whose),
+    Column("", lambda event: state_word(event.get("state") or ""), gives=2),
+    Column("", details, wraps=True),
+    Column("", id_of, gives=1),
+)
+"""The parts of a line. The id gives way first, then the state, with which the type ends, then the time."""
+
+
+def lines_of(event: Row, width: int) -> list[str]:
+    """An event as a line; as more where its details wrap. ``width``: of the terminal, 0 for no limit."""
+    return table_lines([event], [column for column in COLUMNS if column.cell(event)], width)[1:]

@@ -21,13 +21,13 @@ COLUMNS = (
     Column("POS", lambda row: str(row["position"]), right=True),
     Column("JOB", lambda row: row["job"]),
     Column("TASKS", lambda row: str(row["tasks"]), right=True),
-    Column("BAND", lambda row: row["band"]),
-    Column("DEPTH", lambda row: str(row["depth"]), right=True),
-    Column("ROOT AGE", lambda row: age(row["root_submitted_at"]), right=True),
-    Column("AGE", lambda row: age(row["submitted_at"]), right=True),
-    Column("SEQ", lambda row: str(row["sequence"]), right=True),
-    Column("USER", lambda row: row["user"]),
-    Column("WHY", reason_words),
+    Column("BAND", lambda row: row["band"], gives=5),
+    Column("DEPTH", lambda row: str(row["depth"]), right=True, gives=2),
+    Column("ROOT AGE", lambda row: age(row["root_submitted_at"]), right=True, gives=3),
+    Column("AGE", lambda row: age(row["submitted_at"]), right=True, gives=6),
+    Column("SEQ", lambda row: str(row["sequence"]), right=True, gives=1),
+    Column("USER", lambda row: row["user"], gives=4),
+    Column("WHY", reason_words, wraps=True),
 )
 
 

@@ -10,12 +10,12 @@ import msgspec
 
 from iris.cli.options import connected, form_option
 from iris.cli.parsing import CliGroup
-from iris.cli.tables import Row, print_facts, print_object
+from iris.cli.tables import Column, Row, print_facts, print_object, print_page
 from iris.client.api import decode
 from iris.client.client import Client
 from iris.client.transport import HttpRequest, in_path
 from iris.client.units import PARSERS
-from iris_core.quota import GATEWAY_LIMITS, QUOTA_LIMITS
+from iris_core.quota import GATEWAY_LIMITS, QUOTA_LIMITS, UserLimit
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -23,6 +23,31 @@ F = TypeVar("F", bound=Callable[..., Any])
 @click.group(cls=CliGroup)
 def quota() -> None:
     """Show and set what users may take; 0 is unlimited."""
+
+
+def show_limit(limit: UserLimit, found: Row) -> str:
+    """``3 of 8``."""
+    return limit.show(found.get(limit.used, 0), found.get(limit.name, 0))
+
+
+def limit_column(limit: UserLimit, gives: int) -> Column:
+    return Column(limit.words.upper(), lambda row: show_limit(limit, row), right=True, gives=gives)
+
+
+COLUMNS = (
+    Column("USER", lambda row: row["user"]),
+    *(limit_column(limit, len(QUOTA_LIMITS) + 1 - place) for place, limit in enumerate(QUOTA_LIMITS)),
+    Column("BEST BAND", lambda row: str(row["max_band"]), gives=1),
+)
+"""BEST BAND gives way first, then the limits from the last."""
+
+
+@quota.command("list")
+@form_option()
+@connected
+def list_quotas(client: Client, form: str) -> None:
+    """List the users that have limits of their own, and what is used of them."""
+    print_page(client.pages("/v1/quotas", dict), COLUMNS, form, name="user")
 
 
 @quota.command()
@@ -40,7 +65,7 @@ def describe(found: Row) -> list[tuple[str, str]]:
     """Each limit as ``used of limit``."""
     return [
         ("user", found["user"]),
-        *((limit.words, limit.show(found.get(limit.used, 0), found.get(limit.name, 0))) for limit in QUOTA_LIMITS),
+        *((limit.words, show_limit(limit, found)) for limit in QUOTA_LIMITS),
         ("best band", str(found["max_band"])),
     ]
 

@@ -21,13 +21,13 @@ COLUMNS = (
     Column("ID", lambda row: row["id"]),
     Column("JOB", lambda row: row["job"]),
     Column("STATUS", lambda row: row["status"].lower()),
-    Column("SINCE", lambda row: age(row["since"]), right=True),
-    Column("KERNELS", lambda row: str(len(row["kernels"])), right=True),
-    Column("TRIES", show_tries),
+    Column("SINCE", lambda row: age(row["since"]), right=True, gives=2),
+    Column("KERNELS", lambda row: str(len(row["kernels"])), right=True, gives=1),
+    Column("TRIES", show_tries, wraps=True),
 )
 KERNELS = (
     Column("TASK", lambda row: row["task"]),
-    Column("ATTEMPT", lambda row: str(row["attempt"]), right=True),
+    Column("ATTEMPT", lambda row: str(row["attempt"]), right=True, gives=1),
     Column("WORKER", lambda row: row["worker"]),
     Column("STATUS", lambda row: state_word(row["status"].lower())),
 )

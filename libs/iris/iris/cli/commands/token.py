@@ -13,7 +13,7 @@ import click
 
 from iris.cli.options import form_option
 from iris.cli.parsing import CliGroup
-from iris.cli.tables import Column, Row, print_page
+from iris.cli.tables import Column, Row, print_facts, print_object, print_page
 from iris.cli.times import show_millis
 from iris.client.problems import InvalidOption
 from iris.client.units import parse_duration
@@ -22,8 +22,8 @@ from iris_core.token_file import ROLES, BadTokenFile, Role, Token, is_user_name,
 COLUMNS = (
     Column("NAME", lambda row: row["name"]),
     Column("USER", lambda row: row["user"]),
-    Column("ROLE", lambda row: row["role"]),
-    Column("MADE", lambda row: show_millis(row["made_ms"]) if row["made_ms"] else ""),
+    Column("ROLE", lambda row: row["role"], gives=2),
+    Column("MADE", lambda row: show_millis(row["made_ms"]) if row["made_ms"] else "", gives=1),
     Column("EXPIRES", lambda row: show_millis(row["expires_ms"]) if row["expires_ms"] else "never"),
     Column("STATE", lambda row: "expired" if row["expired"] else ""),
 )
@@ -67,19 +67,30 @@ def add(user: str, role: Role, name: str, expires: str | None, file: Path) -> No
 @form_option()
 def ls(file: Path, form: str) -> None:
     """List the tokens of a file; the tokens themselves are not in it."""
-    now_ms = time.time_ns() // 1_000_000
-    rows: list[Row] = [
-        {
-            "name": one.name,
-            "user": one.caller.user,
-            "role": one.caller.role,
-            "made_ms": one.made_ms,
-            "expires_ms": one.expires_ms,
-            "expired": one.has_expired(now_ms),
-        }
-        for one in tokens_in(file, read(file))
-    ]
-    print_page(rows, COLUMNS, form)
+    print_page(map(described, tokens_in(file, read(file))), COLUMNS, form)
+
+
+@token.command()
+@click.argument("name")
+@_file
+@form_option()
+def show(name: str, file: Path, form: str) -> None:
+    """Show one token of a file; the token itself is not in it."""
+    found = described(find(file, tokens_in(file, read(file)), name))
+    if not print_object(found, form):
+        print_facts((column.title.lower(), column.cell(found)) for column in COLUMNS)
+
+
+def described(one: Token) -> Row:
+    """What is shown of a token."""
+    return {
+        "name": one.name,
+        "user": one.caller.user,
+        "role": one.caller.role,
+        "made_ms": one.made_ms,
+        "expires_ms": one.expires_ms,
+        "expired": one.has_expired(time.time_ns() // 1_000_000),
+    }
 
 
 @token.command()

@@ -85,11 +85,13 @@ USED = (
     Column("TASK", lambda row: str(row["index"]), right=True),
     Column("WORKER", lambda row: row["worker"]),
     Column("CORES", mean_cores, right=True),
-    Column("CPU", lambda row: show_span(row["cpu_ms"] / 1000) if row.get("cpu_ms") is not None else "", right=True),
+    Column(
+        "CPU", lambda row: show_span(row["cpu_ms"] / 1000) if row.get("cpu_ms") is not None else "", right=True, gives=4
+    ),
     Column("MEMORY", _bytes_of("rss_bytes"), right=True),
-    Column("PEAK", _bytes_of("peak_rss_bytes"), right=True),
-    Column("READ", _bytes_of("read_bytes"), right=True),
-    Column("WRITTEN", _bytes_of("written_bytes"), right=True),
+    Column("PEAK", _bytes_of("peak_rss_bytes"), right=True, gives=3),
+    Column("READ", _bytes_of("read_bytes"), right=True, gives=2),
+    Column("WRITTEN", _bytes_of("written_bytes"), right=True, gives=1),
 )
 """What the present attempt of a task uses; its host reports it every few seconds."""
 
