@@ -211,6 +211,7 @@ COLOURED = (
     "still so\x1b[0m, no more\n",
     "\x1b[38;5;208;48;5;17mof 256\x1b[38;2;20;200;40m green\x1b[39m plain\n",
     "10%\r\x1b[96m100%\x1b[m\r\n",
+    "".join(f"\x1b[{30 + n}m{n} " for n in range(8)) + "\x1b[m\n",
     '\x1b[3<i>1m \x1b]0;<b>title</b>\x07<script>document.title = 1</script> \x1b[31;"onload=x m\n',
     f"\x1b[32m{'x' * 1999}\x1b[0m<b>{'y' * 50}\n",
     "".join(f"\x1b[{31 + n % 2}m{n} " for n in range(120)) + "\n",
@@ -231,6 +232,9 @@ async def test_the_script_shows_lines_in_the_colours_in_which_the_server_does(ir
         assert await page.value(lines.format("document")) == written
         assert written[1] == '<span class="sgr-1 sgr-bold">still so</span>, no more'
         assert await page.value("document.querySelectorAll('.log script, .log b').length") == 0
+        for theme in ("light", "dark"):
+            await page.prefer(theme)
+            assert (theme, await page.value(CONTRASTS)) == (theme, [])
         assert page.complaints == []
 
 

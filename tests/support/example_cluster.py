@@ -227,7 +227,10 @@ def _gang(story: Story) -> None:
             c.Moved(gang, index, 0, TaskState.PENDING, shown, cause, Initiator.SYSTEM, True, Budget.PREEMPTION, ended),
         )
         story.run(gang, index, f"slice-a-w{index}", 1400 - index, None, attempt=1)
-        lines = "".join(f"step {step}: loss {4.2 - step / 5000:.3f}, 41.8k tokens/s\n" for step in range(8000, 8012))
+        lines = "".join(
+            f"\x1b[36mINFO\x1b[0m step {step}: loss \x1b[1m{4.2 - step / 5000:.3f}\x1b[0m, 41.8k tokens/s\n"
+            for step in range(8000, 8012)
+        )
         story.print(gang, index, lines, attempt=1, ago_s=9 - index)
     for ago_s, status in ((2680, SessionStatus.SCHEDULED), (2676, SessionStatus.RUNNING)):
         story.add(ago_s, c.SessionMoved(gang, status, _HANDLER[status]))
