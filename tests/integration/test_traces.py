@@ -24,14 +24,14 @@ def test_a_submission_is_one_trace_from_the_gateway_to_the_end_of_its_task(tmp_p
 
         spans = {span.name: span for span in found.spans if span.trace_id == line[3:35]}
         root = spans.pop("POST /v1/jobs")
-        assert (root.parent_id, line[36:52]) == ("", root.span_id)
+        assert (root.parent_id, line[36:52]) == ("", spans["order"].span_id)
         assert {name: (span.service, span.parent_id) for name, span in spans.items()} == {
             "admit": ("iris-state", root.span_id),
             "commit": ("iris-state", root.span_id),
             "plan": ("iris-scheduler", root.span_id),
             "order": ("iris-state", root.span_id),
-            "start": ("iris-worker", root.span_id),
-            "run": ("iris-worker", root.span_id),
+            "start": ("iris-worker", spans["order"].span_id),
+            "run": ("iris-worker", spans["start"].span_id),
         }
         assert len([span for span in found.spans if span.trace_id == root.trace_id]) == 7
         assert (spans["run"].attributes["task"], spans["run"].attributes["exit_code"]) == ("/traced/0", 0)

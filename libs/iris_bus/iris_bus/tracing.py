@@ -14,11 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.trace import Span
 
 HEADER = "traceparent"
 _FLUSH_MS = 3000
@@ -33,6 +35,25 @@ def current() -> str:
 def trace_id(traceparent: str) -> str:
     """The id in a trace context, 32 hexadecimal digits; empty for none."""
     return traceparent[3:35]
+
+
+@dataclass(frozen=True, slots=True)
+class BegunSpan:
+    """A span that has begun.
+
+    Attributes:
+        traceparent: the context of what is below it. span: None when nothing is recorded.
+    """
+
+    traceparent: str
+    span: Span | None = None
+    began_ms: float = 0
+
+    def end(self, ended_ms: float, attributes: Mapping[str, str | int]) -> None:
+        """End it, not before it began."""
+        if self.span is not None:
+            self.span.set_attributes(attributes)
+            self.span.end(int(max(self.began_ms, ended_ms) * 1e6))
 
 
 class Tracer:
@@ -68,18 +89,21 @@ class Tracer:
             with _entered(made):
                 yield made
 
+    def begin(self, name: str, parent: str, began_ms: float) -> BegunSpan:
+        """Begin a span in the trace of ``parent``; none without a parent. ``began_ms``: since the epoch."""
+        context = _context(parent) if self._provider is not None and parent else None
+        if self._provider is None or not context or not _header(context):
+            return BegunSpan(parent)
+        span = self._provider.get_tracer("iris").start_span(name, context, start_time=int(began_ms * 1e6))
+        return BegunSpan(_header_of(span), span, began_ms)
+
     def record(
         self, name: str, parent: str, began_ms: float, ended_ms: float, attributes: Mapping[str, str | int]
-    ) -> None:
-        """Record a finished span in the trace of ``parent``; none without a parent. Times in ms since the epoch."""
-        if self._provider is None or not parent:
-            return
-        context = _context(parent)
-        if not _header(context):
-            return
-        began_ns, ended_ns = int(began_ms * 1e6), int(max(began_ms, ended_ms) * 1e6)
-        tracer = self._provider.get_tracer("iris")
-        tracer.start_span(name, context, attributes=attributes, start_time=began_ns).end(ended_ns)
+    ) -> str:
+        """Record a finished span in the trace of ``parent`` and return its context; that of ``parent`` without one."""
+        begun = self.begin(name, parent, began_ms)
+        begun.end(ended_ms, attributes)
+        return begun.traceparent
 
     @property
     def records(self) -> bool:
@@ -122,6 +146,13 @@ def _context(traceparent: str) -> Context:
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
     return TraceContextTextMapPropagator().extract({HEADER: traceparent}, Context())
+
+
+def _header_of(span: Span) -> str:
+    """The header of what is below a span."""
+    from opentelemetry.trace import set_span_in_context
+
+    return _header(set_span_in_context(span))
 
 
 def _header(context: Context | None = None) -> str:

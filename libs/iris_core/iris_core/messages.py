@@ -406,7 +406,7 @@ class TaskTemplate(_Message, frozen=True):
     """The part of an order that all tasks of a job share; sent once per order.
 
     ``serves``: for a route, the name of the port that serves its requests; its probe may use another one.
-    ``traceparent``: the trace context that the job was submitted with.
+    ``traceparent``: the trace context that the job was submitted with; below it, the order's, when orders are traced.
     ``settle_ms``: for a route, how long it serves on after it left discovery, when its worker stops by itself.
     ``grant``: for the tokens of its attempts; None while the signing keys are not known.
     ``output``: the output directory of each attempt, relative to its own; empty: it has none.

@@ -44,10 +44,8 @@ class Place:
 def common(place: Place, template: TaskTemplate) -> dict[str, str]:
     """The environment common to all tasks of one job; cached per job."""
     owners = {name: value for name, value in template.env.items() if name not in BESIDE}
-    trace = {"TRACEPARENT": template.traceparent} if template.traceparent else {}
     return {
         **place.host,
-        **trace,
         **owners,
         "IRIS_JOB": template.name,
         "IRIS_NUM_TASKS": str(template.replicas),

@@ -493,6 +493,8 @@ class Executor:
         if in_image or self._isolation.confines:
             shared = environment.personal(slot.workdir, self._isolation.name(template.user)) | shared
         env = environment.own(shared, held.ref, slot.workdir, f"{slot.workdir}/{ERROR_FILE}", ports)
+        if template.traceparent:
+            env.setdefault("TRACEPARENT", template.traceparent)
         if held.gang is not None:
             hosts = write_host_file(slot, environment.host_lines(held.gang, template.resources))
             env |= environment.gang_words(held.gang, held.ref.index, hosts)

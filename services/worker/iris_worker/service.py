@@ -85,7 +85,7 @@ class WorkerService:
         self.metrics = WorkerMetrics(self.agent.running)
         self._bus, self._streams = connection.bus, connection.streams
         self._tracer = tracer or Tracer("worker")
-        self._spans = AttemptSpans(self.id)
+        self._spans = AttemptSpans(self.id, lambda span: self._tracer.record(*span))
         self._stop = stop
         self._loop = asyncio.get_running_loop()
         self._clock = HostClock()
@@ -322,8 +322,7 @@ class WorkerService:
 
     def _taken(self, stages: Sequence[Stage], answer: ReportTaken) -> None:
         """A report is committed."""
-        for span in self._spans.committed(stages):
-            self._tracer.record(*span)
+        self._spans.committed(stages)
         todo = self.agent.on_taken(stages, answer, self._clock.wall_ms())
         ended = [stage.ref for stage in stages if stage.ended is not None]
         self._executor.acknowledged(ended)

@@ -1,4 +1,4 @@
-"""The spans of attempts of traced jobs: ``start`` from order to process, ``run`` from process to end. Pure.
+"""The spans of attempts of traced jobs: ``start`` from order to process, ``run`` below it from process to end. Pure.
 
 A span ends when the stage that ends it is committed. An attempt that a later worker adopts has none: its context is not
 stored on the host. Source: docs/design/interfaces.md#metrics.
@@ -6,7 +6,7 @@ stored on the host. Source: docs/design/interfaces.md#metrics.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -36,11 +36,12 @@ class AttemptSpans:
     """The attempts of traced jobs, from their order until their end is committed.
 
     Args:
-        worker: an attribute of every span.
+        worker: an attribute of every span. record: takes a finished span, and returns the context of what is below it.
     """
 
-    def __init__(self, worker: str) -> None:
+    def __init__(self, worker: str, record: Callable[[Span], str]) -> None:
         self._worker = worker
+        self._record = record
         self._open: dict[AttemptRef, _Open] = {}
 
     def ordered(self, order: Order, now_ms: int) -> None:
@@ -53,8 +54,8 @@ class AttemptSpans:
             if template is not None:
                 self._open.setdefault(ref, _Open(template.traceparent, f"{template.name}/{ref.index}", now_ms))
 
-    def committed(self, stages: Iterable[Stage]) -> Iterator[Span]:
-        """Return the spans that end with these committed stages."""
+    def committed(self, stages: Iterable[Stage]) -> None:
+        """Record the spans that end with these committed stages."""
         if not self._open:
             return
         for stage in stages:
@@ -63,9 +64,9 @@ class AttemptSpans:
                 continue
             if stage.ended is not None:
                 del self._open[stage.ref]
-                yield self._span(known, stage)
+                self._record(self._span(known, stage))
             elif stage.status is KernelStatus.RUNNING and known.name == "start":
-                yield self._span(known, stage)
+                known.traceparent = self._record(self._span(known, stage))
                 known.name, known.since_ms = "run", stage.at_ms
 
     def _span(self, known: _Open, stage: Stage) -> Span:

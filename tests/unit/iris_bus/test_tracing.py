@@ -73,6 +73,20 @@ def test_what_is_over_is_recorded_with_its_times_in_a_trace_that_exists(collecte
     ]
 
 
+def test_what_is_recorded_below_a_span_that_has_begun_names_it_as_its_parent(collected):
+    tracer = Tracer("state", collected.url)
+    begun = tracer.begin("order", GIVEN, 1000.0)
+    below = tracer.record("start", begun.traceparent, 1100.0, 1200.0, {})
+    begun.end(1300.0, {"tasks": 2})
+    assert tracer.begin("untraced", "", 1000.0).traceparent == ""
+    assert tracer.record("malformed", "rubbish", 1000.0, 1100.0, {}) == "rubbish"
+    tracer.close()
+    start, order = collected.spans
+    assert (order.parent_id, order.began_ns, order.ended_ns) == (GIVEN[36:52], 1_000_000_000, 1_300_000_000)
+    assert (order.attributes, begun.traceparent) == ({"tasks": 2}, f"{GIVEN[:36]}{order.span_id}-01")
+    assert (start.parent_id, below) == (order.span_id, f"{GIVEN[:36]}{start.span_id}-01")
+
+
 @pytest.mark.parametrize(
     "header",
     [

@@ -390,10 +390,10 @@ class Leader:
     async def _deliver_one(self, worker: str, order: Order) -> None:
         """Send an order and record the result; a worker that has restarted has executed nothing of it."""
         timeout, machine = self._policy.order_timeout_s, self._machine
-        began_ms = self._replica.clock.now_ms()
+        sent = spans.OrderSpans(self._tracer, order, self._replica.clock.now_ms())
         taken, fate = OrderTaken(""), Fate.UNKNOWN
         try:
-            answer = await self._bus.request(subjects.order(worker), codec.pack(order), timeout=timeout)
+            answer = await self._bus.request(subjects.order(worker), codec.pack(sent.order), timeout=timeout)
             taken = codec.unpack(answer.data, OrderTaken)
             error = "" if taken.taken else _why_refused(worker, taken)
             fate = Fate.NEVER if taken.stopping else Fate.REFUSED
@@ -401,7 +401,7 @@ class Leader:
             error, fate = f"worker {worker} does not listen", Fate.NEVER
         except (Unavailable, codec.Undecodable):
             error = f"worker {worker} did not take its order within {timeout:g} s"
-        spans.ordered(self._tracer, order, worker, began_ms, self._replica.clock.now_ms(), error)
+        sent.answered(worker, self._replica.clock.now_ms(), error)
         if machine is self._machine and (error or worker in self._unreached or is_awaited(order)):
             self._note_reached(worker, not error)
             self._arrive(DeliveryResult(worker, order, error, fate, taken.monotonic_ms))

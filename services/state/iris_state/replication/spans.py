@@ -5,8 +5,10 @@ Source: docs/design/interfaces.md#metrics.
 
 from __future__ import annotations
 
-from iris_bus.tracing import Tracer
-from iris_core.messages import Order
+from msgspec.structs import replace
+
+from iris_bus.tracing import BegunSpan, Tracer
+from iris_core.messages import Order, TaskTemplate
 from iris_state.changes import JobAdmitted
 from iris_state.inputs import Output
 
@@ -23,13 +25,24 @@ def committed(tracer: Tracer, output: Output, judged_s: float, took_s: float, no
             tracer.record("commit", change.traceparent, commit_ms, now_ms, about)
 
 
-def ordered(tracer: Tracer, order: Order, worker: str, began_ms: int, now_ms: int, error: str) -> None:
-    """An order was answered, or failed with ``error``."""
-    if not tracer.records:
-        return
-    for template in order.templates:
-        tasks = sum(ref.job == template.job for refs in (order.run, order.prepare) for ref in refs)
-        about: dict[str, str | int] = {"job": template.name, "worker": worker, "tasks": tasks}
-        if error:
-            about["error"] = error
-        tracer.record("order", template.traceparent, began_ms, now_ms, about)
+class OrderSpans:
+    """The spans ``order`` of one order, from when it is sent until it is answered.
+
+    Attributes:
+        order: it, with their contexts in its templates: what a worker does for it is below them.
+    """
+
+    def __init__(self, tracer: Tracer, order: Order, began_ms: int) -> None:
+        self.order = order
+        self._begun: list[tuple[TaskTemplate, BegunSpan]] = []
+        if tracer.records and order.templates:
+            self._begun = [(one, tracer.begin("order", one.traceparent, began_ms)) for one in order.templates]
+            below = tuple(replace(one, traceparent=begun.traceparent) for one, begun in self._begun)
+            self.order = replace(order, templates=below)
+
+    def answered(self, worker: str, now_ms: int, error: str) -> None:
+        """The order was answered, or failed with ``error``."""
+        for template, begun in self._begun:
+            tasks = sum(ref.job == template.job for refs in (self.order.run, self.order.prepare) for ref in refs)
+            about: dict[str, str | int] = {"job": template.name, "worker": worker, "tasks": tasks}
+            begun.end(now_ms, about | ({"error": error} if error else {}))
