@@ -17,6 +17,9 @@ DATASOURCE = "iris-prometheus"
 
 _WIDTH, _HEIGHT, _COLUMNS = 8, 8, 3
 _EVENTFUL = "its counter has no sample before the first such event"
+_NO_COMMIT = "nothing was committed in the last minutes"
+_NO_REQUEST = "nobody has asked in the last minutes"
+_NO_DEPLOYMENT = "no deployment with a probe runs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +28,15 @@ class Panel:
 
     Attributes:
         queries: PromQL and the legend of its series. unit: a unit of Grafana.
-        empty: why it may have no data on a cluster that works; empty text: it must have some.
+        empty: why it may have no data on a cluster at work; idle: why on one where little happens. Both go into its
+            description; a panel without `empty` must have data on a cluster at work.
     """
 
     title: str
     queries: tuple[tuple[str, str], ...]
     unit: str = "short"
     empty: str = ""
+    idle: str = ""
 
 
 def leader(selector: str) -> str:
@@ -69,7 +74,12 @@ WORK: Mapping[str, Sequence[Panel]] = {
         Panel("Tasks by state", per("state", leader("iris_tasks"))),
         Panel("Jobs by state", per("state", leader("iris_jobs"))),
         Panel("Task state changes", per("to_state", rate("iris_task_transitions_total")), "ops"),
-        Panel("Run time of attempts", quantiles("iris_task_run_seconds_bucket"), "s"),
+        Panel(
+            "Run time of attempts",
+            quantiles("iris_task_run_seconds_bucket"),
+            "s",
+            idle="no attempt has ended in the last minutes",
+        ),
         Panel(
             "Resources committed",
             (
@@ -93,7 +103,12 @@ WORK: Mapping[str, Sequence[Panel]] = {
         ),
         Panel("Hosts missing", per("shape", leader("iris_demand_hosts"))),
         Panel("Tasks that lack a host", per("kind", leader("iris_demand_tasks"))),
-        Panel("Time from submission to placement", quantiles("iris_task_queue_wait_seconds_bucket"), "s"),
+        Panel(
+            "Time from submission to placement",
+            quantiles("iris_task_queue_wait_seconds_bucket"),
+            "s",
+            idle="nothing was placed in the last minutes",
+        ),
     ),
     "Gangs and slices": (
         Panel("Slices by state", per("variant, state", leader("iris_slices")), empty="there are no TPU slices"),
@@ -132,16 +147,21 @@ CONTROL_PLANE: Mapping[str, Sequence[Panel]] = {
         Panel("Memory", (('process_resident_memory_bytes{job=~"iris-.+"}', "{{job}} {{instance}}"),), "bytes"),
     ),
     "State and journal": (
-        Panel("Time of a commit", quantiles("iris_commit_seconds_bucket"), "s"),
+        Panel("Time of a commit", quantiles("iris_commit_seconds_bucket"), "s", idle=_NO_COMMIT),
         Panel("Commits", total(rate("iris_commit_seconds_count"), "commits"), "ops"),
-        Panel("Processor time of a round", quantiles("iris_round_seconds_bucket"), "s"),
+        Panel("Processor time of a round", quantiles("iris_round_seconds_bucket"), "s", idle=_NO_COMMIT),
         Panel("Events not published yet", (('sum(iris_consumer_pending{consumer="events"})', "events"),)),
         Panel("Memory of what is kept for a while", per("kind", leader("iris_kept_bytes")), "bytes"),
         Panel("Inputs set aside", per("kind", "iris_inputs_set_aside_total"), empty="only a bug causes them"),
         Panel("Dead letters", (("max(iris_dead_letters_total)", "commands"),)),
     ),
     "Scheduler": (
-        Panel("Time of a plan", quantiles("iris_scheduler_cycle_seconds_bucket"), "s"),
+        Panel(
+            "Time of a plan",
+            quantiles("iris_scheduler_cycle_seconds_bucket"),
+            "s",
+            idle="nothing was planned in the last minutes",
+        ),
         Panel("Plans", total(rate("iris_scheduler_cycle_seconds_count"), "plans"), "ops"),
         Panel("Tasks placed", per("kind", rate("iris_scheduler_assignments_total")), "ops"),
         Panel("Placements refused", per("cause", rate("iris_assignments_refused_total")), "ops", _EVENTFUL),
@@ -152,12 +172,13 @@ CONTROL_PLANE: Mapping[str, Sequence[Panel]] = {
         Panel("Reconnections in 5 minutes", per("job", "increase(iris_bus_reconnects_total[5m])")),
     ),
     "Gateway": (
-        Panel("Requests by route", per("route", rate("iris_http_requests_total")), "reqps"),
-        Panel("Requests by status", per("status", rate("iris_http_requests_total")), "reqps"),
+        Panel("Requests by route", per("route", rate("iris_http_requests_total")), "reqps", idle=_NO_REQUEST),
+        Panel("Requests by status", per("status", rate("iris_http_requests_total")), "reqps", idle=_NO_REQUEST),
         Panel(
             "Time of a request",
             quantiles('iris_http_request_seconds_bucket{route!~".*(events|logs).*"}'),
             "s",
+            idle=_NO_REQUEST,
         ),
         Panel("Refusals by code", per("code", rate("iris_http_problems_total")), "ops", _EVENTFUL),
         Panel("Event and log streams open", per("instance", "iris_http_watchers")),
@@ -216,8 +237,13 @@ HOSTS_AND_SERVING: Mapping[str, Sequence[Panel]] = {
     "Workers": (
         Panel("Workers by state", per("state", leader("iris_workers"))),
         Panel("Attempts on workers", total("iris_worker_attempts", "attempts")),
-        Panel("Delay of heartbeats", quantiles("iris_heartbeat_lag_seconds_bucket"), "s"),
-        Panel("Time of the steps before a task", quantiles("iris_build_seconds_bucket", "step"), "s"),
+        Panel("Delay of heartbeats", quantiles("iris_heartbeat_lag_seconds_bucket"), "s", idle="there are no workers"),
+        Panel(
+            "Time of the steps before a task",
+            quantiles("iris_build_seconds_bucket", "step"),
+            "s",
+            idle="no attempt has begun in the last minutes",
+        ),
         Panel("Reports to the state service", per("result", rate("iris_worker_reports_total")), "ops"),
         Panel("Output dropped", total(rate("iris_worker_log_dropped_bytes_total"), "output"), "Bps"),
     ),
@@ -226,11 +252,11 @@ HOSTS_AND_SERVING: Mapping[str, Sequence[Panel]] = {
         Panel("Routes wanted", total(leader("iris_deployment_wanted_routes"), "routes")),
         Panel("Deployments whose load is not known", total(leader("iris_deployment_load_unknown"), "deployments")),
         Panel("Probes by result", per("result", rate("iris_route_probe_seconds_count")), "ops"),
-        Panel("Time of a probe", quantiles("iris_route_probe_seconds_bucket"), "s"),
+        Panel("Time of a probe", quantiles("iris_route_probe_seconds_bucket"), "s", idle=_NO_DEPLOYMENT),
     ),
     "Proxy": (
-        Panel("Requests by status", per("status", rate("iris_proxy_requests_total")), "reqps"),
-        Panel("Time of a request", quantiles("iris_proxy_request_seconds_bucket"), "s"),
+        Panel("Requests by status", per("status", rate("iris_proxy_requests_total")), "reqps", idle=_NO_REQUEST),
+        Panel("Time of a request", quantiles("iris_proxy_request_seconds_bucket"), "s", idle=_NO_REQUEST),
         Panel("Requests sent again", total(rate("iris_proxy_retries_total"), "requests"), "ops"),
         Panel(
             "Share of requests that failed",
@@ -316,7 +342,7 @@ def _graph(number: int, panel: Panel) -> dict[str, Any]:
         "id": number,
         "type": "timeseries",
         "title": panel.title,
-        "description": f"May be empty: {panel.empty}." if panel.empty else "",
+        "description": f"May be empty: {why}." if (why := panel.empty or panel.idle) else "",
         "datasource": source,
         "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
         "options": {"legend": {"displayMode": "list", "placement": "bottom"}, "tooltip": {"mode": "multi"}},

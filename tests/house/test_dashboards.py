@@ -55,3 +55,10 @@ def test_every_metric_of_iris_has_a_panel_or_an_alert():
     names = {family.name for registry in registries().values() for family in registry.collect()}
     not_shown = {"iris_journal_sequence"}
     assert {name for name in names if name.startswith("iris_") and name not in asked} == not_shown
+
+
+def test_a_panel_of_quantiles_says_why_it_may_be_empty():
+    """A quantile of a histogram that counted nothing in the interval is no number."""
+    quantiles = [panel for panel in panels() if any("histogram_quantile" in query for query, _ in panel.queries)]
+    assert [panel.title for panel in quantiles if not (panel.empty or panel.idle)] == []
+    assert quantiles
