@@ -34,7 +34,7 @@ part of a name is the unit: `_s` seconds, `_bytes` bytes, `_millis` thousandths.
 
 LIMITS_EXPLAINED = """\
 `iris quota show USER` shows all of them and what is used; 0 is unlimited. `iris quota set` sets those of one user, and
-the best band the user may ask for (`--max-band`)."""
+the best band the user may ask for (`--max-band`); `iris quota list` shows every user that has such limits."""
 RESOURCES_EXPLAINED = "What hosts have and tasks take, in HTTP, metrics and listings by the same name."
 
 
