@@ -134,7 +134,7 @@ def test_it_shows_its_settings_with_their_origins():
     assert out.startswith("[state]\nretry_for_s = 2.0  # command line\n\n[nats]\nurl = ")
 
 
-def test_a_service_with_other_limits_changes_the_streams_that_are_there(nats_url: str):
+def test_a_service_with_higher_limits_raises_those_of_streams(nats_url: str):
     body = "; ".join(
         [
             "connection = await service.connect()",
@@ -146,6 +146,6 @@ def test_a_service_with_other_limits_changes_the_streams_that_are_there(nats_url
         ]
     )
     before = play(body, IRIS_NATS_URL=nats_url)
-    after = play(body, "--set", "nats.events_days=1", IRIS_NATS_URL=nats_url, IRIS_NATS_EVENTS_BYTES="4194304")
+    after = play(body, "--set", "nats.events_days=5", IRIS_NATS_URL=nats_url, IRIS_NATS_EVENTS_BYTES="8589938688")
 
-    assert [before[:2], after[:2]] == [(0, "up\n259200 8589934592\n"), (0, "up\n86400 4194304\n")]
+    assert [before[:2], after[:2]] == [(0, "up\n259200 8589934592\n"), (0, "up\n432000 8589938688\n")]

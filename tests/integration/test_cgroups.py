@@ -171,8 +171,9 @@ async def test_a_worker_says_which_controllers_limit_its_tasks_and_leaves_no_gro
     state: FakeState, worker: WorkerProcess, controllers: str, tmp_path: Path
 ):
     assert state.registered[-1].attributes["cgroup"] == controllers
-    await state.ended(await state.run("sh", "-c", "cat /proc/self/cgroup > ../../groups"))
-    held = [line.split(":", 2) for line in (worker.data / "groups").read_text().splitlines()]
+    groups = tmp_path / "groups"
+    await state.ended(await state.run("sh", "-c", f"cat /proc/self/cgroup > {groups}"))
+    held = [line.split(":", 2) for line in groups.read_text().splitlines()]
     [path] = [path for _, names, path in held if names == "pids"]
     assert await worker.stop() == 0
     async with asyncio.timeout(20):

@@ -114,7 +114,7 @@ def nginx_before(cluster: Cluster, directory: Path) -> Iterator[tuple[str, Path]
     (directory / "iris.conf").write_text(text)
     (directory / "nginx.conf").write_text(HEAD)
     command = ["nginx", "-p", f"{directory}/", "-c", str(directory / "nginx.conf"), "-g", f"user {getpass.getuser()};"]
-    serving = subprocess.Popen(command, cwd=directory, preexec_fn=end_with_parent)  # noqa: PLW1509
+    serving = subprocess.Popen(command, cwd=directory, preexec_fn=end_with_parent())  # noqa: PLW1509
     try:
         until(lambda: serving.poll() is None and (directory / "nginx.pid").exists(), "nginx serves")
         yield f"https://localhost:{port}", cert

@@ -25,6 +25,7 @@ SHORT_GRACE = """
 [state]
 heartbeat_interval_s = 0.5
 worker_grace_s = 5.0
+suspect_wait_s = 1.0
 [worker]
 heartbeat_interval_s = 0.5
 """

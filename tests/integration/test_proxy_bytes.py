@@ -158,7 +158,7 @@ def nginx(root: Path, route: str) -> Iterator[int]:
     [port] = free_ports(1)
     (root / "nginx.conf").write_text(NGINX.format(port=port, route=route))
     command = ["nginx", "-p", f"{root}/", "-c", str(root / "nginx.conf"), "-g", f"user {psutil.Process().username()};"]
-    process = subprocess.Popen(command, cwd=root, preexec_fn=end_with_parent)  # noqa: PLW1509 - one system call
+    process = subprocess.Popen(command, cwd=root, preexec_fn=end_with_parent())  # noqa: PLW1509 - one system call
     try:
         until(lambda: listens(port), "nginx listens")
         yield port

@@ -16,7 +16,7 @@ import msgspec
 from iris_bus.contract import Fenced
 from iris_bus.window import Window
 from iris_core import codec
-from iris_core.messages import Answer, Register, WorkerReport
+from iris_core.messages import Answer, Caller, Register, WorkerReport
 from iris_core.states import ACTIVE, Budget, Cause, Initiator, RouteStatus, TaskState
 from iris_core.subjects import JOURNAL
 from iris_core.tables.route import LIVE
@@ -347,8 +347,8 @@ def answers_before_it_executes(put: Put) -> None:
     """The answer to a submission names a job that is never admitted."""
     worded = Machine._worded
 
-    def lazy(self: Machine, status: str, body: bytes) -> Answer:
-        answer = worded(self, status, body)
+    def lazy(self: Machine, status: str, body: bytes, caller: Caller) -> Answer:
+        answer = worded(self, status, body, caller)
         if status != "created" or self.sequence % 5:
             return answer
         job = codec.from_json(answer.body, dict)

@@ -117,10 +117,10 @@ class PageMachines:
         return {name: self.shells[name].run(block.script) for name in named}
 
     def switch_off(self, name: str) -> None:
-        """All its processes end at once, and then it has no network."""
+        """It has no network, and all its processes end at once."""
+        self.switch.ip("link", "del", _host_name(name))
         self.shells.pop(name).process.kill()
         os.kill(self._hosts.pop(name), signal.SIGKILL)
-        self.switch.ip("link", "del", _host_name(name))
 
     def switch_on(self, name: str) -> None:
         """With what is on its disk, and no processes."""

@@ -12,7 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -100,7 +100,7 @@ class ChildProcess:
                 stdout=None if self.program.inherits_output else log,
                 stderr=None if self.program.inherits_output else log,
                 process_group=0,
-                preexec_fn=end_with_parent,  # noqa: PLW1509 - one system call, no lock is taken
+                preexec_fn=end_with_parent(),  # noqa: PLW1509 - one system call, no lock is taken
             )
 
     def look(self, now: float) -> int | None:
@@ -143,10 +143,21 @@ class ChildProcess:
         self._pause = min(self._pause * 2, _LONGEST_PAUSE_S) or _SECOND_PAUSE_S
 
 
-def end_with_parent() -> None:
-    """In a new child: have the kernel send TERM when the parent dies, however it dies (Linux only)."""
-    if _LIBC is not None:
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+def end_with_parent() -> Callable[[], None]:
+    """What a new child does before exec: have the kernel send it TERM when this process dies, however (Linux only).
+
+    This process may have died already, and its handler of TERM, which is the child's until exec, would drop the signal.
+    """
+    parent = os.getpid()
+
+    def begin() -> None:
+        if _LIBC is not None:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+            if os.getppid() != parent:
+                os._exit(1)
+
+    return begin
 
 
 def _begin_anew(log: Path) -> None:

@@ -74,7 +74,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     forget_workers_after_s: float = 86_400.0
     poison_window_s: float = 120.0
     poison_workers: int = 3
-    suspect_wait_s: float = 300.0
+    suspect_wait_s: float = 30.0
     max_building: int = 8
     avoid_s: float = 5.0
     avoid_longest_s: float = 300.0

@@ -128,7 +128,7 @@ def start_supervisor(
             stderr=log,
             pass_fds=[write_end],
             start_new_session=True,
-            preexec_fn=None if detach else end_with_parent,  # noqa: PLW1509 - this process has one thread
+            preexec_fn=None if detach else end_with_parent(),  # noqa: PLW1509 - this process has one thread
         )
     os.close(write_end)
     with os.fdopen(read_end) as pipe:

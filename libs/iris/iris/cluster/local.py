@@ -104,7 +104,7 @@ class LocalCluster:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                preexec_fn=end_with_parent,  # noqa: PLW1509 - nothing but one system call
+                preexec_fn=end_with_parent(),  # noqa: PLW1509 - nothing but one system call
             )
         while _READY not in given.read_bytes():
             if self._up.poll() is not None:
