@@ -43,7 +43,7 @@ def admin_token() -> str:
     """The token of the user admin, made and added to the file of tokens when missing."""
     path = KEYS / "token"
     if not path.exists():
-        words = ["iris", "admin", "token", "admin", "--role", "admin", "--file", KEYS / "tokens"]
+        words = ["iris", "admin", "token", "add", "admin", "--role", "admin", "--file", KEYS / "tokens"]
         path.write_text(subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout.strip())
     return path.read_text()
 
