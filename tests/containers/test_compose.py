@@ -50,7 +50,7 @@ def nobody_comes_in_without_a_token(stack: Stack):
 
 def a_token_that_is_made_later_is_let_in(stack: Stack):
     """By the two commands of deploy/docker/README.md."""
-    words = ("run", "--rm", "--entrypoint", "iris", "init", "admin", "token", "ann", "--file", "/keys/tokens")
+    words = ("run", "--rm", "--entrypoint", "iris", "init", "admin", "token", "add", "ann", "--file", "/keys/tokens")
     token = stack.compose(*words).strip()
     stack.compose("run", "--rm", "init")
     asked = urllib.request.Request(f"{stack.url}/v1/jobs", headers={"Authorization": f"Bearer {token}"})
