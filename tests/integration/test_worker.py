@@ -9,7 +9,7 @@ import os
 import signal
 import tarfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -116,7 +116,19 @@ async def test_a_task_inherits_no_descriptor_but_its_three(state: FakeState, wor
     assert (await state.output(ref)).split() == [b"0", b"1", b"2"]
 
 
-async def test_a_task_gets_signals_as_if_started_by_a_shell(state: FakeState, worker: WorkerProcess):
+@pytest.fixture
+def in_the_background() -> Iterator[None]:
+    """What is started ignores two signals, as in the background of a shell."""
+    ignored = (signal.SIGINT, signal.SIGQUIT)
+    before = [signal.signal(number, signal.SIG_IGN) for number in ignored]
+    yield
+    for number, handler in zip(ignored, before, strict=True):
+        signal.signal(number, handler)
+
+
+async def test_a_task_gets_signals_as_if_started_by_a_shell(
+    in_the_background: None, state: FakeState, worker: WorkerProcess
+):
     ref = await state.run("grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status")
     await state.ended(ref)
     blocked, ignored = (int(line.split()[1], 16) for line in (await state.output(ref)).splitlines())

@@ -55,7 +55,7 @@ from iris_worker.process.records import (
     take_frames,
 )
 from iris_worker.process.runner import Runner, to_refusal
-from iris_worker.process.spawn import NeedsShell, NotRunnable, as_script
+from iris_worker.process.spawn import NeedsShell, NotRunnable, as_script, handle_ignored
 from iris_worker.process.store import ProcessStore
 
 _READ_BYTES = 1 << 18
@@ -333,6 +333,7 @@ def _steady_s() -> float:
 
 def main() -> None:
     adopt_orphans()
+    handle_ignored()
     Launcher(Path(sys.argv[1]), socket.socket(fileno=0)).run()
 
 

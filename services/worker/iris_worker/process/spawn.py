@@ -27,7 +27,8 @@ from iris_worker.process.limits import Limits, hold
 
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
-_SHELL = "/bin/sh"
+_IGNORED_BY_PYTHON = frozenset({signal.SIGPIPE, signal.SIGXFSZ})
+"""Which starting a process restores."""
 _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 _AS_SCRIPT = ("/bin/sh", "-c", 'exec "$0" "$@"')
 _REPORT_BYTES = 4096
@@ -238,6 +239,15 @@ def candidates(name: str, path: str) -> tuple[str, ...]:
     if not name or "\0" in name + path:
         raise not_found(name)
     return (name,) if "/" in name else tuple(f"{directory or '.'}/{name}" for directory in path.split(":"))
+
+
+def handle_ignored() -> None:
+    """Handle, by doing nothing, the signals that whoever started this process has it ignore, as shells do in the
+    background: what is started from here would ignore them too, while a handler ends with exec.
+    """
+    for number in signal.valid_signals():
+        if signal.getsignal(number) is signal.SIG_IGN and number not in _IGNORED_BY_PYTHON:
+            signal.signal(number, lambda *_: None)
 
 
 def close_inherited() -> None:
