@@ -1,6 +1,6 @@
-"""What this machine does at most: small programs in C without any of Iris, compiled where there is a compiler.
+"""What this machine does at most: a small program in C without any of Iris, compiled where there is a compiler.
 
-A row prints its ratio to its floor in the same run, so that a slow hour of the machine is seen as such.
+The guard compares with it in the same run, so that a slow hour of the machine does not count.
 """
 
 from __future__ import annotations
@@ -25,11 +25,6 @@ class Floor(NamedTuple):
 def spawn(count: int, at_once: int = 4) -> Floor | None:
     """Processes of /bin/true started and awaited; None without a C compiler."""
     return _run("spawn", str(count), str(at_once))
-
-
-def append(directory: Path, count: int, size: int) -> Floor | None:
-    """Synced appends to a new file of ``directory``; None without a C compiler."""
-    return _run("append", str(directory / "floor-append"), str(count), str(size))
 
 
 def _run(program: str, *words: str) -> Floor | None:
