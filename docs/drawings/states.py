@@ -168,7 +168,7 @@ def section(name: str, table: Any) -> str:
         parts += ["Derived from the parts, the first row that matches:", derivation_rows(table)]
     if hasattr(table, "MOVED"):
         why = "Each edge has one owner, so some cells of Status Transitions belong to another row here"
-        parts += [f"{why} ([ADR 65](adr/0065-one-owner-for-each-edge.md)):", moved_rows(table)]
+        parts += [f"{why} ([ADR 65](adr/0065-one-owner-per-session-transition.md)):", moved_rows(table)]
     return "\n\n".join(parts)
 
 

@@ -17,7 +17,7 @@ EXPLAINED = (
 
 
 ROLES_EXPLAINED = (
-    "What each login of the NATS server may do ([why](adr/0030-an-account-for-each-worker.md)), drawn from "
+    "What each login of the NATS server may do ([why](adr/0030-one-account-per-worker.md)), drawn from "
     "`iris_core.roles`; `ID` is a worker's token. Each hears the answers to its own requests. Of a store, *get* is "
     "single messages, *read* also to follow it, *put* also to replace objects, *declare* also to create and trim it, "
     "*replace* also to delete it."

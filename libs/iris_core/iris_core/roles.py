@@ -3,7 +3,7 @@
 The services share the account IRIS, each with its own permissions. A worker or an observer has its own account,
 with only the subjects of this table. Permissions alone do not confine it: the server sends the answer of a
 stream to any reply subject that the requester names, so to any subject of the requester's account.
-Source: docs/adr/0030-an-account-for-each-worker.md.
+Source: docs/adr/0030-one-account-per-worker.md.
 """
 
 from __future__ import annotations

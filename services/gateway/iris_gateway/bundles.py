@@ -1,7 +1,7 @@
 """Stores uploaded code as objects named by the SHA-256 of their bytes, so that a repeated upload stores nothing.
 
 Each object has owners: the users who have sent its bytes, and those for whom an admin has named it. For everybody else
-it does not exist, in every answer. Source: docs/adr/0049-a-bundle-has-owners.md.
+it does not exist, in every answer. Source: docs/adr/0049-bundles-are-visible-to-their-uploaders.md.
 
 An upload is first received into an unnamed file; complete uploads are written to the store one after the other. Out of
 scope: the content of a bundle, which the worker validates.

@@ -1,7 +1,7 @@
 """Authenticates a request by its token, from the header or from the dashboard's cookie.
 
 The cookie is accepted for reads, and for the forms of the dashboard's own pages. The token of a task is accepted only
-where an endpoint says so. Source: docs/adr/0036-forms-of-our-own-pages-may-change-jobs.md,
+where an endpoint says so. Source: docs/adr/0036-forms-may-change-jobs.md,
 docs/adr/0040-tokens-of-attempts.md.
 """
 

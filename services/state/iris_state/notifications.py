@@ -2,7 +2,7 @@
 
 While no task is pending there is nothing to plan, and a scheduler that is woken for every start and end of a small job
 takes processor time from the other services. Out of scope: the content of deltas (`deltas`).
-Source: docs/adr/0012-schedulers-hear-first.md.
+Source: docs/adr/0012-notify-schedulers-before-durability.md.
 """
 
 from __future__ import annotations

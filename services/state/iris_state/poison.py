@@ -5,7 +5,7 @@ had started: what is new on a worker is blamed. The others on it are bystanders,
 suspects none is. A suspect's next attempt is alone on its worker until it has run longer than the window, which clears
 the task: so a second death shows which one it was. With suspects on several workers the task gets no retry, whatever
 its budget.
-Spot capacity is taken with a notice, later, or by whole slices. Source: docs/adr/0059-suspects-start-alone.md.
+Spot capacity is taken with a notice, later, or by whole slices. Source: docs/adr/0059-restart-suspects-alone.md.
 """
 
 from __future__ import annotations

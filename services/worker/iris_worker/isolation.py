@@ -1,6 +1,6 @@
 """How the tasks of this host are confined: whose user each runs as, and what it sees of the host.
 
-Out of scope: starting them (process). Source: docs/adr/0039-a-sandbox-is-made-once-per-slot.md, docs/security.md#tasks.
+Out of scope: starting them (process). Source: docs/adr/0039-one-sandbox-per-slot.md, docs/security.md#tasks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A bundle exists for those who have stored it. docs/adr/0049-a-bundle-has-owners.md."""
+"""A bundle exists for those who have stored it. docs/adr/0049-bundles-are-visible-to-their-uploaders.md."""
 
 from __future__ import annotations
 

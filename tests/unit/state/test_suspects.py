@@ -1,6 +1,6 @@
 """Tasks that shared a host with one that kills its hosts: suspects start alone, bystanders get their attempts back.
 
-docs/adr/0059-suspects-start-alone.md.
+docs/adr/0059-restart-suspects-alone.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Changes by people on pages: cancel one or several jobs after a confirmation, and rerun a job.
 
 Each is a form that works without JavaScript, sends the command that the API sends, and leads back to a page. Source:
-docs/adr/0036-forms-of-our-own-pages-may-change-jobs.md.
+docs/adr/0036-forms-may-change-jobs.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Changes of deployments by people on pages: scale, update, pause, resume, roll back, and delete after a confirmation.
 
 Each is a form that works without JavaScript, sends the command that the API sends, and leads back to the page of the
-deployment. Source: docs/adr/0036-forms-of-our-own-pages-may-change-jobs.md.
+deployment. Source: docs/adr/0036-forms-may-change-jobs.md.
 """
 
 from __future__ import annotations

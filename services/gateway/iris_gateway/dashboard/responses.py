@@ -1,6 +1,6 @@
 """Responses of the dashboard: HTML in the reader's theme, refusals as pages, and the fields of forms.
 
-Source: docs/design/page.md, docs/adr/0036-forms-of-our-own-pages-may-change-jobs.md.
+Source: docs/design/page.md, docs/adr/0036-forms-may-change-jobs.md.
 """
 
 from __future__ import annotations

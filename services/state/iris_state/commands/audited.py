@@ -1,7 +1,7 @@
 """Describes commands for the audit: what each is done to, as of before it is executed.
 
 A submission is its own record, which names its actor; it is in the audit when it replaces a live job, or is made for
-somebody else. Source: docs/adr/0055-a-change-names-its-actor.md.
+somebody else. Source: docs/adr/0055-changes-record-their-actor.md.
 """
 
 from __future__ import annotations

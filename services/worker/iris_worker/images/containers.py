@@ -3,7 +3,7 @@
 The client of the runtime is the attempt's process; it forwards output and signals, and ends with the exit code. What
 it is the client of may outlive it, and the worker: the launcher's record of the start names the container.
 Out of scope: pulling (builder), starting (executor).
-Source: docs/adr/0047-a-container-is-run-by-the-client-of-its-runtime.md.
+Source: docs/adr/0047-one-client-process-per-container.md.
 """
 
 from __future__ import annotations

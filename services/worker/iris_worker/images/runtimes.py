@@ -1,7 +1,7 @@
 """The programs that run containers, and what they are told: one row each. Pure.
 
 They take the same words where this table names no others. Source: docker-run(1), podman-run(1), podman-inspect(1);
-docs/adr/0047-a-container-is-run-by-the-client-of-its-runtime.md.
+docs/adr/0047-one-client-process-per-container.md.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ To move a process holds up every fork and exit of the host, for a grace period o
 lately. Version 1 has a hierarchy for each controller, but moves single threads, which holds up nobody. Only files that
 were used lately stay open: each process that is started gets a copy of all descriptors, and closes them.
 Out of scope: whose group it is, and when it ends (runner).
-Source: docs/adr/0038-a-control-group-for-each-attempt.md.
+Source: docs/adr/0038-one-control-group-per-attempt.md.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A launcher is found by its command, also an older one. What it has forked has that command too until it has become its
 program, and copies of its descriptors: a worker would wait for the answer of a launcher that is gone.
 Out of scope: when (client, executor).
-Source: docs/adr/0051-what-takes-a-tasks-user-is-forked.md.
+Source: docs/adr/0051-fork-what-runs-as-a-tasks-user.md.
 """
 
 from __future__ import annotations

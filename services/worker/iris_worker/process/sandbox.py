@@ -4,7 +4,7 @@ bubblewrap makes the namespaces of a slot once, and their first process, which s
 them, forks the task, and returns, so a task is its child with or without a sandbox: the same signals, exit codes and
 sessions. A sandbox in which an attempt left anything is ended, with all that runs in it.
 Out of scope: what is visible in a sandbox, and who is whom (isolation).
-Source: docs/adr/0039-a-sandbox-is-made-once-per-slot.md, docs/adr/0053-each-attempt-has-new-directories.md.
+Source: docs/adr/0039-one-sandbox-per-slot.md, docs/adr/0053-each-attempt-has-new-directories.md.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ signal costs less: this process has its user for a moment, and waits in vfork un
 The function of CPython that does both is that of `subprocess` and `multiprocessing`, whose `Popen` would wait for the
 report. Every descriptor of Python is closed on exec; `close_inherited` sees to those the worker was started with.
 Out of scope: where output goes, and what is done about a process once it runs.
-Source: docs/adr/0051-what-takes-a-tasks-user-is-forked.md.
+Source: docs/adr/0051-fork-what-runs-as-a-tasks-user.md.
 """
 
 from __future__ import annotations
