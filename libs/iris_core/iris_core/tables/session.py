@@ -186,7 +186,10 @@ MOVED: tuple[MovedCell, ...] = (
         "A kernel past PREPARING has taken its order, so PrepareSessions moves the session to PREPARING first.",
     ),
 )
-"""Each edge has one owner, and each declared edge can be produced. Source: docs/adr/0065-one-owner-per-session-transition.md."""
+"""Each edge has one owner, and each declared edge can be produced.
+
+Source: docs/adr/0065-one-owner-per-session-transition.md.
+"""
 
 CLOCKED = frozenset({S.PENDING, *(status for status in SessionStatus if StatusTimeout().of(status) is not None)})
 
