@@ -34,7 +34,7 @@ from iris_scheduler.plan import plan
 from iris_scheduler.settings import SchedulerSettings
 from iris_state.machine import Input, Machine, Output, Request
 from iris_state.policy import Policy
-from iris_worker.agent import Agent
+from iris_worker.agent.agent import Agent
 
 SUCCESS = Ended(Cause.EXITED, 0)
 _REPORTS = "reports."

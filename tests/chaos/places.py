@@ -94,7 +94,7 @@ def owned(place: Place) -> Iterator[int]:
             words = process.cmdline()
             environ = process.environ()
             here = f"worker.id={place.name}" in words or environ.get("IRIS_WORKER_ID") == place.name
-            here |= words[3:4] == ["iris_worker.process.launcher"] and words[-1].endswith(f"/{place.name}")
+            here |= words[3:4] == ["iris_worker.launcher.launcher"] and words[-1].endswith(f"/{place.name}")
             ours = str(place.directory.parent.parent) in " ".join([*words, *environ.values()])
             if here and ours and process.status() != psutil.STATUS_ZOMBIE:
                 yield process.pid

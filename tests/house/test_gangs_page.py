@@ -3,7 +3,7 @@
 import re
 
 from iris_core.messages import Gang
-from iris_worker import environment
+from iris_worker.attempt import environment
 from tests.house.repository import ROOT
 
 PAGE = (ROOT / "docs/gangs.md").read_text(encoding="utf-8")

@@ -18,7 +18,7 @@ from iris_bus.contract import Connection
 from iris_core import subjects
 from iris_core.messages import AttemptRef, Register
 from iris_core.states import Cause, KernelStatus
-from iris_worker.process import rescue
+from iris_worker.launcher import rescue
 from tests.support.state import FakeState, template
 from tests.support.worker import WorkerProcess, lives
 

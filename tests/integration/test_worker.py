@@ -21,7 +21,7 @@ from iris_core import subjects
 from iris_core.messages import AttemptRef, Gang, Stop
 from iris_core.resources import Amount
 from iris_core.states import Cause, KernelStatus
-from iris_worker.process.adopt import boot_id
+from iris_worker.launcher.adopt import boot_id
 from tests.support.state import FakeState, template
 from tests.support.worker import WorkerProcess, lives, number_from
 

@@ -28,8 +28,8 @@ from iris_core.messages import (
 from iris_core.resources import Amount
 from iris_core.spec import Attribute
 from iris_core.states import Cause, KernelStatus
-from iris_worker.agent import Agent, Discard, Instruction, Kill, LocalAttempt, Prepare, RenewToken
-from iris_worker.heartbeat import HeartbeatSchedule, StallDetector, to_ms
+from iris_worker.agent.agent import Agent, Discard, Instruction, Kill, LocalAttempt, Prepare, RenewToken
+from iris_worker.agent.heartbeat import HeartbeatSchedule, StallDetector, to_ms
 from tests.sim.network import Link
 from tests.sim.process import Process
 

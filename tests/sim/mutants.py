@@ -41,10 +41,10 @@ from iris_state.replication.unpublished import UnpublishedEvents
 from iris_state.reports import liveness, progress
 from iris_state.snapshots import snapshot, snapshotter
 from iris_state.timer_queue import TimeoutQueue
-from iris_worker import agent
-from iris_worker.agent import Agent
-from iris_worker.reports import Reports
-from iris_worker.seen import SeenAttempts
+from iris_worker.agent import agent
+from iris_worker.agent.agent import Agent
+from iris_worker.agent.reports import Reports
+from iris_worker.agent.seen import SeenAttempts
 from tests.sim import faults
 from tests.sim.faults import FAULTS, Fault, Storm
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from iris_bus import window
-from iris_worker import seen
-from iris_worker.process import cgroup, store
+from iris_worker.agent import seen
+from iris_worker.launcher import cgroup, store
 
 MIB = 1 << 20
 WARM = 1 / 3

@@ -100,8 +100,8 @@ def services() -> dict[str, bool]:
     from iris.client.job_options import job_spec
     from iris_core.admission import validate_spec
     from iris_core.reasons import ReasonCode
-    from iris_worker.devices import Accelerators
-    from iris_worker.host import total
+    from iris_worker.agent.host import total
+    from iris_worker.attempt.devices import Accelerators
     from iris_worker.settings import WorkerSettings
     from tests.support.scheduling import Story, worker
 

@@ -22,8 +22,8 @@ from iris_core.names import to_token
 from iris_core.resources import Amount
 from iris_core.spec import Attribute
 from iris_core.states import Cause
-from iris_worker.agent import Agent
-from iris_worker.heartbeat import HeartbeatSchedule, to_ms
+from iris_worker.agent.agent import Agent
+from iris_worker.agent.heartbeat import HeartbeatSchedule, to_ms
 
 SUCCESS = Ended(Cause.EXITED, 0)
 _AT_ONCE = 200

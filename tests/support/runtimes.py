@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from iris_worker.images.runtimes import WORKER_LABEL
+from iris_worker.attempt.images.runtimes import WORKER_LABEL
 from tests.support.docker import Docker
 from tests.support.images import Image
 

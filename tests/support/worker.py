@@ -13,7 +13,7 @@ from typing import Self
 
 import psutil
 
-from iris_worker.workspaces import data_id
+from iris_worker.attempt.workspaces import data_id
 
 UNCONFINED = {"sandbox": "off", "run_as": "worker"}
 """Settings of a worker of root for tests whose tasks use the test's own directory."""
@@ -137,7 +137,7 @@ def launchers_of(data: Path) -> list[int]:
     found = {
         process.pid: process.info["ppid"]
         for process in psutil.process_iter(["cmdline", "ppid", "status"])
-        if (process.info["cmdline"] or [])[3:] == ["iris_worker.process.launcher", str(data)]
+        if (process.info["cmdline"] or [])[3:] == ["iris_worker.launcher.launcher", str(data)]
         and process.info["status"] != psutil.STATUS_ZOMBIE
     }
     return [pid for pid, parent in found.items() if parent not in found]

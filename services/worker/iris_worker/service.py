@@ -26,30 +26,30 @@ from iris_core.batching import Batcher
 from iris_core.constraints import DEVICE_TYPE, DEVICE_VARIANT
 from iris_core.messages import AttemptRef, Ended, Order, Register, ReportTaken, Stage, TaskTemplate
 from iris_core.spec import NEEDS_RUNTIME, Attribute
-from iris_worker import accelerators, host, host_warnings, metadata
-from iris_worker.agent import Agent, Discard, Instruction, Kill, Prepare, RenewToken
-from iris_worker.artifacts.uploader import Uploader
-from iris_worker.builds.builder import Builder
-from iris_worker.bundles.bundle import BundleStore
-from iris_worker.bundles.fetch import Fetcher
+from iris_worker.agent import accelerators, host, host_warnings, metadata
+from iris_worker.agent.agent import Agent, Discard, Instruction, Kill, Prepare, RenewToken
+from iris_worker.agent.heartbeat import HeartbeatSchedule, StallDetector, to_ms
+from iris_worker.agent.instance import Notice, attributes_of
+from iris_worker.agent.reporter import HANDS, Reporter
+from iris_worker.agent.spans import AttemptSpans
+from iris_worker.attempt.artifacts.uploader import Uploader
+from iris_worker.attempt.builds.builder import Builder
+from iris_worker.attempt.bundles.bundle import BundleStore
+from iris_worker.attempt.bundles.fetch import Fetcher
+from iris_worker.attempt.devices import Accelerators, Devices
+from iris_worker.attempt.ends import cannot_start
+from iris_worker.attempt.executions.server import ExecutionServer
+from iris_worker.attempt.executor import Executor
+from iris_worker.attempt.images.containers import find_runtime
+from iris_worker.attempt.isolation import Isolation, isolation
+from iris_worker.attempt.noop_executor import NoopExecutor
+from iris_worker.attempt.output.shipper import LogShipper
+from iris_worker.attempt.probes.prober import Prober
 from iris_worker.clock import HostClock
-from iris_worker.devices import Accelerators, Devices
-from iris_worker.ends import cannot_start
-from iris_worker.executions.server import ExecutionServer
-from iris_worker.executor import Executor
-from iris_worker.heartbeat import HeartbeatSchedule, StallDetector, to_ms
-from iris_worker.images.containers import find_runtime
-from iris_worker.instance import Notice, attributes_of
-from iris_worker.isolation import Isolation, isolation
+from iris_worker.launcher import limits, spawn
+from iris_worker.launcher.adopt import boot_id
 from iris_worker.metrics import WorkerMetrics
-from iris_worker.noop_executor import NoopExecutor
-from iris_worker.output.shipper import LogShipper
-from iris_worker.probes.prober import Prober
-from iris_worker.process import limits, spawn
-from iris_worker.process.adopt import boot_id
-from iris_worker.reporter import HANDS, Reporter
 from iris_worker.settings import WorkerSettings, read_attributes
-from iris_worker.spans import AttemptSpans
 
 log = logging.getLogger(__name__)
 

@@ -11,10 +11,10 @@ from iris_core import codec
 from iris_core.limits import ATTEMPTS, WORKER_BYTES
 from iris_core.resources import DeclaredCapacity
 from iris_core.spec import Attribute
-from iris_worker.artifacts.directory import ArtifactLimits
-from iris_worker.builds.store import EnvironmentLimits
-from iris_worker.bundles.manifest import BundleLimits
-from iris_worker.output.quota import LogLimits
+from iris_worker.attempt.artifacts.directory import ArtifactLimits
+from iris_worker.attempt.builds.store import EnvironmentLimits
+from iris_worker.attempt.bundles.manifest import BundleLimits
+from iris_worker.attempt.output.quota import LogLimits
 
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 Count = Annotated[int, msgspec.Meta(ge=0)]

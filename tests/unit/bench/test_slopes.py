@@ -2,7 +2,7 @@
 
 import pytest
 
-from iris_worker import seen
+from iris_worker.agent import seen
 from tests.soak.slopes import ARENAS, JOURNAL_BYTES, MIB, NATS_BLOCK, WARM_JOBS, Sample, after_warm_up, fitted, judge
 
 FULL = 2 * NATS_BLOCK // JOURNAL_BYTES

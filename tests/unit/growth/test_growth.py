@@ -29,7 +29,7 @@ from iris_state.policy import Policy
 from iris_state.replication import unpublished
 from iris_state.replication.replica import Replica
 from iris_state.service import StateService
-from iris_worker.seen import SeenAttempts
+from iris_worker.agent.seen import SeenAttempts
 from iris_worker.service import WorkerService
 from iris_worker.settings import WorkerSettings
 from tests.support.census import census, grown

@@ -55,8 +55,8 @@ from iris_state import orders
 from iris_state.inputs import Output, Request
 from iris_state.machine import Machine
 from iris_state.policy import Policy
-from iris_worker.agent import Agent
-from iris_worker.heartbeat import HeartbeatSchedule
+from iris_worker.agent.agent import Agent
+from iris_worker.agent.heartbeat import HeartbeatSchedule
 from tests.support import first_fit
 from tests.support.house import House
 from tests.support.script import Script

@@ -14,7 +14,7 @@ from __future__ import annotations
 from iris_core.messages import AttemptRef, Ended, Order, ReportTaken, Stage, Stop, TaskTemplate
 from iris_core.resources import ResourceRequest
 from iris_core.states import Cause, KernelStatus
-from iris_worker.agent import Agent, Discard, Instruction, Kill, Prepare
+from iris_worker.agent.agent import Agent, Discard, Instruction, Kill, Prepare
 
 SELF = "me"
 

@@ -10,7 +10,7 @@ from iris_core.messages import AttemptRef, Ended, Order, ReportTaken, Stage, Sto
 from iris_core.resources import ResourceRequest
 from iris_core.spec import Environment
 from iris_core.states import Cause, KernelStatus
-from iris_worker.agent import Agent, Discard, Kill, Prepare, RenewToken
+from iris_worker.agent.agent import Agent, Discard, Kill, Prepare, RenewToken
 from tests.unit.worker.story import SELF, Story, ref_of
 
 

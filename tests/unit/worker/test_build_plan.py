@@ -12,7 +12,7 @@ from msgspec import structs
 from iris_core.messages import TaskTemplate
 from iris_core.resources import ResourceRequest
 from iris_core.spec import Environment
-from iris_worker.builds.plan import CannotBuild, Tools, plan_build, uses_other_files
+from iris_worker.attempt.builds.plan import CannotBuild, Tools, plan_build, uses_other_files
 
 HOST = Tools("/usr/bin/python3.11", "Linux-x86_64")
 LISTED = Environment(packages="requirements.txt")

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from iris_core.messages import AttemptRef
-from iris_worker import accelerators
-from iris_worker.devices import Accelerators, Devices
+from iris_worker.agent import accelerators
+from iris_worker.attempt.devices import Accelerators, Devices
 
 
 def ref(number: int) -> AttemptRef:

@@ -6,7 +6,7 @@ import pytest
 
 from iris_core.messages import AttemptRef, Gang, TaskTemplate
 from iris_core.resources import Device, ResourceRequest
-from iris_worker import environment
+from iris_worker.attempt import environment
 
 PLACE = environment.Place("w0", "http://gate:8080", {"PATH": "/bin", "HOME": "/home/iris", "LANG": "C"})
 

@@ -6,8 +6,8 @@ import asyncio
 import os
 import weakref
 
-from iris_worker.executions.execution import BUFFER_BYTES, Execution
-from iris_worker.process.records import Exit
+from iris_worker.attempt.executions.execution import BUFFER_BYTES, Execution
+from iris_worker.launcher.records import Exit
 
 
 async def test_one_whose_output_nobody_reads_is_forgotten_once_it_is_closed():

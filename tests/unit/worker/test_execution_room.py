@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iris_worker.executions.room import NoRoom, Running, gives_way
+from iris_worker.attempt.executions.room import NoRoom, Running, gives_way
 
 
 def commands(users: str) -> list[Running]:

@@ -19,14 +19,14 @@ from iris_core.messages import AttemptRef, Caller, Ended, Gang, Order, Stage, Ta
 from iris_core.resources import Device, ResourceRequest
 from iris_core.states import Cause, KernelStatus
 from iris_core.task_tokens import SigningKey
-from iris_worker.agent import Agent, LocalAttempt
-from iris_worker.artifacts.uploader import Uploader
+from iris_worker.agent.agent import Agent, LocalAttempt
+from iris_worker.attempt.artifacts.uploader import Uploader
+from iris_worker.attempt.devices import Accelerators, Devices
+from iris_worker.attempt.environment import coordinator_port
+from iris_worker.attempt.executor import Executor
+from iris_worker.attempt.probes.prober import Prober
 from iris_worker.clock import HostClock
-from iris_worker.devices import Accelerators, Devices
-from iris_worker.environment import coordinator_port
-from iris_worker.executor import Executor
 from iris_worker.metrics import WorkerMetrics
-from iris_worker.probes.prober import Prober
 from iris_worker.settings import WorkerSettings
 
 A, B, C = (AttemptRef(job, 0, 0) for job in (1, 2, 3))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from iris_core.messages import AttemptRef, HeartbeatMessage, ProbeResult
-from iris_worker.heartbeat import HeartbeatSchedule, StallDetector
+from iris_worker.agent.heartbeat import HeartbeatSchedule, StallDetector
 
 
 @pytest.fixture

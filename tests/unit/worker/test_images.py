@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from iris_core.messages import AttemptRef, LiveUsage, TaskUsage
-from iris_worker.images.containers import exit_of
-from iris_worker.images.runtimes import (
+from iris_worker.attempt.images.containers import exit_of
+from iris_worker.attempt.images.runtimes import (
     Container,
     ContainerState,
     HostRuntime,
@@ -21,8 +21,8 @@ from iris_worker.images.runtimes import (
     remove_command,
     run_command,
 )
-from iris_worker.images.usage import read_usage
-from iris_worker.process.records import Exit, StoredContainer
+from iris_worker.attempt.images.usage import read_usage
+from iris_worker.launcher.records import Exit, StoredContainer
 
 MIB = 1 << 20
 REF = AttemptRef(1, 0, 0)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from iris_bus.settings import BadSetting
-from iris_worker.isolation import Isolation, NoAccount, is_mapped, isolation, read_binds, summary, visible
-from iris_worker.process.records import Confine, Sandbox
+from iris_worker.attempt.isolation import Isolation, NoAccount, is_mapped, isolation, read_binds, summary, visible
+from iris_worker.launcher.records import Confine, Sandbox
 from iris_worker.settings import WorkerSettings
 from tests.support import escapes
 

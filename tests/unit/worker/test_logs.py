@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from iris_core import codec
 from iris_core.messages import AttemptRef, LogChunk, TaskOutput
-from iris_worker.output.logs import Batch, OutputLogs
-from iris_worker.output.quota import CHUNK, LogLimits
-from iris_worker.output.tail import last_lines
-from iris_worker.workspaces import Workspace, Workspaces
+from iris_worker.attempt.output.logs import Batch, OutputLogs
+from iris_worker.attempt.output.quota import CHUNK, LogLimits
+from iris_worker.attempt.output.tail import last_lines
+from iris_worker.attempt.workspaces import Workspace, Workspaces
 
 REF = AttemptRef(1, 2, 3)
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris_core.archive_paths import InvalidArchive
-from iris_worker.bundles.manifest import ArchiveEntry, BundleLimits, Manifest
+from iris_worker.attempt.bundles.manifest import ArchiveEntry, BundleLimits, Manifest
 
 
 def admit(*entries: ArchiveEntry, packed: int = 1 << 20, limits: BundleLimits | None = None) -> list[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from iris_worker.artifacts.directory import (
+from iris_worker.attempt.artifacts.directory import (
     PIECE_BYTES,
     ArtifactLimits,
     NoDirectory,

@@ -8,8 +8,8 @@ import socket
 import pytest
 
 from iris_core.messages import AttemptRef
-from iris_worker import host
-from iris_worker.ports import PortUse
+from iris_worker.agent import host
+from iris_worker.attempt.ports import PortUse
 
 A, B = AttemptRef(1, 0, 0), AttemptRef(2, 0, 0)
 

@@ -12,10 +12,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from iris_core.spec import Probe
-from iris_worker.probes.check import KillCommand, ProbeTarget, check, netloc
-from iris_worker.probes.schedule import ProbeOutcome
-from iris_worker.process.records import Exit
-from iris_worker.process.spawn import NotRunnable
+from iris_worker.attempt.probes.check import KillCommand, ProbeTarget, check, netloc
+from iris_worker.attempt.probes.schedule import ProbeOutcome
+from iris_worker.launcher.records import Exit
+from iris_worker.launcher.spawn import NotRunnable
 
 PASSED = ProbeOutcome()
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

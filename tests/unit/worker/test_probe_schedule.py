@@ -6,7 +6,7 @@ import pytest
 
 from iris_core.messages import AttemptRef, ProbeResult
 from iris_core.spec import Probe
-from iris_worker.probes.schedule import DETAILS, ProbeOutcome, ProbeSchedule
+from iris_worker.attempt.probes.schedule import DETAILS, ProbeOutcome, ProbeSchedule
 
 A, B, C = AttemptRef(1, 0, 0), AttemptRef(2, 0, 0), AttemptRef(3, 0, 0)
 WHERE = "10.0.0.4:31002"

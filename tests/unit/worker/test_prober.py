@@ -10,11 +10,11 @@ import pytest
 
 from iris_core.messages import AttemptRef
 from iris_core.spec import Probe
+from iris_worker.attempt.probes.check import KillCommand
+from iris_worker.attempt.probes.prober import Prober
 from iris_worker.clock import HostClock
+from iris_worker.launcher.records import Exit
 from iris_worker.metrics import WorkerMetrics
-from iris_worker.probes.check import KillCommand
-from iris_worker.probes.prober import Prober
-from iris_worker.process.records import Exit
 
 A = AttemptRef(1, 0, 0)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from iris_core import codec
 from iris_core.messages import AttemptRef, Ended, Stage, WorkerReport
 from iris_core.states import Cause, KernelStatus
-from iris_worker.reports import Reports, fitting
+from iris_worker.agent.reports import Reports, fitting
 
 
 def stage(index: int, tail: str = "") -> Stage:

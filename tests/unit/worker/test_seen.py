@@ -5,7 +5,7 @@ from __future__ import annotations
 import tracemalloc
 
 from iris_core.messages import AttemptRef
-from iris_worker.seen import TASK_BYTES, SeenAttempts
+from iris_worker.agent.seen import TASK_BYTES, SeenAttempts
 
 
 def test_an_attempt_and_all_before_it_are_remembered():

@@ -5,7 +5,7 @@ import pytest
 from iris_core.messages import AttemptRef, Ended, Order, Stage, TaskTemplate
 from iris_core.resources import ResourceRequest
 from iris_core.states import Cause, KernelStatus
-from iris_worker.spans import AttemptSpans, Span
+from iris_worker.agent.spans import AttemptSpans, Span
 
 TRACE = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
 ONE, OTHER = AttemptRef(1, 0, 1), AttemptRef(2, 0, 1)

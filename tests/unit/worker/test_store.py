@@ -14,7 +14,7 @@ from iris_core import codec
 from iris_core.messages import AttemptRef, Ended, Stage
 from iris_core.spec import Probe
 from iris_core.states import Cause, KernelStatus
-from iris_worker.process.records import (
+from iris_worker.launcher.records import (
     Boot,
     Exit,
     Exited,
@@ -27,7 +27,7 @@ from iris_worker.process.records import (
     StoredProcess,
     frame,
 )
-from iris_worker.process.store import ProcessStore
+from iris_worker.launcher.store import ProcessStore
 
 A, B, C = AttemptRef(1, 0, 0), AttemptRef(1, 1, 0), AttemptRef(1, 2, 0)
 

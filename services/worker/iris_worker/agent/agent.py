@@ -1,0 +1,440 @@
+"""The state machine of a worker's attempts: takes a stimulus, returns instructions. Pure.
+
+The shell executes instructions, and their outcome is the next stimulus. The shell pulls the next launch
+(`next_launch`), so that an unconfirmed worker launches nothing. Out of scope: clocks, processes, sockets, and judging
+tasks, which the state service does.
+Source: docs/design/semantics.md#tasks-and-attempts, docs/design/semantics.md#sessions; docs/ARCHITECTURE.md#storage.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from msgspec import structs
+
+from iris_core.limits import ATTEMPTS
+from iris_core.messages import (
+    AttemptRef,
+    Ended,
+    Gang,
+    Order,
+    OrderTaken,
+    ReportTaken,
+    Stage,
+    Stop,
+    TaskGrant,
+    TaskTemplate,
+)
+from iris_core.states import Cause, KernelStatus
+from iris_worker.agent.reports import Reports, fitting
+from iris_worker.agent.seen import SeenAttempts
+
+K = KernelStatus
+DROP_GRACE_MS = 5000
+_NO_EXIT = frozenset({Cause.INFRASTRUCTURE, Cause.WORKER_CRASHED})
+OUR_SIGNALS = frozenset({9, 15})
+"""KILL and TERM, the signals of a stop; the cause of the end then says enough, without the signal."""
+
+
+@dataclass(slots=True, eq=False)
+class LocalAttempt:
+    """One attempt on this host, from its order until its end is acknowledged.
+
+    Attributes:
+        barrier: whether it is prepared first and started by a later order.
+        go: whether the start order has arrived.
+        building: whether a process builds its environment.
+        stopping: why it was ordered to end, None otherwise.
+        settle_ms: for a route, how long it serves after it has left discovery.
+        exited: whether its process has ended by itself, so that a stop does not change how.
+    """
+
+    ref: AttemptRef
+    template: TaskTemplate | None
+    stage: Stage
+    gang: Gang | None = None
+    barrier: bool = False
+    go: bool = False
+    launched: bool = False
+    building: bool = False
+    stopping: Cause | None = None
+    settle_ms: int = 0
+    exited: bool = False
+
+    @property
+    def is_over(self) -> bool:
+        return self.stage.ended is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Provide the attempt's bundle and environment; answer with `on_prepared` or `on_unprepared`."""
+
+    ref: AttemptRef
+    template: TaskTemplate
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """Send the process group TERM after ``settle_ms``, then KILL; answer with `on_ended`. What is stored of an attempt
+    that has exited is stored by then, or not at all.
+    """
+
+    ref: AttemptRef
+    grace_ms: int
+    settle_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """The attempt will never start: delete what was prepared for it."""
+
+    ref: AttemptRef
+
+
+@dataclass(frozen=True, slots=True)
+class RenewToken:
+    """Replace the attempt's token by one of this grant."""
+
+    ref: AttemptRef
+    grant: TaskGrant
+
+
+Instruction = Prepare | Kill | Discard | RenewToken
+
+
+class Agent:
+    """The worker's view of itself.
+
+    Args:
+        incarnation: identifies this start of the worker; orders for another incarnation are refused.
+        max_attempts: most open attempts at a time; orders that would exceed it are refused.
+    """
+
+    def __init__(self, incarnation: str, max_attempts: int = ATTEMPTS) -> None:
+        self.incarnation = incarnation
+        self._max_attempts = max_attempts
+        self.unconfirmed = False
+        self.closing = False
+        self._why_closing = ""
+        self.reports = Reports()
+        self._epoch = 0
+        self._held: dict[AttemptRef, LocalAttempt] = {}
+        self._seen = SeenAttempts()
+        self._ready: deque[LocalAttempt] = deque()
+        self._starting: set[AttemptRef] = set()
+
+    # ── orders ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def on_order(self, order: Order, now_ms: int, monotonic_ms: int = 0) -> tuple[OrderTaken, list[Instruction]]:
+        """Accept an order, or refuse it as a whole; stops are executed in any case, because they cannot do harm.
+
+        Refused: an order for another incarnation, of a deposed leader, an expired one, any while unconfirmed, and one
+        that would exceed ``max_attempts``.
+        """
+        fresh = [ref for ref in (*order.run, *order.prepare) if ref not in self._seen]
+        begun = len(fresh) < len(order.run) + len(order.prepare)
+        refused = OrderTaken(self.incarnation, False, monotonic_ms, stopping=self.closing and not begun)
+        if order.incarnation != self.incarnation or order.epoch < self._epoch:
+            return refused, []
+        self._epoch = order.epoch
+        todo: list[Instruction] = []
+        for stop in order.stop:
+            self._stop(stop, now_ms, todo)
+        if self.unconfirmed or self.closing or 0 < order.expires_ms < monotonic_ms:
+            return refused, todo
+        if fresh and len(self._held) + len(fresh) > self._max_attempts:
+            return refused, todo
+        templates = {template.job: template for template in order.templates}
+        gangs = {gang.job: gang for gang in order.gangs}
+        for ref in order.run:
+            self._take(ref, templates.get(ref.job), gangs.get(ref.job), False, now_ms, todo)
+        for ref in order.prepare:
+            self._take(ref, templates.get(ref.job), gangs.get(ref.job), True, now_ms, todo)
+        for ref in order.start:
+            self._start(ref, gangs.get(ref.job), now_ms)
+        if order.renewals:
+            todo += self._renewals(order.renewals)
+        return OrderTaken(self.incarnation, monotonic_ms=monotonic_ms), todo
+
+    def _renewals(self, grants: Iterable[TaskGrant]) -> list[Instruction]:
+        """New tokens for the attempts of these jobs that run here, adopted ones too, or are to start."""
+        by_job = {grant.job: grant for grant in grants}
+        todo: list[Instruction] = []
+        for ref, held in self._held.items():
+            grant = by_job.get(ref.job)
+            if grant is None or held.is_over:
+                continue
+            if held.launched:
+                todo.append(RenewToken(ref, grant))
+            elif held.template is not None:
+                held.template = structs.replace(held.template, grant=grant)
+        return todo
+
+    def _take(
+        self,
+        ref: AttemptRef,
+        template: TaskTemplate | None,
+        gang: Gang | None,
+        barrier: bool,
+        now_ms: int,
+        todo: list[Instruction],
+    ) -> None:
+        """Begin an attempt, unless it or a later one of its task was here before."""
+        if ref in self._seen:
+            return
+        self._seen.add(ref)
+        held = self._held[ref] = LocalAttempt(ref, template, Stage(ref, K.PREPARING, now_ms), gang, barrier)
+        if template is None:
+            self._end(held, now_ms, Ended(Cause.INFRASTRUCTURE, error="the order does not say what to run"))
+            return
+        held.settle_ms = template.settle_ms
+        self.reports.add(held.stage)
+        if template.bundle is not None or template.environment is not None:
+            self._report(held, K.PULLING, now_ms)
+            todo.append(Prepare(ref, template))
+        else:
+            self._advance(held, now_ms)
+
+    def _advance(self, held: LocalAttempt, now_ms: int) -> None:
+        """Start the attempt or report PREPARED, once everything it needs is on this host."""
+        if not held.barrier:
+            self._make_ready(held)
+            return
+        self._report(held, K.PREPARED, now_ms)
+        if held.go:
+            self._create(held, now_ms)
+
+    def _start(self, ref: AttemptRef, gang: Gang | None, now_ms: int) -> None:
+        held = self._held.get(ref)
+        if held is None:
+            if ref not in self._seen:
+                self._missing(ref, now_ms)
+            return
+        if held.go or held.is_over:
+            return
+        held.go = True
+        held.gang = gang or held.gang
+        if held.stage.status is K.PREPARED:
+            self._create(held, now_ms)
+
+    def _create(self, held: LocalAttempt, now_ms: int) -> None:
+        self._report(held, K.CREATING, now_ms)
+        self._make_ready(held)
+
+    def _make_ready(self, held: LocalAttempt) -> None:
+        self._ready.append(held)
+        self._starting.add(held.ref)
+
+    # ── stopping ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _stop(self, stop: Stop, now_ms: int, todo: list[Instruction]) -> None:
+        held = self._held.get(stop.ref)
+        if held is None:
+            self._missing(stop.ref, now_ms)
+        else:
+            self._let_go(held, Cause.CANCELLED, stop.grace_ms, now_ms, todo, stop.settle_ms)
+
+    def _let_go(
+        self,
+        held: LocalAttempt,
+        why: Cause,
+        grace_ms: int,
+        now_ms: int,
+        todo: list[Instruction],
+        settle_ms: int = 0,
+    ) -> None:
+        """End an attempt in whatever stage it is; repeating the call changes nothing."""
+        if held.is_over or held.stopping is not None:
+            return
+        if held.exited:
+            todo.append(Kill(held.ref, grace_ms))
+            return
+        held.stopping = why
+        if held.launched or held.building:
+            todo.append(Kill(held.ref, grace_ms, settle_ms))
+        else:
+            if held.stage.status is not K.PULLING:  # a bundle that is still being fetched is discarded afterwards
+                todo.append(Discard(held.ref))
+            self._end(held, now_ms, Ended(why, error="stopped before it started"))
+
+    def on_timeout(self, ref: AttemptRef) -> list[Instruction]:
+        """The attempt has run well past its timeout, and the state service has not stopped it."""
+        todo: list[Instruction] = []
+        held = self._held.get(ref)
+        if held is not None and held.launched:
+            self._let_go(held, Cause.TIMEOUT, DROP_GRACE_MS, held.stage.at_ms, todo)
+        return todo
+
+    def stop_all(self, grace_ms: int, now_ms: int, why: str = "") -> list[Instruction]:
+        """The worker shuts down: end all attempts and accept no new ones.
+
+        Routes serve for their settle time: the state service has taken them out of discovery. ``why``: for their ends.
+        """
+        self.closing, self._why_closing = True, why
+        todo: list[Instruction] = []
+        for held in self._held.values():
+            if held.stopping is not None and not held.is_over:
+                # with this worker's grace period: the one of its order may be longer
+                todo.append(Kill(held.ref, grace_ms, held.settle_ms))
+            self._let_go(held, Cause.CANCELLED, grace_ms, now_ms, todo, held.settle_ms)
+        return todo
+
+    def settle_ms(self) -> int:
+        """The longest settle time of the routes that run here."""
+        return max((held.settle_ms for held in self._held.values() if not held.is_over), default=0)
+
+    # ── results of instructions ─────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def has_launches(self) -> bool:
+        """Whether a launch is pending, disregarding confirmation."""
+        return bool(self._ready)
+
+    def next_launch(self) -> LocalAttempt | None:
+        """The next attempt to launch; each is returned once ever, and none while unconfirmed."""
+        while self._ready and not self.unconfirmed:
+            held = self._ready.popleft()
+            if not held.is_over:
+                held.launched = True
+                return held
+        return None
+
+    def on_prepared(self, ref: AttemptRef, now_ms: int) -> list[Instruction]:
+        """Its bundle is unpacked, and its environment is there."""
+        held = self._held.get(ref)
+        if held is None or held.is_over:
+            return [Discard(ref)]
+        held.building = False
+        if held.stopping is not None:
+            self._end(held, now_ms, Ended(held.stopping, error="stopped before it started"))
+            return [Discard(ref)]
+        self._advance(held, now_ms)
+        return []
+
+    def on_building(self, ref: AttemptRef) -> bool:
+        """Its environment is about to be built; False when it is not needed any more."""
+        held = self._held.get(ref)
+        if held is None or held.is_over:
+            return False
+        held.building = True
+        return True
+
+    def on_detail(self, ref: AttemptRef, detail: str, now_ms: int) -> None:
+        """What is done in its present status, for a person."""
+        held = self._held.get(ref)
+        if held is not None and not held.is_over:
+            held.stage = Stage(ref, held.stage.status, now_ms, detail=detail)
+            self.reports.add(held.stage)
+
+    def on_unprepared(self, ref: AttemptRef, ended: Ended, now_ms: int) -> list[Instruction]:
+        """Its bundle or its environment could not be provided."""
+        self.on_ended(ref, ended, now_ms)
+        return [Discard(ref)]
+
+    def on_started(self, ref: AttemptRef, now_ms: int) -> None:
+        """Its process runs."""
+        self._starting.discard(ref)
+        held = self._held.get(ref)
+        if held is not None and not held.is_over:
+            self._report(held, K.RUNNING, now_ms)
+
+    def on_exited(self, ref: AttemptRef) -> None:
+        """Its process has ended; what that means is reported when its output directory is stored."""
+        held = self._held.get(ref)
+        if held is not None and held.stopping is None:
+            held.exited = True
+
+    def on_ended(self, ref: AttemptRef, ended: Ended, now_ms: int) -> None:
+        """Its process has ended for good; the cause of an ordered stop overrides the exit code."""
+        held = self._held.get(ref)
+        if held is None or held.is_over:
+            return
+        self._end(held, now_ms, self.as_reported(ref, ended))
+
+    def as_reported(self, ref: AttemptRef, ended: Ended) -> Ended:
+        """An end as it is reported, by this worker or its successor: with the cause of the stop, if it was stopped."""
+        held = self._held.get(ref)
+        if held is None or held.stopping is None:
+            return ended
+        error = self._why_closing if ended.signal in OUR_SIGNALS else ended.error
+        return structs.replace(ended, cause=held.stopping, error=error)
+
+    def adopt(self, *stages: Stage, settle_ms: int = 0) -> None:
+        """Adopt an attempt of the previous worker process; it runs or has ended, and what was reported of it is
+        unknown.
+        """
+        last = stages[-1]
+        self._seen.add(last.ref)
+        self._held[last.ref] = LocalAttempt(last.ref, None, last, launched=True, settle_ms=settle_ms)
+        for stage in stages:
+            self.reports.add(stage)
+
+    # ── reporting ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def attempts(self) -> tuple[Stage, ...]:
+        """All attempts that run here or whose end is not acknowledged, for heartbeats and registrations.
+
+        Each with its unacknowledged stages in order, or else its present stage.
+        """
+        unreported = self.reports.of
+        return fitting(tuple(stage for ref, held in self._held.items() for stage in unreported(ref) or (held.stage,)))
+
+    def __len__(self) -> int:
+        """How many attempts run here, or have an end that is not acknowledged."""
+        return len(self._held)
+
+    def running(self) -> int:
+        """Attempts whose end is not known yet."""
+        return sum(not held.is_over for held in self._held.values())
+
+    def awaits_starts(self) -> bool:
+        """Whether all that is to be reported is of attempts whose process is about to run: one report may hold both."""
+        return bool(self._starting) and self._starting.issuperset(self.reports)
+
+    def report_all(self) -> tuple[Stage, ...]:
+        """All stages of all attempts, for a Register or to be confirmed again; its answer acknowledges them all."""
+        self.reports.clear()
+        return self.attempts()
+
+    def on_taken(self, stages: Sequence[Stage], answer: ReportTaken, now_ms: int) -> list[Instruction]:
+        """A report or registration is committed: drop acknowledged ends, and stop attempts that were reassigned."""
+        self.reports.answered(stages)
+        for stage in stages:
+            if stage.ended is not None:
+                self._held.pop(stage.ref, None)
+        return self._drop(answer.drop, now_ms)
+
+    def on_untaken(self, stages: Iterable[Stage]) -> None:
+        """A report was not answered: report its stages again."""
+        self.reports.give_back(stages)
+
+    def _drop(self, refs: Iterable[AttemptRef], now_ms: int) -> list[Instruction]:
+        todo: list[Instruction] = []
+        for ref in refs:
+            held = self._held.get(ref)
+            if held is not None:
+                self._let_go(held, Cause.CANCELLED, DROP_GRACE_MS, now_ms, todo, held.settle_ms)
+        return todo
+
+    def _missing(self, ref: AttemptRef, now_ms: int) -> None:
+        """Report an unknown attempt as missing, and never start it later."""
+        self._seen.add(ref)
+        held = self._held[ref] = LocalAttempt(ref, None, Stage(ref, K.PENDING, now_ms))
+        self._end(held, now_ms, Ended(Cause.MISSING, error="this worker has no trace of it"))
+
+    def _end(self, held: LocalAttempt, now_ms: int, ended: Ended) -> None:
+        self._starting.discard(held.ref)
+        held.stage = end_stage(held.ref, ended, now_ms)
+        self.reports.add(held.stage)
+
+    def _report(self, held: LocalAttempt, status: KernelStatus, now_ms: int) -> None:
+        held.stage = Stage(held.ref, status, now_ms)
+        self.reports.add(held.stage)
+
+
+def end_stage(ref: AttemptRef, ended: Ended, now_ms: int) -> Stage:
+    """The last stage of an attempt."""
+    return Stage(ref, K.ERROR if ended.cause in _NO_EXIT else K.TERMINATED, now_ms, ended)

@@ -1,0 +1,224 @@
+"""Sends reports to the state service and repeats each until it is committed. Part of the shell: it waits for answers.
+
+Two reports may be under way at once, so that an end need not wait for the answer to its start. While this worker is
+not registered, or unconfirmed, one report holds everything; until it is answered nothing else is reported or started.
+Out of scope: what is reported (agent, reports), how soon (`Batcher`), and what follows from an answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+
+from iris_bus.contract import Bus, Unavailable
+from iris_core import codec, subjects
+from iris_core.batching import Batcher
+from iris_core.messages import LiveUsage, ProbeResult, Register, ReportTaken, Stage, WorkerReport
+from iris_worker.agent.agent import Agent
+from iris_worker.agent.heartbeat import HeartbeatSchedule, StallDetector, to_ms
+from iris_worker.clock import HostClock
+from iris_worker.metrics import WorkerMetrics
+
+log = logging.getLogger(__name__)
+
+HANDS = 2
+_AGAIN_S = 0.2
+_START_S = 0.02
+"""For how long an attempt's first stages wait for the start of its process: the two are one report, and one commit."""
+
+Registration = Callable[[tuple[Stage, ...]], Register]
+OnTaken = Callable[[Sequence[Stage], ReportTaken], None]
+
+
+class Reporter:
+    """Sends this worker's reports and heartbeats.
+
+    Args:
+        registration: makes the Register with these stages.
+        on_taken: called with each answered report.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        heart: HeartbeatSchedule,
+        stall_detector: StallDetector,
+        pace: Batcher,
+        bus: Bus,
+        clock: HostClock,
+        metrics: WorkerMetrics,
+        timeout_s: float,
+        registration: Registration,
+        on_taken: OnTaken,
+    ) -> None:
+        self._agent = agent
+        self._heart = heart
+        self._subject = subjects.report(heart.worker)
+        self._stall_detector = stall_detector
+        self._pace = pace
+        self._bus = bus
+        self._clock = clock
+        self._metrics = metrics
+        self._timeout_s = timeout_s
+        self._registration = registration
+        self._on_taken = on_taken
+        self._changed = asyncio.Event()
+        self._advanced = asyncio.Event()
+        self._turn = asyncio.Lock()
+        self._registered = False
+        self._introduced = False
+        self._leaving = ("", "")
+        self._doubts = 0
+        self._unheard = 0
+        self.settled = False
+
+    def wake(self) -> None:
+        """There may be new stages to report."""
+        if self._agent.reports or not self.settled:
+            self._changed.set()
+
+    def suspend(self, why: str) -> None:
+        """Start no attempt until the state service has confirmed the worker's attempts."""
+        self._doubts += 1
+        self.settled = False
+        if not self._agent.unconfirmed:
+            self._agent.unconfirmed = True
+            log.warning("in doubt about orders: %s", why)
+        self.wake()
+
+    def ask(self) -> None:
+        """Ping the state service; whether it answered."""
+        self.settled = False
+        self.wake()
+
+    def introduce(self) -> None:
+        """The state service does not know this incarnation: register."""
+        self._registered = self.settled = False
+        self.wake()
+
+    async def report(self) -> None:
+        """Sends one report after another: until it is cancelled."""
+        while True:
+            async with self._turn:
+                stages = await self._next()
+            answer = await self._ask(stages)
+            if answer is not None and answer.known:
+                self._on_taken(stages, answer)
+                continue
+            self._agent.on_untaken(stages)
+            if answer is not None:
+                self.introduce()
+            self.wake()
+
+    async def _next(self) -> tuple[Stage, ...]:
+        """The next stages to report, when there are any and the spacing allows it."""
+        while True:
+            await self._changed.wait()
+            if not self.settled:
+                await self._settle()
+            if self._agent.awaits_starts():
+                await self._until_started()
+            if wait_s := self._pace.wait_s(self._clock.steady_s()):
+                await asyncio.sleep(wait_s)
+            stages = self._agent.reports.take()
+            if stages:
+                self._pace.spend(self._clock.steady_s(), len(self._agent))
+                return stages
+            self._changed.clear()
+
+    async def _until_started(self) -> None:
+        """Wait until a process runs, or there is something else to report, or a start takes long."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_START_S):
+                while self._agent.awaits_starts():
+                    self._changed.clear()
+                    await self._changed.wait()
+        self._changed.set()
+
+    async def _settle(self) -> None:
+        """Register, or be confirmed: report all stages, and accept orders once that is answered."""
+        while not self.settled:
+            doubts, registered = self._doubts, self._registered
+            stages = self._agent.report_all()
+            register = None if registered else self._registration(stages)
+            reported = stages if registered else ()
+            self._introduced = True
+            answer = await self._ask(reported, register, *self._leaving)
+            if answer is None:
+                continue
+            self._registered = answer.known or not registered
+            if self._registered and doubts == self._doubts:
+                self.settled = True
+                self._agent.unconfirmed = False
+                self._on_taken(stages, answer)
+
+    async def leave(self, how: str, why: str = "") -> None:
+        """Report that this worker is "stopping" or "gone" until that is answered; not when no registration was sent.
+
+        A registration that is not answered yet may have been applied. The last report holds all unacknowledged stages.
+        """
+        self._leaving = (how, why)  # a later registration says it too
+        stages = self._agent.report_all() if how == "gone" else ()
+        while self._introduced and await self._ask(stages, leaving=how, why=why) is None:
+            pass
+
+    async def _ask(
+        self, stages: tuple[Stage, ...], register: Register | None = None, leaving: str = "", why: str = ""
+    ) -> ReportTaken | None:
+        """Send a request to the state service; None when it was not answered, after a pause."""
+        monotonic_ms = to_ms(self._clock.steady_s())
+        worker, incarnation = self._heart.worker, self._agent.incarnation
+        report = WorkerReport(worker, incarnation, stages, register, monotonic_ms, leaving, why)
+        try:
+            answer = await self._bus.request(self._subject, codec.pack(report), timeout=self._timeout_s)
+            taken = codec.unpack(answer.data, ReportTaken)
+        except (Unavailable, codec.Undecodable) as error:
+            if not self._unheard:
+                log.info("reports are not taken: %s", error)
+            self._unheard += 1
+            self._metrics.reported(False)
+            await asyncio.sleep(_AGAIN_S)
+            return None
+        if self._unheard:
+            log.info("reports are taken again", extra={"untaken": self._unheard})
+            self._unheard = 0
+        self._metrics.reported(True)
+        self._stall_detector.touch(self._clock.steady_s())
+        return taken
+
+    def warn(self, warnings: dict[str, str]) -> None:
+        """Tell with each heartbeat what is misconfigured on this host."""
+        self._heart.warnings = warnings
+
+    def advance(self) -> None:
+        """A change should be sent with an early heartbeat."""
+        self._heart.advance(self._clock.steady_s())
+        self._advanced.set()
+
+    async def heartbeat(
+        self,
+        trouble: Callable[[], str],
+        probes: Callable[[], tuple[ProbeResult, ...]],
+        usage: Callable[[], tuple[LiveUsage, ...]],
+    ) -> None:
+        """Sends heartbeats until cancelled, once registered.
+
+        Args:
+            trouble: returns the fault of this host, empty when healthy. probes: the newest result of each.
+            usage: what running attempts use.
+        """
+        while True:
+            while wait_s := self._heart.wait_s(self._clock.steady_s()):
+                self._advanced.clear()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(wait_s):
+                        await self._advanced.wait()
+            now_s, now_ms = self._clock.steady_s(), self._clock.wall_ms()
+            heartbeat, lag_s = self._heart.heartbeat(
+                self._agent.attempts(), now_s, now_ms, trouble(), probes(), usage()
+            )
+            self._metrics.heartbeat(lag_s)
+            if self._registered:
+                self._bus.publish(subjects.heartbeat(self._heart.worker), codec.pack(heartbeat))

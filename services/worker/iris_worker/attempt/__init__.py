@@ -1,0 +1,1 @@
+"""What one attempt has: workspace, devices, ports, code, environment, container, output, probes, and its executor."""

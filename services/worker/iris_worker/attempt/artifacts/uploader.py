@@ -1,0 +1,159 @@
+"""Stores the output directories of attempts that have ended. Part of the shell: it waits for the disk and the stream.
+
+One piece after the other is packed by a thread and stored, so a worker holds one piece of each upload. An upload that
+breaks off is begun again under another name until its time is over; what it has left is deleted with the oldest of the
+stream. Out of scope: what is packed (directory), and the end of the attempt (executor).
+Source: docs/adr/0048-artifacts-are-a-stream.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import secrets
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from iris_bus.contract import Full, Streams, Unavailable
+from iris_core import subjects
+from iris_core.limits import clipped
+from iris_core.messages import Artifact, AttemptRef
+from iris_worker.attempt.artifacts.directory import ArtifactLimits, NotStored, OutputDirectory
+
+log = logging.getLogger(__name__)
+
+_AGAIN_S = 1.0
+_ANSWER_S = 10.0
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class ArtifactUpload:
+    """An output directory to store.
+
+    Attributes:
+        until_s: when to stop trying. timeout: ends it then, once it has begun.
+        on_measured: called with the bytes of its files. on_end: called once, with what has become of it.
+        late: what is said when it was not stored by then.
+    """
+
+    ref: AttemptRef
+    workdir: str
+    output: str
+    until_s: float
+    on_measured: Callable[[int], None]
+    on_end: Callable[[Artifact], None]
+    late: str
+    timeout: asyncio.Timeout | None = None
+
+
+class Uploader:
+    """Stores output directories, some at a time.
+
+    Args:
+        worker: its id. timeout_s: for one directory, from the end of its process, with all waiting.
+        spawn: runs a coroutine; one that raises ends this worker.
+    """
+
+    def __init__(
+        self,
+        worker: str,
+        streams: Streams,
+        limits: ArtifactLimits,
+        timeout_s: float,
+        at_once: int,
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+    ) -> None:
+        self._worker = worker
+        self._streams = streams
+        self._limits = limits
+        self._timeout_s = timeout_s
+        self._turn = asyncio.Semaphore(at_once)
+        self._spawn = spawn
+        self._clock = asyncio.get_running_loop().time
+        self._uploads: dict[AttemptRef, ArtifactUpload] = {}
+
+    def begin(
+        self,
+        ref: AttemptRef,
+        workdir: str,
+        output: str,
+        on_measured: Callable[[int], None],
+        on_end: Callable[[Artifact], None],
+    ) -> None:
+        """Store the output directory of an attempt whose processes have ended."""
+        until_s, late = self._clock() + self._timeout_s, f"it was not stored within {self._timeout_s:g} s"
+        upload = self._uploads[ref] = ArtifactUpload(ref, workdir, output, until_s, on_measured, on_end, late)
+        self._spawn(self._run(upload))
+
+    def __len__(self) -> int:
+        """How many have begun and not ended."""
+        return len(self._uploads)
+
+    def hurry_all(self) -> None:
+        """All uploads end at once."""
+        for ref in self._uploads:
+            self.hurry(ref, 0.0)
+
+    def hurry(self, ref: AttemptRef, left_s: float) -> bool:
+        """The upload of an attempt ends within that time, stored or not; False when it has none."""
+        upload = self._uploads.get(ref)
+        if upload is None:
+            return False
+        upload.until_s = min(upload.until_s, self._clock() + left_s)
+        upload.late = "its task was stopped before it was stored"
+        if upload.timeout is not None and not upload.timeout.expired():
+            upload.timeout.reschedule(upload.until_s)
+        return True
+
+    async def _run(self, upload: ArtifactUpload) -> None:
+        try:
+            async with asyncio.timeout_at(upload.until_s) as upload.timeout, self._turn:
+                artifact = await self._keep(upload)
+        except TimeoutError:
+            artifact = Artifact(note=upload.late)
+        except (NotStored, OSError) as error:
+            artifact = Artifact(note=clipped(str(error)))
+        del self._uploads[upload.ref]
+        if not artifact.upload:
+            log.warning("an output directory is not kept: %s", artifact.note, extra={"attempt": upload.ref})
+        upload.on_end(artifact)
+
+    async def _keep(self, upload: ArtifactUpload) -> Artifact:
+        """Upload until it is stored. Raises NotStored, OSError."""
+        while True:
+            directory = OutputDirectory(upload.workdir, upload.output, self._limits)
+            try:
+                upload.on_measured(await _in_thread(directory.measure))
+                return await self._store(upload.ref, directory)
+            except (Full, Unavailable) as error:
+                log.warning("an output directory cannot be stored now: %s", error)
+            finally:
+                directory.close()
+            await asyncio.sleep(_AGAIN_S)
+
+    async def _store(self, ref: AttemptRef, directory: OutputDirectory) -> Artifact:
+        """Upload once. Raises NotStored, OSError, Full, Unavailable."""
+        name, size = secrets.token_hex(8), 0
+        subject = subjects.artifact(self._worker, ref.job, name)
+        with contextlib.closing(directory.pack()) as pieces:
+            for part in itertools.count():
+                if not (piece := await _in_thread(lambda: next(pieces, b""))):
+                    break
+                await self._streams.publish(subject, piece, headers={subjects.PART: str(part)}, timeout=_ANSWER_S)
+                size += len(piece)
+        return Artifact(name, size, directory.files, str(directory.left_out))
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    """Work in a thread. Who is cancelled waits until that has ended, for it uses descriptors that are closed then."""
+    working = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(working)
+    finally:
+        if not working.done():
+            await asyncio.wait({working})

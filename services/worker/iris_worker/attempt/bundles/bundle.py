@@ -1,0 +1,204 @@
+"""The code bundle of a job: checked against its digest, unpacked once per host, copied for each attempt.
+
+Accepts tar (plain or compressed) and zip. Out of scope: what an archive may contain (manifest), and fetching
+(the shell's, from the object store).
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import hashlib
+import io
+import lzma
+import os
+import re
+import shutil
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from iris_core.archive_paths import InvalidArchive
+from iris_worker.attempt.bundles.manifest import ArchiveEntry, BundleLimits, EntryKind, Manifest
+
+_DIGEST = re.compile(r"(?:sha256:)?([0-9a-f]{64})\Z")
+_BROKEN = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    ValueError,
+    NotImplementedError,
+    RuntimeError,
+)
+_COPY = 1024 * 1024
+_HEADER_LIMIT = 8 * _COPY
+_GZIP, _BZIP2, _XZ = b"\x1f\x8b", b"BZh", b"\xfd7zXZ"
+_LINK_MODE = 0o120000
+_TYPE_MASK = 0o170000
+
+ArchiveStream = io.BytesIO | gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile
+ArchiveMember = tuple[ArchiveEntry, int, IO[bytes] | None]
+"""An entry, its permission bits, and its content when it is a file."""
+
+
+def digest_of(bundle: str) -> str:
+    """The hex SHA-256 by which a job names its bundle. Raises InvalidArchive when it is malformed."""
+    match = _DIGEST.match(bundle)
+    if match is None:
+        raise InvalidArchive(f"not a SHA-256 digest: {bundle[:100]!r}")
+    return match[1]
+
+
+class BundleStore:
+    """Unpacked bundles of this host, by digest; the least recently used are deleted first."""
+
+    def __init__(self, root: Path, limits: BundleLimits | None = None, keep: int = 16) -> None:
+        self._root = root
+        self._limits = limits or BundleLimits()
+        self._keep = keep
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for left in root.glob(".unpacking-*"):
+            shutil.rmtree(left, ignore_errors=True)
+
+    def has(self, digest: str) -> bool:
+        return (self._root / digest).is_dir()
+
+    def add(self, digest: str, data: bytes) -> None:
+        """Unpack an archive; slow, for a thread. Raises InvalidArchive, and OSError when the disk is full."""
+        found = hashlib.sha256(data).hexdigest()
+        if found != digest:
+            raise InvalidArchive(f"its digest is {found}, not {digest}")
+        target = Path(tempfile.mkdtemp(prefix=".unpacking-", dir=self._root))
+        try:
+            unpack(data, target, self._limits)
+            target.rename(self._root / digest)
+        finally:
+            shutil.rmtree(target, ignore_errors=True)
+        self._make_room()
+
+    def copy(self, digest: str, workdir: str) -> None:
+        """Give an attempt its own copy of an unpacked bundle, of which the owner of ``workdir`` is the owner; slow, for
+        a thread. Raises OSError.
+        """
+        source = self._root / digest
+        os.makedirs(workdir, exist_ok=True)
+        owner = os.stat(workdir)
+        os.utime(source)
+        shutil.copytree(source, workdir, symlinks=True, dirs_exist_ok=True)
+        os.chmod(workdir, 0o700)
+        if owner.st_uid != os.geteuid():
+            for directory, _, files in os.walk(workdir):
+                for path in (directory, *(os.path.join(directory, name) for name in files)):
+                    os.lchown(path, owner.st_uid, owner.st_gid)
+
+    def _make_room(self) -> None:
+        held = sorted(self._root.iterdir(), key=lambda path: path.stat().st_mtime)
+        for path in held[: max(0, len(held) - self._keep)]:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def unpack(data: bytes, root: Path, limits: BundleLimits) -> None:
+    """Write an archive's entries below the empty directory ``root``. Raises InvalidArchive, OSError."""
+    manifest = Manifest(len(data), limits)
+    try:
+        for entry, mode, content in _members(data, limits):
+            path = root.joinpath(*manifest.admit(entry))
+            _write(entry, mode, content, path, root)
+    except InvalidArchive:
+        raise
+    except OSError as error:
+        if error.errno is not None and not isinstance(error, EOFError):
+            raise  # an error of the disk, not of the bundle
+        raise InvalidArchive(f"broken archive: {error}") from error
+    except _BROKEN as error:
+        raise InvalidArchive(f"broken archive: {error}") from error
+
+
+def _write(entry: ArchiveEntry, mode: int, content: IO[bytes] | None, path: Path, root: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if entry.kind == "dir":
+        path.mkdir(exist_ok=True)
+    elif entry.kind == "symlink":
+        path.symlink_to(entry.target)
+    elif entry.kind == "hardlink":
+        os.link(root.joinpath(entry.target), path, follow_symlinks=False)
+    elif content is not None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL  # follows no link
+        with open(os.open(path, flags, 0o755 if mode & 0o111 else 0o644), "wb") as file:
+            shutil.copyfileobj(content, file, _COPY)
+
+
+def _members(data: bytes, limits: BundleLimits) -> Iterator[ArchiveMember]:
+    if data[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
+        yield from _zip_members(data, limits)
+    else:
+        yield from _tar_members(data)
+
+
+class _Measured(io.RawIOBase):
+    """A reader that limits the unpacked bytes, because a header may claim gigabytes."""
+
+    def __init__(self, source: ArchiveStream) -> None:
+        self._source = source
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is None or size < 0 or size > _HEADER_LIMIT:
+            raise InvalidArchive("broken archive: a header of many megabytes")
+        return self._source.read(size)
+
+    def seek(self, position: int, whence: int = 0, /) -> int:
+        return self._source.seek(position, whence)
+
+    def tell(self) -> int:
+        return self._source.tell()
+
+
+def _tar_members(data: bytes) -> Iterator[ArchiveMember]:
+    with tarfile.open(fileobj=_Measured(_opened(data)), mode="r:") as archive:
+        for member in archive:
+            if member.issparse():
+                raise InvalidArchive(f"{member.name[:200]!r} is a sparse file")
+            content = archive.extractfile(member) if member.isreg() else None
+            yield ArchiveEntry(member.name, _tar_kind(member), member.size, member.linkname), member.mode, content
+
+
+def _opened(data: bytes) -> ArchiveStream:
+    """The tar archive, decompressed."""
+    file = io.BytesIO(data)
+    if data.startswith(_GZIP):
+        return gzip.GzipFile(fileobj=file)
+    if data.startswith(_BZIP2):
+        return bz2.BZ2File(file)
+    return lzma.LZMAFile(file) if data.startswith(_XZ) else file
+
+
+def _tar_kind(member: tarfile.TarInfo) -> EntryKind:
+    if member.isreg():
+        return "file"
+    if member.isdir():
+        return "dir"
+    if member.issym():
+        return "symlink"
+    return "hardlink" if member.islnk() else "other"
+
+
+def _zip_members(data: bytes, limits: BundleLimits) -> Iterator[ArchiveMember]:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        if len(archive.infolist()) > limits.entries:
+            raise InvalidArchive(f"more than {limits.entries} entries")
+        for info in archive.infolist():
+            mode = info.external_attr >> 16
+            if info.is_dir():
+                yield ArchiveEntry(info.filename, "dir"), mode, None
+            elif mode & _TYPE_MASK == _LINK_MODE:
+                target = archive.read(info).decode(errors="replace") if info.file_size < 4096 else ""
+                yield ArchiveEntry(info.filename, "symlink", target=target), mode, None
+            else:
+                with archive.open(info) as content:
+                    yield ArchiveEntry(info.filename, "file", info.file_size), mode, content

@@ -1,0 +1,91 @@
+"""Puts an attempt's bundle into its directory. Part of the shell: it waits for the object store and for threads.
+
+Out of scope: what an archive may contain (manifest), and the next stage of the attempt (agent).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TypeVar
+from weakref import WeakValueDictionary
+
+from iris_bus.contract import Blobs, Unavailable
+from iris_core.admission import MASK
+from iris_core.archive_paths import InvalidArchive
+from iris_core.messages import Ended
+from iris_core.states import Cause
+from iris_worker.attempt.bundles.bundle import BundleStore, digest_of
+from iris_worker.clock import HostClock
+from iris_worker.launcher.spawn import NOT_EXECUTABLE
+from iris_worker.metrics import WorkerMetrics
+
+T = TypeVar("T")
+
+_TRIES = 3
+_AGAIN_S = 0.3
+
+
+class Fetcher:
+    """Downloads and unpacks each bundle once for all attempts that need it.
+
+    Args:
+        at_once: bundles that are fetched or copied at a time.
+    """
+
+    def __init__(
+        self, blobs: Blobs, store: BundleStore, at_once: int, clock: HostClock, metrics: WorkerMetrics
+    ) -> None:
+        self._blobs = blobs
+        self._store = store
+        self._clock = clock
+        self._metrics = metrics
+        self._at_once = asyncio.Semaphore(at_once)
+        self._one_by_one: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def bring(self, bundle: str, workdir: str) -> Ended | None:
+        """Copy a bundle into ``workdir``; returns the end of the attempt when that failed. A bad archive is its owner's
+        failure. The end does not name the bundle, because others read it too.
+        """
+        try:
+            digest = digest_of(bundle)
+            async with self._at_once:
+                await self._have(digest)
+                await self._timed("copy", asyncio.to_thread(self._store.copy, digest, workdir))
+        except InvalidArchive as error:
+            return Ended(Cause.EXITED, NOT_EXECUTABLE, error=_unnamed(error, bundle))
+        except (Unavailable, ValueError, OSError) as error:
+            return Ended(Cause.INFRASTRUCTURE, error=_unnamed(error, bundle))
+        return None
+
+    async def _have(self, digest: str) -> None:
+        """Raises InvalidArchive, Unavailable, ValueError, OSError."""
+        lock = self._one_by_one.setdefault(digest, asyncio.Lock())  # as long as an attempt needs this bundle
+        async with lock:
+            if not self._store.has(digest):
+                data = await self._timed("download", self._download(digest))
+                await self._timed("unpack", asyncio.to_thread(self._store.add, digest, data))
+
+    async def _download(self, digest: str) -> bytes:
+        for left in reversed(range(_TRIES)):
+            try:
+                data = await self._blobs.get(digest)
+            except (Unavailable, ValueError):
+                if not left:
+                    raise
+                await asyncio.sleep(_AGAIN_S)
+            else:
+                if data is None:
+                    raise OSError(f"{digest} is not in the store")
+                return data
+        raise AssertionError("the last try raises")
+
+    async def _timed(self, step: str, work: Awaitable[T]) -> T:
+        began_s = self._clock.steady_s()
+        done = await work
+        self._metrics.built(step, self._clock.steady_s() - began_s)
+        return done
+
+
+def _unnamed(error: Exception, bundle: str) -> str:
+    return f"bundle: {error}".replace(bundle, MASK)

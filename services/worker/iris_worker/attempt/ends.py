@@ -1,0 +1,62 @@
+"""What the end of a process, or of its start, means for its attempt."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+from iris_core.messages import Ended, Stage, TaskUsage
+from iris_core.states import Cause, KernelStatus
+from iris_core.units import show_bytes
+from iris_worker.attempt.artifacts.directory import NoDirectory
+from iris_worker.attempt.isolation import NoAccount
+from iris_worker.attempt.output.tail import last_lines
+from iris_worker.attempt.workspaces import Workspace, read_error_file
+from iris_worker.launcher.records import Exit, StoredProcess
+from iris_worker.launcher.spawn import NOT_EXECUTABLE
+
+INTERRUPTED = Ended(Cause.INFRASTRUCTURE, error="its worker was restarted while its environment was built")
+_UNKNOWN = "exit code unknown: the process that had started it ended while it ran"
+_CANNOT_START = "could not be started on this host"
+_SIGNALS = {9: " (SIGKILL: perhaps out of memory)", 11: " (SIGSEGV)", 6: " (SIGABRT)", 15: " (SIGTERM)"}
+
+
+def cannot_start(error: OSError) -> Ended:
+    """The end of an attempt that could not start because of this host, or of what its user asks for."""
+    if isinstance(error, NoAccount | NoDirectory):
+        return Ended(Cause.EXITED, NOT_EXECUTABLE, error=str(error))
+    return Ended(Cause.INFRASTRUCTURE, error=f"{_CANNOT_START}: {error}")
+
+
+def was_started(entry: StoredProcess) -> Stage:
+    """The stage of an attempt of an earlier worker process before its end; without a process it was not started."""
+    started = entry.started
+    if entry.is_build:
+        return Stage(started.ref, KernelStatus.PULLING, started.at_ms)
+    return Stage(started.ref, KernelStatus.RUNNING if started.pid else KernelStatus.PREPARING, started.at_ms)
+
+
+def describe(slot: Workspace, exit_: Exit) -> Ended:
+    """An exit as the end in a report."""
+    peak, usage = exit_.peak_rss_bytes, exit_.usage
+    if not exit_.known:
+        return Ended(Cause.WORKER_CRASHED, error=_UNKNOWN, peak_rss_bytes=peak, usage=usage)
+    if exit_.error and exit_.code is None:
+        return Ended(Cause.INFRASTRUCTURE, error=f"{_CANNOT_START}: {exit_.error}")
+    if exit_.error:
+        with contextlib.suppress(OSError):  # the disk is full: the report names that too
+            os.write(slot.err, f"iris: {exit_.error}\n".encode(errors="replace"))
+        return Ended(Cause.EXITED, exit_.code, error=exit_.error)
+    if exit_.code == 0:
+        return Ended(Cause.EXITED, 0, peak_rss_bytes=peak, usage=usage)
+    error = out_of_memory(peak, usage) or read_error_file(slot.workdir)
+    if not error and exit_.signal is not None:
+        error = f"killed by signal {exit_.signal}{_SIGNALS.get(exit_.signal, '')}"
+    return Ended(Cause.EXITED, exit_.code, exit_.signal, error, last_lines(slot.err), peak, usage=usage)
+
+
+def out_of_memory(peak_bytes: int, usage: TaskUsage | None) -> str:
+    """The error of an attempt of which a process was killed for its memory limit; empty for another."""
+    if usage is None or not usage.memory_limit_bytes:
+        return ""
+    return f"memory limit {show_bytes(usage.memory_limit_bytes)} reached, peak {show_bytes(peak_bytes)}"

@@ -1,0 +1,190 @@
+"""Schedules the reading of tasks' output, and batches it for the log stream.
+
+See also: `output.shipper` sends and keeps the time, `tail` reads the files.
+Source: docs/ARCHITECTURE.md#storage (IRIS_LOGS); docs/design/reliability.md#faults; ADR 18.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from iris_core import codec, subjects
+from iris_core.messages import AttemptRef, TaskOutput
+from iris_worker.attempt.output.quota import LogLimits, LogQuota
+from iris_worker.attempt.output.tail import OutputStream
+from iris_worker.attempt.workspaces import Workspace
+
+TICK_S = 0.05
+_SLOW_S = 0.4
+_STEADY_S = 0.5
+_STEADY_EVERY = 200
+_BATCH_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(slots=True, eq=False)
+class Tail:
+    """The output files of one attempt, and when to read them again."""
+
+    ref: AttemptRef
+    subject: str
+    streams: tuple[OutputStream, OutputStream]
+    budget: LogQuota
+    due_s: float
+    wait_s: float = TICK_S
+    chunks: int = 0
+    finished: bool = False
+
+    def is_silent(self) -> bool:
+        """Whether the attempt has printed nothing."""
+        return not any(s.position or s.has_more() for s in self.streams)
+
+    @property
+    def dropped(self) -> int:
+        """Bytes of its output that were dropped."""
+        return sum(stream.dropped for stream in self.streams)
+
+    def accept(self) -> int:
+        """Count new output toward the quota; returns how many bytes were dropped instead."""
+        return sum(stream.accept(self.budget) for stream in self.streams)
+
+    def pace(self, now_s: float, printed: bool) -> None:
+        """Adapt the interval of reads: short while the attempt prints, larger reads when it prints much, long while it
+        is silent.
+        """
+        if printed:
+            self.wait_s = min(_STEADY_S, TICK_S * (1 + self.chunks // _STEADY_EVERY))
+        else:
+            self.wait_s = min(_SLOW_S, self.wait_s * 1.5)
+        self.due_s = now_s + self.wait_s
+
+
+@dataclass(slots=True)
+class Batch:
+    """Messages that are sent together, the position of each stream once they are stored, and the attempts that are then
+    complete.
+
+    An attempt has one message in a batch, and the next batch is made when this one is stored: so each attempt's output
+    is stored in order, even when part of it is sent twice.
+
+    Attributes:
+        size: bytes of output in it.
+    """
+
+    messages: list[tuple[str, bytes]] = field(default_factory=list)
+    marks: list[tuple[Tail, OutputStream, int]] = field(default_factory=list)
+    ended: list[Tail] = field(default_factory=list)
+    size: int = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self.size >= _BATCH_BYTES
+
+
+class OutputLogs:
+    """The outputs of all attempts of ``worker`` that are not stored completely."""
+
+    def __init__(self, worker: str, limits: LogLimits | None = None) -> None:
+        self._worker = worker
+        self._limits = limits or LogLimits()
+        self._live: dict[AttemptRef, Tail] = {}
+        self._finishing: dict[AttemptRef, Tail] = {}
+        self._look_s = 0.0
+        self._dropped = 0
+
+    def __len__(self) -> int:
+        return len(self._live) + len(self._finishing)
+
+    def follows(self, ref: AttemptRef) -> bool:
+        """Whether the output of an attempt is read that has not ended."""
+        return ref in self._live
+
+    def follow(self, slot: Workspace, now_s: float, positions: tuple[int, int] = (0, 0)) -> None:
+        """Read an attempt's output, from ``positions`` on when an earlier worker process stored the rest."""
+        ref = slot.ref
+        budget = LogQuota.full(self._limits, now_s, sum(positions))
+        if any(positions):
+            streams = (
+                OutputStream.resumed("stdout", slot.out, positions[0]),
+                OutputStream.resumed("stderr", slot.err, positions[1]),
+            )
+            budget.ever = 0 if any(stream.dropped for stream in streams) else budget.ever
+        else:
+            streams = (OutputStream("stdout", slot.out), OutputStream("stderr", slot.err))
+        subject = subjects.output(self._worker, ref.job, ref.index)
+        self._live[ref] = Tail(ref, subject, streams, budget, now_s + TICK_S)
+
+    def finish(self, ref: AttemptRef) -> bool:
+        """Its processes have ended. True when it never printed anything; then nothing of it will be sent."""
+        tail = self._live.pop(ref)
+        if tail.is_silent():
+            return True
+        tail.finished = True
+        self._finishing[ref] = tail
+        return False
+
+    def forget(self, ref: AttemptRef) -> int:
+        """Drop an attempt whose end is reported now. Returns how many bytes of its output were not stored."""
+        tail = self._finishing.pop(ref)
+        for stream in tail.streams:
+            stream.kept, stream.cut = stream.stored, stream.end
+        return tail.dropped
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether an attempt has ended and its end waits for its output."""
+        return bool(self._finishing)
+
+    def dropped(self) -> int:
+        """How many bytes were dropped since the last call."""
+        dropped, self._dropped = self._dropped, 0
+        return dropped
+
+    def accept(self) -> None:
+        """Drop output over the quotas, so that the disk does not fill while the log stream is unreachable."""
+        for tail in self._live.values():
+            self._dropped += tail.accept()
+
+    def collect(self, now_s: float, now_ms: int) -> Batch:
+        """The output to send now; attempts that have ended come first."""
+        batch = Batch()
+        for tail in self._finishing.values():
+            if not batch.is_full:
+                self._collect(tail, now_s, now_ms, batch)
+        if now_s >= self._look_s:
+            for tail in self._live.values():
+                if tail.due_s <= now_s and not batch.is_full:
+                    tail.pace(now_s, self._collect(tail, now_s, now_ms, batch))
+            if not batch.is_full:
+                self._look_s = now_s + TICK_S
+        return batch
+
+    def _collect(self, tail: Tail, now_s: float, now_ms: int, batch: Batch) -> bool:
+        """Add one attempt's output; whether there was any."""
+        tail.budget.refill(now_s)
+        dropped = tail.accept()
+        self._dropped += dropped
+        found = []
+        for stream in tail.streams:
+            chunks = list(stream.chunks(tail.budget, tail.finished, now_ms))
+            if chunks:
+                found += chunks
+                batch.marks.append((tail, stream, stream.position))
+        if found:
+            batch.messages.append((tail.subject, codec.pack(TaskOutput(tail.ref, tuple(found)))))
+            batch.size += sum(len(chunk.data) for chunk in found)
+            tail.chunks += len(found)
+        if tail.finished and all(s.closed for s in tail.streams):
+            batch.ended.append(tail)
+        return bool(found or dropped)
+
+    def stored(self, batch: Batch) -> list[tuple[AttemptRef, int, int]]:
+        """The batch is stored. Returns the positions of the attempts that are not complete, for the process store."""
+        for tail in batch.ended:
+            self._finishing.pop(tail.ref, None)
+        marks = [mark for mark in batch.marks if self._has(mark[0])]
+        moved = {tail.ref: tail for tail, stream, position in marks if stream.confirm(position)}
+        return [(ref, t.streams[0].stored, t.streams[1].stored) for ref, t in moved.items()]
+
+    def _has(self, tail: Tail) -> bool:
+        """Whether the files of a tail still belong to its attempt."""
+        return self._live.get(tail.ref) is tail or self._finishing.get(tail.ref) is tail

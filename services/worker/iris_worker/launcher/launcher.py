@@ -1,0 +1,341 @@
+"""The process that owns the processes of one worker's tasks: ``python -m iris_worker.launcher.launcher DIRECTORY``.
+
+It records each start before it happens and each end with its exit, and outlives its worker: the next worker connects
+to the same socket, and is sent the records of all attempts. It ends when no worker is connected and nothing runs. The
+next launcher reads the records, and adopts what runs. The listening socket is its standard input.
+Out of scope: what is reported of an attempt, and output, which is in files.
+Source: docs/adr/0037-a-launcher-owns-the-processes-of-tasks.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from msgspec import structs
+
+from iris_bus.subreaper import adopt_orphans
+from iris_core import codec
+from iris_core.messages import AttemptRef
+from iris_worker.launcher import adopt, rescue
+from iris_worker.launcher.cgroup import Cgroups, NoGroups, open_groups
+from iris_worker.launcher.event_loop import EventLoop
+from iris_worker.launcher.records import (
+    VERSION,
+    CgroupSupport,
+    CommandExited,
+    Confine,
+    Confined,
+    Exit,
+    Exited,
+    Gone,
+    KillAll,
+    LauncherAnswer,
+    LauncherRequest,
+    Measured,
+    Over,
+    Pinged,
+    PingLauncher,
+    Read,
+    Ready,
+    SignalCommand,
+    SpawnCommand,
+    Spawned,
+    StartProcess,
+    StopProcess,
+    StoreTrouble,
+    frame,
+    take_frames,
+)
+from iris_worker.launcher.runner import Runner, to_refusal
+from iris_worker.launcher.spawn import NeedsShell, NotRunnable, as_script, handle_ignored
+from iris_worker.launcher.store import ProcessStore
+
+_READ_BYTES = 1 << 18
+_FDS = 64
+_MEASURE_S = 2.0
+_ACCEPT_S = 1.0
+_ROUNDS, _ROUND_S = 200, 0.025
+_RECORDS = (Over, Read, Gone)
+
+
+class Launcher:
+    """Serves one worker at a time; the newest connection is the worker's.
+
+    Attributes:
+        connection: to the worker, None while there is none.
+    """
+
+    def __init__(self, root: Path, listener: socket.socket) -> None:
+        self.connection: socket.socket | None = None
+        self._root = root
+        self._loop = EventLoop()
+        self._listener = listener
+        self._store = ProcessStore(root / "processes", adopt.boot_id())
+        self._groups, self._support = _find_groups(root)
+        self._runner = Runner(self._loop, str(root), self._groups, self)
+        self._attempts = str(root / "attempts")
+        self._inbox, self._outbox = bytearray(), bytearray()
+        self._fds: list[int] = []
+        self._starting: dict[AttemptRef, tuple[StartProcess, bytes]] = {}
+        self._beginning: dict[int, tuple[SpawnCommand, list[int]]] = {}
+        self._trouble = ""
+        self._handlers: dict[type, Callable[[Any], object]] = {
+            Confine: lambda m: self._send(Confined(self._runner.sandboxes.confine(m))),
+            StartProcess: self._start,
+            StopProcess: lambda m: self._runner.stop(m.ref, m.grace_ms, m.settle_ms),
+            KillAll: lambda m: self._runner.kill_all(),
+            SpawnCommand: self._spawn_command,
+            SignalCommand: lambda m: self._runner.signal_command(m.number, m.signal),
+            PingLauncher: lambda m: self._send(Pinged()),
+        }
+
+    def run(self) -> None:
+        """Serve until no worker is connected and nothing runs."""
+        self._recover()
+        self._listen()
+        self._measure()
+        while True:
+            self._loop.turn()
+            self._flush()
+            if self.connection is None and not self._runner.running:
+                break
+        self._runner.close()
+
+    def _recover(self) -> None:
+        """Adopt what the previous launcher left, and kill what it has not recorded, or had only begun to start."""
+        rescue.end(self._root)
+        self._store.recover()
+        alive, groups = set(), set()
+        for ref, entry in self._store.table.entries.items():
+            if entry.exit is not None or entry.over is not None:
+                continue
+            exit_ = adopt.exit_of(entry)
+            if exit_ is None and not self._runner.adopt(entry.started):
+                exit_ = Exit(known=False)
+            if exit_ is None:
+                alive.add(entry.started.slot)
+                groups.add(entry.started.cgroup.number if entry.started.cgroup is not None else -1)
+            else:
+                self._store.add(Exited(ref, exit_))
+        for _ in range(_ROUNDS):
+            left = adopt.kill_orphans(self._attempts, alive)
+            if self._groups is not None:
+                left += self._groups.kill_others(groups)
+            if not left:
+                return
+            time.sleep(_ROUND_S)
+        _log("processes of an earlier launcher cannot be killed")
+
+    # ── the worker ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _listen(self) -> None:
+        self._loop.watch(self._listener.fileno(), self._accept)
+
+    def _accept(self) -> None:
+        """A worker has started: what the one before it sent comes first. Without a free descriptor it waits."""
+        try:
+            connection, _ = self._listener.accept()
+        except OSError as error:
+            _log(f"a worker cannot be accepted now: {error.strerror}")
+            self._loop.forget(self._listener.fileno())
+            self._loop.call_later(_ACCEPT_S, self._listen)
+            return
+        while self.connection is not None and self._read():
+            pass
+        self._disconnect()
+        connection.setblocking(False)
+        self.connection = connection
+        self._starting = {ref: (request, b"") for ref, (request, _) in self._starting.items()}
+        for entry in self._store.table.entries.values():
+            for record in entry.records():
+                self._send(record)
+        self._send(Ready(self._support, VERSION))
+
+    def _disconnect(self) -> None:
+        """The worker is gone, and nobody waits for its commands."""
+        if self.connection is not None:
+            self._loop.forget(self.connection.fileno())
+            self.connection.close()
+            self.connection = None
+        while self._fds:
+            os.close(self._fds.pop())
+        self._inbox.clear()
+        self._outbox.clear()
+        self._runner.kill_commands()
+
+    def _read(self) -> bool:
+        """Execute what has arrived; False when that was nothing, and when the worker is gone."""
+        assert self.connection is not None
+        try:
+            data, fds, _, _ = socket.recv_fds(self.connection, _READ_BYTES, _FDS, socket.MSG_CMSG_CLOEXEC)
+        except BlockingIOError:
+            return False
+        except ConnectionResetError:
+            data, fds = b"", []
+        self._fds += fds
+        self._inbox += data
+        self._execute(take_frames(self._inbox))
+        if not data:
+            self._disconnect()
+        return bool(data)
+
+    def _execute(self, frames: Iterable[bytes]) -> None:
+        """Execute requests that have arrived together: first their records are written, all at once."""
+        requests: list[Any] = []
+        for data in frames:
+            try:
+                request: Any = codec.unpack(data, LauncherRequest)  # type: ignore[arg-type]
+            except codec.Undecodable as error:
+                _log(f"a request of a newer worker: {error}")
+                continue
+            kind = type(request)
+            if kind in _RECORDS:
+                self._store.add(request, data)
+                continue
+            if kind is StartProcess:
+                self._store.add(request.record)
+            requests.append(request)
+        if requests:
+            self._write()
+        for request in requests:
+            self._handlers[type(request)](request)
+
+    def _send(self, answer: LauncherAnswer) -> None:
+        if self.connection is not None:
+            self._outbox += frame(answer)
+
+    def _flush(self) -> None:
+        """End of a round: write the new records, then send the answers."""
+        self._write()
+        if self.connection is None:
+            return
+        with contextlib.suppress(BlockingIOError, BrokenPipeError, ConnectionResetError):  # `_read` finds out
+            if self._outbox:
+                del self._outbox[: self.connection.send(self._outbox)]
+        self._loop.watch(self.connection.fileno(), self._read, writable=bool(self._outbox))
+
+    def _write(self) -> None:
+        """Write the new records; what cannot be written is tried again at the end of each round."""
+        trouble = ""
+        try:
+            self._store.flush()
+        except OSError as error:
+            trouble = f"process store: {error.strerror}"
+        if trouble != self._trouble:
+            self._trouble = trouble
+            self._send(StoreTrouble(trouble))
+
+    def _measure(self) -> None:
+        """Send what running attempts use, at intervals."""
+        if self.connection is not None and (usage := self._runner.measure()):
+            self._send(Measured(usage))
+        self._loop.call_later(_MEASURE_S, self._measure)
+
+    # ── processes ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _start(self, request: StartProcess) -> None:
+        """Start an attempt, unless it could not be recorded."""
+        ref, after_s = request.record.ref, _steady_s()
+        try:
+            if self._trouble:
+                raise OSError(self._trouble)
+            child, cgroup = self._runner.start(request)
+        except NeedsShell:
+            self._start(structs.replace(request, command=as_script(request.command)))
+        except (NotRunnable, OSError) as error:
+            self.on_exit(ref, to_refusal(error))
+        else:
+            spawned = Spawned(ref, child.pid, after_s, _steady_s(), time.time_ns() // 1_000_000, cgroup)
+            self._starting[ref] = (request, self._store.add(spawned))
+            if child.report < 0:
+                self.on_begun(ref)
+
+    def on_begun(self, ref: AttemptRef) -> None:
+        """Tell the worker who has asked for it; the next one has the record."""
+        _, spawned = self._starting.pop(ref)
+        if self.connection is not None:
+            self._outbox += spawned
+
+    def on_script(self, ref: AttemptRef) -> None:
+        request, _ = self._starting.pop(ref)
+        self._start(structs.replace(request, command=as_script(request.command)))
+
+    def on_exit(self, ref: AttemptRef, exit_: Exit) -> None:
+        self._starting.pop(ref, None)
+        data = self._store.add(Exited(ref, exit_))
+        if self.connection is not None:
+            self._outbox += data
+
+    def _spawn_command(self, request: SpawnCommand) -> None:
+        count = 1 if request.tty else 3
+        stdio, self._fds = self._fds[:count], self._fds[count:]
+        self._begin_command(request, stdio)
+
+    def _begin_command(self, request: SpawnCommand, stdio: list[int]) -> None:
+        """Start a command beside an attempt; its descriptors stay open here until it is its program."""
+        self._beginning[request.number] = (request, stdio)
+        try:
+            if len(stdio) < (1 if request.tty else 3):  # the kernel drops what this process has no room for
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            entry = self._store.table.entries.get(request.ref)
+            has_begun = self._runner.start_command(
+                *(request.ref, request.number, request.command, request.env, request.limits, stdio),
+                sandbox=entry.started.sandbox if entry is not None else None,
+                inherits=request.inherits,
+                tty=request.tty,
+            )
+        except NeedsShell:
+            self.on_command_script(request.number)
+        except (NotRunnable, OSError) as error:
+            self.on_command_exit(request.number, to_refusal(error))
+        else:
+            if has_begun:
+                self.on_command_begun(request.number)
+
+    def on_command_begun(self, number: int) -> None:
+        for fd in self._beginning.pop(number)[1]:
+            os.close(fd)
+
+    def on_command_script(self, number: int) -> None:
+        request, stdio = self._beginning[number]
+        self._begin_command(structs.replace(request, command=as_script(request.command)), stdio)
+
+    def on_command_exit(self, number: int, exit_: Exit) -> None:
+        if number in self._beginning:
+            self.on_command_begun(number)
+        self._send(CommandExited(number, exit_))
+
+
+def _find_groups(root: Path) -> tuple[Cgroups | None, CgroupSupport]:
+    try:
+        groups = open_groups(root)
+    except NoGroups as error:
+        return None, CgroupSupport(trouble=str(error))
+    return groups, groups.support
+
+
+def _log(text: str) -> None:
+    with contextlib.suppress(OSError):  # it is the worker's standard error, which may be gone
+        sys.stderr.write(f"iris launcher: {text}\n")
+
+
+def _steady_s() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def main() -> None:
+    adopt_orphans()
+    handle_ignored()
+    Launcher(Path(sys.argv[1]), socket.socket(fileno=0)).run()
+
+
+if __name__ == "__main__":
+    main()

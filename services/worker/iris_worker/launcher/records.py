@@ -1,0 +1,420 @@
+"""What a worker and its launcher tell each other, and what the launcher keeps on disk. Types, and their encoding.
+
+The launcher may be older than the worker: positions are fixed, and new fields go last, with a default.
+Out of scope: the file (store), the socket (launcher, client).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from msgspec import structs
+
+from iris_core import codec
+from iris_core.messages import AttemptRef, LiveUsage, Stage, TaskUsage
+from iris_core.spec import Probe
+from iris_worker.launcher.cgroup_files import Cgroup
+from iris_worker.launcher.limits import Limits
+
+SOCKET = "launcher"
+"""The file in the worker's directory on which its launcher listens."""
+VERSION = 1
+"""Of what a worker needs its launcher to understand: 1, directories of attempts below those of slots."""
+STOPS_OTHERS = "it stopped what was started beside it, and was ended"
+"""Why an attempt was ended that stops the processes of its user."""
+_LENGTH = 4
+
+
+class _Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The base of all records: immutable, fields by position."""
+
+
+class Exit(_Record, frozen=True):
+    """How a process ended.
+
+    Attributes:
+        known: False when another process than its parent saw the end.
+        error: why it could not be started, in words for a person; then ``code`` is a shell's for the mistake of its
+            owner, and None for a fault of this host.
+    """
+
+    code: int | None = None
+    signal: int | None = None
+    peak_rss_bytes: int = 0
+    known: bool = True
+    error: str = ""
+    usage: TaskUsage | None = None
+
+
+class CgroupSupport(_Record, frozen=True):
+    """The control groups of attempts: the version of their controllers, and which there are; or why there are none."""
+
+    version: int = 0
+    controllers: tuple[str, ...] = ()
+    trouble: str = ""
+
+    def __str__(self) -> str:
+        return f"none: {self.trouble}" if self.trouble else " ".join((f"v{self.version}", *self.controllers))
+
+
+class StoredProbe(_Record, frozen=True):
+    """How an attempt is probed.
+
+    ``env`` and ``limits``: of the probe's command, if it is one. ``serves``: the name of the port of requests.
+    ``settle_ms``: of the route.
+    """
+
+    probe: Probe
+    serves: str = ""
+    env: dict[str, str] = {}
+    limits: Limits = ()
+    settle_ms: int = 0
+
+
+class Sandbox(_Record, frozen=True):
+    """How an attempt's processes are confined, as `Confine` says: as which user (without one, the launcher's), and with
+    which device files.
+
+    ``reads`` and ``writes``: further directories that they see, the latter to write. ``of_pool``: the user is of a
+    pool, and nobody works on this host as that user.
+    """
+
+    uid: int | None = None
+    gid: int | None = None
+    groups: tuple[int, ...] = ()
+    devices: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    of_pool: bool = False
+
+
+class StoredContainer(_Record, frozen=True):
+    """The container that an attempt's process is the client of, and its memory limit; 0: none."""
+
+    runtime: str
+    name: str
+    memory_limit_bytes: int = 0
+
+
+# ── records ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class StoredEnvironment(_Record, frozen=True):
+    """The virtual environment of an attempt: its directory, and whether the process builds it."""
+
+    directory: str
+    building: bool = False
+
+
+class Started(_Record, frozen=True, tag="started"):
+    """An attempt's first process: the interval (monotonic time of this boot) in which it was started, its slot, its
+    ports by name, the indices of its devices, its control group, its output directory, the name of its directory below
+    the slot's. Without a ``pid``, and then without times, it is about to be started. Without a ``sandbox`` it is not
+    confined. Without a ``directory`` it is an older worker's, and has the slot's own.
+
+    A process that builds the attempt's ``environment`` has a record of its own, before that of the attempt. The client
+    of a ``container`` may end before it.
+    """
+
+    ref: AttemptRef
+    pid: int
+    slot: int
+    after_s: float
+    before_s: float
+    at_ms: int
+    timeout_ms: int | None
+    ports: dict[str, int] = {}
+    probe: StoredProbe | None = None
+    devices: tuple[int, ...] = ()
+    environment: StoredEnvironment | None = None
+    sandbox: Sandbox | None = None
+    cgroup: Cgroup | None = None
+    container: StoredContainer | None = None
+    output: str = ""
+    directory: str = ""
+
+    @property
+    def below(self) -> str:
+        """Where its directory and output are, below those of all slots."""
+        return f"{self.slot}/{self.directory}".rstrip("/")
+
+
+class Spawned(_Record, frozen=True, tag="spawned"):
+    """It was started; fields as in `Started`."""
+
+    ref: AttemptRef
+    pid: int
+    after_s: float
+    before_s: float
+    at_ms: int
+    cgroup: Cgroup | None = None
+
+
+class Exited(_Record, frozen=True, tag="exited"):
+    """It and all its descendants have ended, or it could not be started."""
+
+    ref: AttemptRef
+    exit: Exit
+
+
+class Over(_Record, frozen=True, tag="over"):
+    """The end of an attempt as the worker reports it."""
+
+    stage: Stage
+
+
+class Read(_Record, frozen=True, tag="read"):
+    """Its output up to these positions is stored."""
+
+    ref: AttemptRef
+    out: int
+    err: int
+
+
+class Gone(_Record, frozen=True, tag="gone"):
+    """The ends of these attempts are acknowledged, so their records are obsolete."""
+
+    refs: tuple[AttemptRef, ...]
+
+
+class Boot(_Record, frozen=True, tag="boot"):
+    """The first record of the file: process ids and times are of this boot of the host."""
+
+    boot: str
+
+
+ProcessRecord = Started | Spawned | Exited | Over | Read | Gone | Boot
+
+# ── requests of the worker ──────────────────────────────────────────────────────────────────────────────────────
+
+
+class StartProcess(_Record, frozen=True, tag="start"):
+    """Record an attempt, then start its process; answered by `Spawned` or `Exited`.
+
+    ``cgroup``: the limits of its control group; None: it has none.
+    """
+
+    record: Started
+    command: tuple[str, ...]
+    env: dict[str, str]
+    limits: Limits = ()
+    cgroup: Cgroup | None = None
+
+
+class Confine(_Record, frozen=True, tag="confine"):
+    """How attempts are confined from now on; answered by `Confined`.
+
+    ``bubblewrap``: the program and its arguments for the namespaces of a slot; empty: there are none. ``tokens``: has a
+    directory for each slot, which is visible in these.
+    """
+
+    bubblewrap: tuple[str, ...] = ()
+    no_new_privileges: bool = False
+    tokens: str = ""
+
+
+class StopProcess(_Record, frozen=True, tag="stop"):
+    """Send the whole group TERM after ``settle_ms``, and KILL ``grace_ms`` later unless it has ended."""
+
+    ref: AttemptRef
+    grace_ms: int
+    settle_ms: int
+
+
+class KillAll(_Record, frozen=True, tag="kill-all"):
+    """Kill all attempts without a grace period."""
+
+
+class SpawnCommand(_Record, frozen=True, tag="spawn-command"):
+    """Start a command beside an attempt's process, in its directory; it ends with the attempt, and with the worker.
+    Answered by `CommandExited`.
+
+    The descriptors for its standard input, output and error come with the message; with ``tty`` one, of the terminal
+    that it controls. ``number``: of the worker's choice. ``inherits``: its environment is ``env`` on top of that of the
+    attempt's process.
+    """
+
+    ref: AttemptRef
+    number: int
+    command: tuple[str, ...]
+    env: dict[str, str] = {}
+    limits: Limits = ()
+    inherits: bool = False
+    tty: bool = False
+
+
+class SignalCommand(_Record, frozen=True, tag="signal-command"):
+    """Signal the process group of such a command; nothing when it has ended."""
+
+    number: int
+    signal: int
+
+
+class PingLauncher(_Record, frozen=True, tag="ping"):
+    """Answered by `Pinged`, after the requests before it."""
+
+
+LauncherRequest = (
+    Confine | StartProcess | StopProcess | KillAll | SpawnCommand | SignalCommand | PingLauncher | Over | Read | Gone
+)
+
+# ── answers of the launcher ─────────────────────────────────────────────────────────────────────────────────────
+
+
+class Ready(_Record, frozen=True, tag="ready"):
+    """The worker has been sent the records of all attempts. ``version``: what it understands, `VERSION`."""
+
+    cgroups: CgroupSupport = CgroupSupport(trouble="the launcher is older")
+    version: int = 0
+
+
+class Confined(_Record, frozen=True, tag="confined"):
+    """It was tried; ``error``: why it does not work, for a person."""
+
+    error: str = ""
+
+
+class CommandExited(_Record, frozen=True, tag="command-exited"):
+    """A command beside an attempt has ended, or could not be started."""
+
+    number: int
+    exit: Exit
+
+
+class Measured(_Record, frozen=True, tag="measured"):
+    """What running attempts use, sent at intervals."""
+
+    usage: tuple[LiveUsage, ...]
+
+
+class StoreTrouble(_Record, frozen=True, tag="trouble"):
+    """The records cannot be written, or can be again: then ``text`` is empty."""
+
+    text: str
+
+
+class Pinged(_Record, frozen=True, tag="pinged"):
+    """The launcher serves requests."""
+
+
+LauncherAnswer = (
+    Confined | Started | Spawned | Exited | Over | Read | Ready | Measured | CommandExited | StoreTrouble | Pinged
+)
+
+# ── what is known of the attempts ───────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(slots=True)
+class StoredProcess:
+    """The records of one attempt.
+
+    ``reused``: its slot was given to a later attempt, so its output is stored.
+    """
+
+    started: Started
+    positions: tuple[int, int] = (0, 0)
+    exit: Exit | None = None
+    over: Stage | None = None
+    reused: bool = False
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing of it runs. Its container may, when only its process has ended."""
+        return self.over is not None or (self.exit is not None and self.started.container is None)
+
+    @property
+    def is_build(self) -> bool:
+        """Whether the process builds the attempt's environment."""
+        return self.started.environment is not None and self.started.environment.building
+
+    def records(self) -> Iterator[Started | Exited | Over | Read]:
+        yield self.started
+        if any(self.positions):
+            yield Read(self.started.ref, *self.positions)
+        if self.exit is not None:
+            yield Exited(self.started.ref, self.exit)
+        if self.over is not None:
+            yield Over(self.over)
+
+
+@dataclass(slots=True)
+class ProcessTable:
+    """The attempts whose ends are not acknowledged, oldest first."""
+
+    entries: dict[AttemptRef, StoredProcess] = field(default_factory=dict)
+    boot: str = ""
+    _slots: dict[int, StoredProcess] = field(default_factory=dict)
+
+    def apply(self, record: object) -> None:
+        """Enter a record; what is said of an unknown attempt is ignored."""
+        if (enter := _ENTER.get(type(record))) is not None:
+            enter(self, record)
+
+    def _started(self, record: Started) -> None:
+        if (before := self._slots.get(record.slot)) is not None:
+            before.reused = True
+        self.entries[record.ref] = self._slots[record.slot] = StoredProcess(record)
+
+    def _spawned(self, record: Spawned) -> None:
+        if (entry := self.entries.get(record.ref)) is not None:
+            pid, after_s, before_s, at_ms = record.pid, record.after_s, record.before_s, record.at_ms
+            entry.started = structs.replace(
+                entry.started, pid=pid, after_s=after_s, before_s=before_s, at_ms=at_ms, cgroup=record.cgroup
+            )
+
+    def _exited(self, record: Exited) -> None:
+        if (entry := self.entries.get(record.ref)) is not None:
+            entry.exit = record.exit
+
+    def _over(self, record: Over) -> None:
+        if (entry := self.entries.get(record.stage.ref)) is not None:
+            entry.over = record.stage
+
+    def _read(self, record: Read) -> None:
+        if (entry := self.entries.get(record.ref)) is not None:
+            entry.positions = (record.out, record.err)
+
+    def _gone(self, record: Gone) -> None:
+        for ref in record.refs:
+            self.entries.pop(ref, None)
+
+    def _boot(self, record: Boot) -> None:
+        self.boot = record.boot
+
+
+_ENTER: dict[type, Callable[[ProcessTable, Any], None]] = {
+    Started: ProcessTable._started,
+    Spawned: ProcessTable._spawned,
+    Exited: ProcessTable._exited,
+    Over: ProcessTable._over,
+    Read: ProcessTable._read,
+    Gone: ProcessTable._gone,
+    Boot: ProcessTable._boot,
+}
+
+
+# ── encoding ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def frame(record: Any) -> bytes:
+    """A record with its length before it."""
+    return with_length(codec.pack(record))
+
+
+def with_length(data: bytes) -> bytes:
+    return len(data).to_bytes(_LENGTH, "big") + data
+
+
+def take_frames(buffer: bytearray) -> Iterator[bytes]:
+    """Remove the complete records from the front of ``buffer``, and return them still encoded."""
+    data, at = bytes(buffer), 0
+    while at + _LENGTH <= len(data):
+        end = at + _LENGTH + int.from_bytes(data[at : at + _LENGTH], "big")
+        if end > len(data):
+            break
+        yield data[at + _LENGTH : end]
+        at = end
+    del buffer[:at]

@@ -1,0 +1,50 @@
+"""What a worker does for a launcher that does not answer: continue it, or end it, so that the next one takes over.
+
+A launcher is found by its command, also an older one. What it has forked has that command too until it has become its
+program, and copies of its descriptors: a worker would wait for the answer of a launcher that is gone.
+Out of scope: when (client, executor).
+Source: docs/adr/0051-fork-what-runs-as-a-tasks-user.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from pathlib import Path
+
+from iris_worker.launcher import tree
+
+MODULE = "iris_worker.launcher.launcher"
+
+
+def resume(root: Path) -> set[int]:
+    """Continue the launcher of a worker's directory if it is stopped, and end what it has forked and is stopped.
+
+    Returns the slots of the attempts for which the latter was forked.
+    """
+    processes, slots = _processes(root), set[int]()
+    for pid in filter(tree.is_stopped, processes):
+        if tree.parent(pid) not in processes:
+            _signal(pid, signal.SIGCONT)
+            continue
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            slots.add(int(Path(os.readlink(f"/proc/{pid}/cwd")).relative_to(root / "attempts").parts[0]))
+        _signal(pid, signal.SIGKILL)
+    return slots
+
+
+def end(root: Path) -> None:
+    """End the launcher of a worker's directory, with all that has not become its program. Other processes go on."""
+    for pid in _processes(root):
+        _signal(pid, signal.SIGKILL)
+
+
+def _processes(root: Path) -> set[int]:
+    wanted = [MODULE.encode(), os.fsencode(root)]
+    return {pid for pid in tree.all_pids() if tree.command(pid)[-2:] == wanted} - {os.getpid()}
+
+
+def _signal(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
