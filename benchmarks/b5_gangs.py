@@ -12,7 +12,7 @@ from iris_core.messages import AttemptRef, Delta, Hold, JobRow, Queued
 from iris_core.resources import Device, ResourceRequest
 from iris_core.states import PriorityBand
 from iris_scheduler.cache import Cache
-from iris_scheduler.mirror import Mirror
+from iris_scheduler.mirror.mirror import Mirror
 from iris_scheduler.plan import plan
 from iris_scheduler.settings import SchedulerSettings
 

@@ -6,7 +6,7 @@ from iris_core.messages import AttemptRef, Delta, FullSnapshot, Hold, JobRow, Pl
 from iris_core.resources import Amount, Device, ResourceRequest
 from iris_core.spec import TASKS, Attribute, Constraint
 from iris_core.states import ConstraintOp, PriorityBand, WorkerState
-from iris_scheduler.mirror import Mirror
+from iris_scheduler.mirror.mirror import Mirror
 
 GIB = 1 << 30
 NOW_MS = 1_700_000_000_000

@@ -29,7 +29,7 @@ from iris_core.resources import Amount
 from iris_core.spec import JobSpec
 from iris_core.states import Cause
 from iris_scheduler.cache import Cache
-from iris_scheduler.mirror import Mirror
+from iris_scheduler.mirror.mirror import Mirror
 from iris_scheduler.plan import plan
 from iris_scheduler.settings import SchedulerSettings
 from iris_state.machine import Input, Machine, Output, Request

@@ -10,9 +10,9 @@ from drawings.docstrings import code, prose
 from drawings.fields import Schema, field_table, limits_of, type_of
 from drawings.markdown import document
 from iris_gateway.api import ENDPOINTS
-from iris_gateway.endpoint import JSON, Endpoint
-from iris_gateway.openapi import describe, problem_codes
-from iris_gateway.problem_types import PROBLEM_TYPES
+from iris_gateway.http.endpoint import JSON, Endpoint
+from iris_gateway.http.openapi import describe, problem_codes
+from iris_gateway.http.problem_types import PROBLEM_TYPES
 
 EXPLAINED = """\
 The gateway serves the OpenAPI 3.1 document of this page at `/v1/openapi.json`. In paths, names are percent-encoded with

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from drawings.markdown import document, grid
-from iris_gateway.problem_types import PROBLEM_TYPES, ProblemType, uri_of
+from iris_gateway.http.problem_types import PROBLEM_TYPES, ProblemType, uri_of
 from iris_proxy.refusal import REFUSAL_TYPES
 
 EXPLAINED = """\
@@ -55,7 +55,7 @@ def problems_document() -> str:
     )
     return document(
         "Problem types",
-        "iris_gateway.problem_types and iris_proxy.refusal",
+        "iris_gateway.http.problem_types and iris_proxy.refusal",
         EXPLAINED,
         EXAMPLE,
         MEMBERS,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from iris_gateway.auth import parse_tokens
+from iris_gateway.auth.bearer import parse_tokens
 from tests.support.browser import Page, browser
 from tests.support.fake_state import attempt_of
 from tests.support.gateway import House, house, listening

@@ -14,7 +14,7 @@ from iris_bus.jetstream import JetStreamConnection
 from iris_core import codec, subjects
 from iris_core.messages import BEHIND, Answer, Caller, Ping, Query, SubmitJob
 from iris_core.spec import JobSpec
-from iris_gateway.position import Position
+from iris_gateway.http.position import Position
 from iris_gateway.queries import Queries
 from iris_state.service import StateService
 from tests.support.replicas import Replicas, replicas

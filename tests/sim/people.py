@@ -26,7 +26,7 @@ from iris_core.spec import MAX_COMMAND_BYTES, MAX_ENV_BYTES, Constraint, Cosched
 from iris_core.states import ConstraintOp
 from iris_core.subjects import STATE_QUERY, STATE_READ
 from iris_gateway.commands import Commands
-from iris_gateway.problem import ProblemResponse
+from iris_gateway.http.problem import ProblemResponse
 from tests.sim.network import Link
 
 Command: TypeAlias = SubmitJob | CancelJob | AdminCommand | DeployCommand

@@ -80,7 +80,7 @@ def command_line() -> dict[str, bool]:
 def http() -> dict[str, bool]:
     from iris_gateway.api import ENDPOINTS
     from iris_gateway.dashboard.render import environment
-    from iris_gateway.openapi import describe
+    from iris_gateway.http.openapi import describe
 
     schemas = describe(ENDPOINTS, "1")["components"]["schemas"]
     host = {RESOURCE: 1 << 30, "cpu_millis": 1, "memory_bytes": 1, "disk_bytes": 1, "chips": 1}

@@ -14,10 +14,10 @@ import httpx
 from iris_bus.listening import listen
 from iris_bus.memory import Memory
 from iris_gateway.api import ENDPOINTS
-from iris_gateway.auth import Keyring
+from iris_gateway.auth.bearer import Keyring
 from iris_gateway.dashboard.pages import PAGES
 from iris_gateway.gateway import Gateway
-from iris_gateway.middleware import Middleware
+from iris_gateway.http.middleware import Middleware
 from iris_gateway.service import HttpServer, assemble
 from iris_gateway.settings import GatewaySettings
 from tests.support.fake_state import FakeState

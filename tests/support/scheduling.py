@@ -29,7 +29,7 @@ from iris_core.resources import Amount, Device, ResourceRequest
 from iris_core.spec import Attribute, Constraint
 from iris_core.states import ConstraintOp, PriorityBand, WorkerState
 from iris_scheduler.cache import Cache
-from iris_scheduler.mirror import Mirror
+from iris_scheduler.mirror.mirror import Mirror
 from iris_scheduler.plan import Decision, plan
 from iris_scheduler.settings import SchedulerSettings
 

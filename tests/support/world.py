@@ -42,7 +42,7 @@ from iris_core.resources import Amount
 from iris_core.serving import Discovery
 from iris_core.spec import Attribute, JobSpec
 from iris_core.states import KernelStatus
-from iris_scheduler.mirror import Mirror
+from iris_scheduler.mirror.mirror import Mirror
 from iris_state.check import check
 from iris_state.deliveries import is_awaited
 from iris_state.inputs import Fate

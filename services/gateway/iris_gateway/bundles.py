@@ -20,7 +20,7 @@ from typing import IO
 
 from iris_bus.contract import Blobs, Full, Unavailable
 from iris_core.messages import Caller
-from iris_gateway.problem import ProblemResponse
+from iris_gateway.http.problem import ProblemResponse
 
 TOUCHED_MS = 600_000
 """A bundle that was marked as in use is not marked again within this time; bundles are kept for much longer."""

@@ -12,24 +12,24 @@ from iris_bus.listening import Network
 from iris_bus.tracing import Tracer
 from iris_core.messages import NO_TOKEN_FILE
 from iris_core.token_file import digest_of_all
-from iris_gateway.artifacts import ArtifactReader
-from iris_gateway.auth import Keyring
+from iris_gateway.auth.bearer import Keyring
+from iris_gateway.auth.login_links import LoginLinks
+from iris_gateway.auth.task_tokens import TaskTokens
 from iris_gateway.bundles import Bundles
 from iris_gateway.commands import Commands
 from iris_gateway.dashboard.live import LivePages
 from iris_gateway.discovery import DiscoveredSets
-from iris_gateway.feed import Feed
-from iris_gateway.login_links import LoginLinks
-from iris_gateway.logs import LogReader
+from iris_gateway.http.rate_limit import RateLimiter
 from iris_gateway.metrics import Metrics
 from iris_gateway.processes import Processes
 from iris_gateway.queries import Queries
-from iris_gateway.rate_limit import RateLimiter
 from iris_gateway.settings import GatewaySettings
-from iris_gateway.task_tokens import TaskTokens
+from iris_gateway.streams.artifacts import ArtifactReader
+from iris_gateway.streams.feed import Feed
+from iris_gateway.streams.logs import LogReader
 
 if TYPE_CHECKING:
-    from iris_gateway.oidc import Issuer
+    from iris_gateway.auth.oidc import Issuer
 
 
 @dataclass(slots=True)

@@ -18,8 +18,8 @@ from iris_bus.contract import Bus, NoResponders, Unavailable
 from iris_core.codec import Undecodable, pack, unpack
 from iris_core.messages import BEHIND, Answer, Caller, Query
 from iris_core.subjects import STATE_QUERY, STATE_READ
-from iris_gateway.position import Position
-from iris_gateway.problem import ProblemResponse, refused
+from iris_gateway.http.position import Position
+from iris_gateway.http.problem import ProblemResponse, refused
 
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 0.25

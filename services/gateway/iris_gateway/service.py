@@ -31,30 +31,30 @@ from iris_bus.tracing import Tracer
 from iris_core.subjects import BUNDLES_BUCKET, DISCOVERY_BUCKET, KEYS_BUCKET
 from iris_core.token_file import BadTokenFile, unusable
 from iris_gateway.api import ENDPOINTS
-from iris_gateway.artifacts import ArtifactReader
-from iris_gateway.auth import Keyring, parse_tokens
+from iris_gateway.auth.bearer import Keyring, parse_tokens
+from iris_gateway.auth.login_links import LoginLinks
+from iris_gateway.auth.task_tokens import TaskTokens
 from iris_gateway.bundles import Bundles
 from iris_gateway.commands import Commands
 from iris_gateway.dashboard.live import LivePages
 from iris_gateway.dashboard.pages import PAGES
 from iris_gateway.discovery import DiscoveredSets
-from iris_gateway.feed import Feed
 from iris_gateway.gateway import Gateway
-from iris_gateway.heap import shrink_after_bursts
-from iris_gateway.http_protocol import Connections, HttpProtocol
-from iris_gateway.login_links import LoginLinks
-from iris_gateway.logs import LogReader
+from iris_gateway.http.heap import shrink_after_bursts
+from iris_gateway.http.middleware import Middleware
+from iris_gateway.http.position import Position
+from iris_gateway.http.protocol import Connections, HttpProtocol
+from iris_gateway.http.rate_limit import RateLimiter
 from iris_gateway.metrics import Metrics
-from iris_gateway.middleware import Middleware
-from iris_gateway.position import Position
 from iris_gateway.processes import Processes
 from iris_gateway.queries import Queries
-from iris_gateway.rate_limit import RateLimiter
 from iris_gateway.settings import GatewaySettings
-from iris_gateway.task_tokens import TaskTokens
+from iris_gateway.streams.artifacts import ArtifactReader
+from iris_gateway.streams.feed import Feed
+from iris_gateway.streams.logs import LogReader
 
 if TYPE_CHECKING:
-    from iris_gateway.oidc import Issuer
+    from iris_gateway.auth.oidc import Issuer
 
 log = logging.getLogger(__name__)
 
@@ -149,7 +149,7 @@ def open_issuer(settings: GatewaySettings) -> Issuer | None:
     terms = settings.issuer()
     if terms is None:
         return None
-    from iris_gateway.oidc import Issuer, reader_of
+    from iris_gateway.auth.oidc import Issuer, reader_of
 
     return Issuer(terms, reader_of(terms.keys), time.monotonic)
 

@@ -9,7 +9,7 @@ import msgspec
 
 from iris_bus.listening import read_address
 from iris_bus.settings import BadSetting
-from iris_gateway.auth import is_loopback
+from iris_gateway.auth.bearer import is_loopback
 
 
 class IssuerSettings(NamedTuple):

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from iris_core.reasons import Reason
-from iris_scheduler.classes import JobClass
-from iris_scheduler.mirror import MirrorChanges
-from iris_scheduler.placement.columns import Columns
+from iris_scheduler.mirror.classes import JobClass
+from iris_scheduler.mirror.columns import Columns
+from iris_scheduler.mirror.mirror import MirrorChanges
 from iris_scheduler.settings import SchedulerSettings
 
 

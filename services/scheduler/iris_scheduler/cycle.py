@@ -6,8 +6,8 @@ Nothing here changes while a plan is made, except the time at which the next one
 from __future__ import annotations
 
 from iris_scheduler.cache import Cache
-from iris_scheduler.mirror import Mirror
-from iris_scheduler.placement.columns import Columns
+from iris_scheduler.mirror.columns import Columns
+from iris_scheduler.mirror.mirror import Mirror
 from iris_scheduler.settings import SchedulerSettings
 
 

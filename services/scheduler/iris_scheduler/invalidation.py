@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from iris_scheduler.assignments import Given
-from iris_scheduler.classes import JobClass, job_at
 from iris_scheduler.cycle import Cycle
-from iris_scheduler.placement.capacity import Room, Slots, fitting
+from iris_scheduler.mirror.capacity import Room, Slots, fitting
+from iris_scheduler.mirror.classes import JobClass, job_at
+from iris_scheduler.place.assignments import Given
 
 
 def still_full(cycle: Cycle, room: Room) -> frozenset[JobClass]:

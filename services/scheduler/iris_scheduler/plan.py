@@ -16,19 +16,19 @@ from typing import TypeVar
 from iris_core.limits import PLACED_AT_ONCE
 from iris_core.messages import Placement, Plan
 from iris_core.states import PriorityBand
-from iris_scheduler.assignments import Assignments, Given
 from iris_scheduler.cache import Cache, CycleFindings
-from iris_scheduler.classes import JobClass, place_of
 from iris_scheduler.cycle import Cycle
-from iris_scheduler.explain import CycleOutcome
-from iris_scheduler.gangs.placement import GangPlacer
+from iris_scheduler.explain.reasons import CycleOutcome
+from iris_scheduler.explain.updates import changed_reasons
 from iris_scheduler.invalidation import soon_helped, still_full, still_unschedulable
-from iris_scheduler.mirror import Mirror
-from iris_scheduler.order import in_order
-from iris_scheduler.placement.columns import Columns
-from iris_scheduler.placement.tasks import TaskPlacer
-from iris_scheduler.preemption.bands import Preemption
-from iris_scheduler.reason_updates import changed_reasons
+from iris_scheduler.mirror.classes import JobClass, place_of
+from iris_scheduler.mirror.columns import Columns
+from iris_scheduler.mirror.mirror import Mirror
+from iris_scheduler.place.assignments import Assignments, Given
+from iris_scheduler.place.gangs import GangPlacer
+from iris_scheduler.place.order import in_order
+from iris_scheduler.place.tasks import TaskPlacer
+from iris_scheduler.preempt.bands import Preemption
 from iris_scheduler.settings import SchedulerSettings
 
 T = TypeVar("T")

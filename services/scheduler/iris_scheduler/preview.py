@@ -13,9 +13,9 @@ from iris_core.names import JobName
 from iris_core.reasons import Reason
 from iris_core.spec import JobSpec
 from iris_scheduler.cache import Cache
-from iris_scheduler.classes import NO_JOB, JobClass
-from iris_scheduler.mirror import Mirror
-from iris_scheduler.placement.capacity import WINDOW, Slots, fitting
+from iris_scheduler.mirror.capacity import WINDOW, Slots, fitting
+from iris_scheduler.mirror.classes import NO_JOB, JobClass
+from iris_scheduler.mirror.mirror import Mirror
 from iris_scheduler.plan import Decision, plan
 from iris_scheduler.settings import SchedulerSettings
 

@@ -24,7 +24,7 @@ from iris_core.errors import Refused
 from iris_core.messages import Delta, FullSnapshot, Ping, Plan, PlanRequest, PlanTaken
 from iris_scheduler.cache import Cache
 from iris_scheduler.metrics import SchedulerMetrics
-from iris_scheduler.mirror import Mirror
+from iris_scheduler.mirror.mirror import Mirror
 from iris_scheduler.plan import Decision, plan
 from iris_scheduler.preview import preview
 from iris_scheduler.settings import SchedulerSettings

@@ -2,7 +2,7 @@
 
 The gateway has verified the token without a request; only here is known whether its attempt is still open and what is
 below its job. So a token ends with its attempt, at once. Pure: reads the ledger. Source:
-docs/adr/0040-tokens-of-attempts.md. See also: `iris_gateway.endpoint` lists the paths that take such a token at all.
+docs/adr/0040-tokens-of-attempts.md. See also: `iris_gateway.http.endpoint` lists the paths that take one.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ import pytest
 
 from iris.cli import main
 from iris.cli.times import show_millis
-from iris_gateway.auth import parse_tokens
-from iris_gateway.problem import ProblemResponse
+from iris_gateway.auth.bearer import parse_tokens
+from iris_gateway.http.problem import ProblemResponse
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 
 from iris_core import subjects
 from iris_core.views import ArtifactView, AttemptView
-from iris_gateway.auth import parse_tokens
+from iris_gateway.auth.bearer import parse_tokens
 from tests.support.fake_state import attempt_of
 from tests.support.gateway import House, house, listening
 

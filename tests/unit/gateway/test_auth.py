@@ -9,8 +9,8 @@ from iris_core.limits import LOGIN_LINK_MINUTES
 from iris_core.messages import Caller
 from iris_core.serving import SECURE_TOKEN_COOKIE, TOKEN_COOKIE
 from iris_core.token_file import BadTokenFile
-from iris_gateway.auth import is_loopback, parse_tokens
-from iris_gateway.login_links import MOST, LoginLinks
+from iris_gateway.auth.bearer import is_loopback, parse_tokens
+from iris_gateway.auth.login_links import MOST, LoginLinks
 from iris_gateway.service import read_keyring
 from iris_gateway.settings import GatewaySettings
 from tests.support.gateway import House, house
@@ -99,7 +99,7 @@ async def test_the_audit_is_asked_for_as_the_caller(iris: House):
 
 
 async def test_a_refusal_is_logged_with_who_was_refused(iris: House, caplog: pytest.LogCaptureFixture):
-    with caplog.at_level("INFO", "iris_gateway.middleware"):
+    with caplog.at_level("INFO", "iris_gateway.http.middleware"):
         await iris.http.post("/v1/workers/w0/drain", json={}, headers=ADA)
     name = sha256(b"s-ada").hexdigest()[:8]
     assert f"of ada (user, token {name}, 127.0.0.1) refused: forbidden" in caplog.text

@@ -11,7 +11,7 @@ from iris_core.codec import pack, unpack
 from iris_core.messages import Answer, Caller, CancelJob
 from iris_core.subjects import CMD_CANCEL, STATE_QUERY
 from iris_gateway.commands import NO_LEADER, NOT_SENT, UNANSWERED, Commands, Envelope
-from iris_gateway.problem import ProblemResponse
+from iris_gateway.http.problem import ProblemResponse
 from iris_gateway.queries import Queries
 from tests.support.gateway import House
 from tests.support.rounds import rounds_until

@@ -24,9 +24,9 @@ from iris_core.tables import deployment as deployment_table
 from iris_core.tables import route as route_table
 from iris_core.tables import session as session_table
 from iris_core.views import ArtifactView, InterruptionView
-from iris_gateway.auth import parse_tokens
-from iris_gateway.dashboard import glyphs
+from iris_gateway.auth.bearer import parse_tokens
 from iris_gateway.dashboard.decisions import DECISIONS
+from iris_gateway.dashboard.drawings import glyphs
 from iris_gateway.dashboard.pages import PAGES
 from iris_state.deployments.records import AUTOSCALE
 from tests.house.repository import ROOT

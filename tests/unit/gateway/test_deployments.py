@@ -12,7 +12,7 @@ from iris_core.request_ids import key_of
 from iris_core.serving import DeploymentSpec, RouteTemplate
 from iris_core.subjects import event
 from iris_core.views import DeploymentEvent, DeploymentView, RouteEvent
-from iris_gateway.auth import parse_tokens
+from iris_gateway.auth.bearer import parse_tokens
 from tests.support.fake_state import refusal
 from tests.support.gateway import House, house
 

@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from iris_bus.contract import Message
-from iris_gateway.event import EVERYTHING, Filter, of_run, read_event
-from iris_gateway.feed import PIECE, Feed, Lagging
+from iris_gateway.streams.event import EVERYTHING, Filter, of_run, read_event
+from iris_gateway.streams.feed import PIECE, Feed, Lagging
 from tests.support.gateway import House, house, listening
 from tests.support.rounds import rounds_until
 

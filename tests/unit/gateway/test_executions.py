@@ -26,7 +26,7 @@ async def test_a_command_that_no_worker_was_asked_for_may_be_started_again(iris:
 
 
 async def test_a_command_that_a_silent_worker_may_have_started_may_not(iris: House, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("iris_gateway.api.executions._ANSWER_S", 0.1)
+    monkeypatch.setattr("iris_gateway.api.work.executions._ANSWER_S", 0.1)
     await iris.memory.connect("w0").bus.subscribe(subjects.execution("w0"), lambda message: None)
     refused = await start(iris)
     assert (refused.status_code, refused.json()["detail"]) == (503, "w0 does not answer")

@@ -3,8 +3,8 @@
 import asyncio
 import contextlib
 
-from iris_gateway.heap import shrink_after_bursts
-from iris_gateway.http_protocol import Connections
+from iris_gateway.http.heap import shrink_after_bursts
+from iris_gateway.http.protocol import Connections
 
 
 async def test_a_crowd_that_came_and_went_between_two_looks_is_noticed():

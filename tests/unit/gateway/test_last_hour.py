@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime
 
 from iris_core.resources import RESOURCES
-from iris_gateway.dashboard.last_hour import Chart, held_over_time
+from iris_gateway.dashboard.drawings.last_hour import Chart, held_over_time
 
 NOW = datetime(2026, 1, 31, 12, 30, 45, tzinfo=UTC)
 MINUTE = int(NOW.timestamp()) // 60

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris_core.messages import LogChunk
-from iris_gateway.log_lines import LONGEST, Splitter
+from iris_gateway.streams.log_lines import LONGEST, Splitter
 
 SOURCE = (0, 0, "stdout")
 

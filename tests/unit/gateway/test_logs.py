@@ -11,7 +11,7 @@ from iris_bus.contract import Message
 from iris_bus.memory import Memory
 from iris_bus.memory_store import MemoryReader, MemoryStreams
 from iris_core import subjects
-from iris_gateway.logs import LogReader
+from iris_gateway.streams.logs import LogReader
 from tests.support.fake_state import attempt_of
 from tests.support.gateway import House, house, listening
 from tests.support.pages import fill
@@ -182,7 +182,7 @@ async def test_a_followed_job_ends_with_an_event_that_says_how():
 
 async def test_a_follower_reads_on_while_lines_arrive_after_the_end(monkeypatch: pytest.MonkeyPatch):
     """Each silence is shorter than the limit, all of them together are not."""
-    monkeypatch.setattr("iris_gateway.logs._SILENT_S", 1.0)
+    monkeypatch.setattr("iris_gateway.streams.logs._SILENT_S", 1.0)
     async with house() as iris, listening(iris) as http:
         await iris.submit("/a")
         await iris.state.print(1, 0, "0\n")

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from iris_core.errors import Refused
 from iris_core.names import JobName
-from iris_gateway.parameters import Parameters, job_reference, segment, task_reference
-from iris_gateway.problem import ProblemResponse
+from iris_gateway.http.parameters import Parameters, job_reference, segment, task_reference
+from iris_gateway.http.problem import ProblemResponse
 
 component = st.from_regex(r"[A-Za-z][A-Za-z0-9._-]{0,20}", fullmatch=True)
 names = st.lists(component, min_size=1, max_size=16).map(lambda parts: "/" + "/".join(parts))

@@ -19,7 +19,7 @@ from aiohttp import web
 from iris_bus.settings import BadSetting
 from iris_core.messages import Caller
 from iris_core.serving import TOKEN_COOKIE
-from iris_gateway.auth import parse_tokens
+from iris_gateway.auth.bearer import parse_tokens
 from iris_gateway.settings import GatewaySettings
 from tests.support.gateway import House, house
 
@@ -28,7 +28,7 @@ jwt = pytest.importorskip("jwt", reason="the environment is older than requireme
 from cryptography.hazmat.primitives.asymmetric import ec, rsa  # noqa: E402
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat  # noqa: E402
 
-from iris_gateway import oidc  # noqa: E402
+from iris_gateway.auth import oidc  # noqa: E402
 
 ISSUER, AUDIENCE = "https://login.example.org", "iris"
 RSA, OTHER_RSA = (rsa.generate_private_key(public_exponent=65537, key_size=2048) for _ in range(2))

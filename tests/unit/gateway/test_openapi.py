@@ -5,7 +5,7 @@ from typing import Any
 
 from iris_core.states import TaskState
 from iris_gateway.api import ENDPOINTS
-from iris_gateway.openapi import describe
+from iris_gateway.http.openapi import describe
 from tests.support.gateway import House
 
 DOCUMENT = describe(ENDPOINTS, "0")

@@ -15,7 +15,7 @@ from iris_core.resources import Amount
 from iris_core.spec import JobSpec
 from iris_core.states import Cause, KernelStatus
 from iris_gateway.api import ENDPOINTS
-from iris_gateway.auth import parse_tokens
+from iris_gateway.auth.bearer import parse_tokens
 from iris_gateway.dashboard.pages import PAGES
 from iris_state.reads import answer
 from tests.support import first_fit

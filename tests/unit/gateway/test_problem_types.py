@@ -7,8 +7,8 @@ import pytest
 
 from iris_core.errors import Code
 from iris_gateway.api import ENDPOINTS
-from iris_gateway.auth import parse_tokens
-from iris_gateway.problem_types import PROBLEM_TYPES, uri_of
+from iris_gateway.auth.bearer import parse_tokens
+from iris_gateway.http.problem_types import PROBLEM_TYPES, uri_of
 from tests.house.repository import sources
 from tests.support.gateway import House, house
 

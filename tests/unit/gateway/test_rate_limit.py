@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_gateway.problem import ProblemResponse
-from iris_gateway.rate_limit import RateLimiter
+from iris_gateway.http.problem import ProblemResponse
+from iris_gateway.http.rate_limit import RateLimiter
 from tests.support.gateway import house
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from iris_gateway.dashboard.slices import SliceShape, shape_of
+from iris_gateway.dashboard.drawings.slices import SliceShape, shape_of
 
 
 def host(number: int, state: str = "healthy", held: int = 0, total: int = 4, **attributes: Any) -> dict[str, Any]:

@@ -13,9 +13,9 @@ from iris_core.serving import TOKEN_COOKIE
 from iris_core.subjects import KEYS_BUCKET
 from iris_core.task_tokens import KEYS, SigningKey
 from iris_gateway.api import ENDPOINTS
-from iris_gateway.auth import parse_tokens
+from iris_gateway.auth.bearer import parse_tokens
 from iris_gateway.dashboard.pages import PAGES
-from iris_gateway.endpoint import Endpoint
+from iris_gateway.http.endpoint import Endpoint
 from tests.support.gateway import House, house
 
 HOUR_MS = 3_600_000

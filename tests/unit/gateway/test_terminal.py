@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iris_gateway.dashboard.terminal import LONGEST, plain, printed
+from iris_gateway.dashboard.drawings.terminal import LONGEST, plain, printed
 
 RED = '<span class="sgr-1">{}</span>'
 

@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-from iris_gateway.auth import parse_tokens
+from iris_gateway.auth.bearer import parse_tokens
 from tests.support.gateway import house
 
 

@@ -15,13 +15,13 @@ import pytest
 
 from iris_bus import window
 from iris_bus.memory import Memory
-from iris_gateway import rate_limit
 from iris_gateway.api import ENDPOINTS
-from iris_gateway.auth import Keyring
-from iris_gateway.middleware import Middleware
+from iris_gateway.auth.bearer import Keyring
+from iris_gateway.http import rate_limit
+from iris_gateway.http.middleware import Middleware
 from iris_gateway.service import assemble
 from iris_gateway.settings import GatewaySettings
-from iris_scheduler.placement import columns
+from iris_scheduler.mirror import columns
 from iris_scheduler.service import Scheduler
 from iris_scheduler.settings import SchedulerSettings
 from iris_state.clock import Clock

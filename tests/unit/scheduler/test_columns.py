@@ -7,9 +7,9 @@ import pytest
 from iris_core.resources import ResourceRequest
 from iris_core.spec import Constraint
 from iris_core.states import ConstraintOp, PriorityBand
-from iris_scheduler.classes import ClassKey, JobClass
-from iris_scheduler.placement import columns as module
-from iris_scheduler.placement.columns import Columns
+from iris_scheduler.mirror import columns as module
+from iris_scheduler.mirror.classes import ClassKey, JobClass
+from iris_scheduler.mirror.columns import Columns
 from tests.support.scheduling import eq, worker
 
 

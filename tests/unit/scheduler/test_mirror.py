@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from iris_core.messages import AttemptRef, Delta, Hold, JobRow, Nomination, Queued
-from iris_scheduler.mirror import Mirror
+from iris_scheduler.mirror.mirror import Mirror
 from tests.support.scheduling import Story, worker
 
 

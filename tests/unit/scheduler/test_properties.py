@@ -18,7 +18,7 @@ from iris_core.resources import ResourceRequest
 from iris_core.spec import Coscheduling, JobSpec
 from iris_core.states import WorkerState
 from iris_scheduler.cache import Cache
-from iris_scheduler.mirror import Mirror
+from iris_scheduler.mirror.mirror import Mirror
 from iris_scheduler.plan import Decision
 from iris_scheduler.preview import preview
 from iris_scheduler.settings import SchedulerSettings

@@ -13,7 +13,7 @@ from prometheus_client import generate_latest
 from iris_core.resources import Amount
 from iris_core.views import DemandView
 from iris_scheduler.cache import Cache
-from iris_scheduler.mirror import Mirror
+from iris_scheduler.mirror.mirror import Mirror
 from iris_scheduler.plan import plan
 from iris_scheduler.settings import SchedulerSettings
 from iris_state.metrics import StateMetrics

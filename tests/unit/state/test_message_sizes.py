@@ -48,7 +48,7 @@ from iris_core.resources import Amount, ResourceRequest
 from iris_core.spec import MAX_COMMAND_BYTES, MAX_ENV_BYTES, Constraint, JobSpec
 from iris_core.states import Cause, ConstraintOp, KernelStatus
 from iris_scheduler.cache import Cache
-from iris_scheduler.mirror import Mirror
+from iris_scheduler.mirror.mirror import Mirror
 from iris_scheduler.plan import plan
 from iris_scheduler.settings import SchedulerSettings
 from iris_state import orders

@@ -4,25 +4,19 @@ Frequent ones first, because routes are matched in order.
 """
 
 from iris_gateway.api import (
-    artifacts,
     audit,
-    bundles,
     cluster,
     deployments,
     discovery,
     documentation,
     events,
-    executions,
     health,
-    jobs,
     login_links,
-    logs,
     meta,
-    plans,
     quotas,
-    tasks,
 )
-from iris_gateway.endpoint import Endpoint
+from iris_gateway.api.work import artifacts, bundles, executions, jobs, logs, plans, tasks
+from iris_gateway.http.endpoint import Endpoint
 
 _MODULES = (
     jobs,

@@ -7,10 +7,10 @@ from starlette.responses import Response
 from iris_core.names import MAX_COMPONENT, MAX_LEVELS
 from iris_core.views import AuditView
 from iris_gateway.api.handling import listing, page
-from iris_gateway.api.logs import SINCE
 from iris_gateway.api.pages import page_of
-from iris_gateway.endpoint import Call
-from iris_gateway.parameters import Parameter
+from iris_gateway.api.work.logs import SINCE
+from iris_gateway.http.endpoint import Call
+from iris_gateway.http.parameters import Parameter
 
 _LENGTH = MAX_LEVELS * (MAX_COMPONENT + 1)
 """Of the longest name of a job; other names are shorter."""

@@ -14,11 +14,11 @@ from iris_core.states import WorkerState
 from iris_core.subjects import CMD_ADMIN
 from iris_core.views import DemandView, ProcessView, QueueRow, SessionView, WorkerView, moment
 from iris_gateway.api.handling import json_body, listing, page, request_key, view
-from iris_gateway.api.jobs import SESSION_STATES
 from iris_gateway.api.pages import page_of
+from iris_gateway.api.work.jobs import SESSION_STATES
 from iris_gateway.commands import Envelope
-from iris_gateway.endpoint import Answers, Call, Endpoint, json_response, passed_on
-from iris_gateway.parameters import Parameter, identifier
+from iris_gateway.http.endpoint import Answers, Call, Endpoint, json_response, passed_on
+from iris_gateway.http.parameters import Parameter, identifier
 from iris_gateway.processes import KnownProcess
 
 WORKER_STATES = tuple(state.value for state in WorkerState)

@@ -1,7 +1,7 @@
 """Endpoints of deployments: create, list, show, change, delete; their routes, history, and the reasons of their status.
 
 A change holds the changed fields, and in ``If-Match`` the version it is based on. Out of scope: validation
-(`iris_gateway.admission`, then the state service), discovery (`iris_gateway.api.discovery`).
+(`iris_gateway.api.work.admission`, then the state service), discovery (`iris_gateway.api.discovery`).
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from iris_core.serving import DeploymentSpec
 from iris_core.states import DeploymentLifecycle
 from iris_core.subjects import CMD_DEPLOY
 from iris_core.views import DeploymentView, HistoryRow, RouteView
-from iris_gateway.admission import all_mistakes, deployment_from, json_from
-from iris_gateway.api.bundles import check_bundle
 from iris_gateway.api.handling import listing, page, request_key, view
 from iris_gateway.api.pages import page_of
-from iris_gateway.auth import may_act
-from iris_gateway.bodies import BODY_S, check_media_type, read_body
+from iris_gateway.api.work.admission import all_mistakes, deployment_from, json_from
+from iris_gateway.api.work.bundles import check_bundle
+from iris_gateway.api.work.validation import shape_mistakes
+from iris_gateway.auth.bearer import may_act
 from iris_gateway.commands import Envelope
-from iris_gateway.endpoint import JSON, Answers, Call, Endpoint, passed_on
-from iris_gateway.parameters import Parameter, identifier
-from iris_gateway.problem import ProblemResponse, invalid
-from iris_gateway.validation import shape_mistakes
+from iris_gateway.http.bodies import BODY_S, check_media_type, read_body
+from iris_gateway.http.endpoint import JSON, Answers, Call, Endpoint, passed_on
+from iris_gateway.http.parameters import Parameter, identifier
+from iris_gateway.http.problem import ProblemResponse, invalid
 
 STATUSES = tuple(status.value for status in DeploymentLifecycle)
 

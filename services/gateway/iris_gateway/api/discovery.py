@@ -8,9 +8,9 @@ from starlette.responses import Response
 
 from iris_core.serving import Discovery
 from iris_gateway.discovery import DiscoveredSets, ScrapeTarget
-from iris_gateway.endpoint import Answers, Call, Endpoint, json_response
-from iris_gateway.parameters import Parameter, identifier
-from iris_gateway.problem import ProblemResponse
+from iris_gateway.http.endpoint import Answers, Call, Endpoint, json_response
+from iris_gateway.http.parameters import Parameter, identifier
+from iris_gateway.http.problem import ProblemResponse
 
 LONGEST_WAIT_S = 20
 

@@ -9,13 +9,13 @@ from starlette.responses import Response
 
 from iris_core.views import Page
 from iris_gateway.api.handling import PAGING
-from iris_gateway.api.jobs import job_of
-from iris_gateway.endpoint import EVENT_STREAM, JSON, Answers, Call, Endpoint, json_response
-from iris_gateway.event import A_TYPE, Filter, is_event_type, of_run
-from iris_gateway.event_history import newest_first, oldest_first
-from iris_gateway.parameters import Parameter, Parameters, job_reference
-from iris_gateway.problem import ProblemResponse
-from iris_gateway.sse import resume_point, stream_events
+from iris_gateway.api.work.jobs import job_of
+from iris_gateway.http.endpoint import EVENT_STREAM, JSON, Answers, Call, Endpoint, json_response
+from iris_gateway.http.parameters import Parameter, Parameters, job_reference
+from iris_gateway.http.problem import ProblemResponse
+from iris_gateway.streams.event import A_TYPE, Filter, is_event_type, of_run
+from iris_gateway.streams.event_history import newest_first, oldest_first
+from iris_gateway.streams.sse import resume_point, stream_events
 
 _FARTHEST = 10**18
 ORDERS = ("desc", "asc")

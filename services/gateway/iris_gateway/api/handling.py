@@ -9,12 +9,12 @@ from starlette.responses import Response
 
 from iris_core.codec import Undecodable, from_json
 from iris_core.request_ids import keyed_request
-from iris_gateway.admission import json_from
-from iris_gateway.bodies import BODY, BODY_S, check_media_type, read_body
-from iris_gateway.endpoint import JSON, Answers, Call, Endpoint, EndpointHandler, passed_on
-from iris_gateway.parameters import MAX_LIMIT, Parameter, Parameters
-from iris_gateway.problem import ProblemResponse, invalid
-from iris_gateway.validation import shape_mistakes
+from iris_gateway.api.work.admission import json_from
+from iris_gateway.api.work.validation import shape_mistakes
+from iris_gateway.http.bodies import BODY, BODY_S, check_media_type, read_body
+from iris_gateway.http.endpoint import JSON, Answers, Call, Endpoint, EndpointHandler, passed_on
+from iris_gateway.http.parameters import MAX_LIMIT, Parameter, Parameters
+from iris_gateway.http.problem import ProblemResponse, invalid
 
 T = TypeVar("T")
 

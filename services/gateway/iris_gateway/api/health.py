@@ -8,8 +8,8 @@ from iris_bus.contract import Unavailable
 from iris_core.codec import Undecodable, pack, unpack
 from iris_core.messages import Ping
 from iris_core.subjects import STATE_PING
-from iris_gateway.endpoint import TEXT, Answers, Call, Endpoint
-from iris_gateway.problem import ProblemResponse
+from iris_gateway.http.endpoint import TEXT, Answers, Call, Endpoint
+from iris_gateway.http.problem import ProblemResponse
 
 _PING_S = 2.0
 _EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 from starlette.responses import Response
 
-from iris_gateway.auth import bearer_of
-from iris_gateway.endpoint import Answers, Call, Endpoint, json_response
+from iris_gateway.auth.bearer import bearer_of
+from iris_gateway.http.endpoint import Answers, Call, Endpoint, json_response
 
 
 class LoginLink(msgspec.Struct):

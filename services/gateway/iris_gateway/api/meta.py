@@ -16,8 +16,8 @@ from iris_core.reasons import ReasonCode
 from iris_core.spec import MAX_COMMAND_BYTES, MAX_ENV_BYTES, MAX_REPLICAS
 from iris_core.tables import deployment, route
 from iris_core.views import CallerView
-from iris_gateway.endpoint import Answers, Call, Endpoint, json_response
-from iris_gateway.parameters import MAX_LIMIT
+from iris_gateway.http.endpoint import Answers, Call, Endpoint, json_response
+from iris_gateway.http.parameters import MAX_LIMIT
 from iris_gateway.settings import GatewaySettings
 
 API = "v1"

@@ -15,8 +15,8 @@ from iris_core.views import QuotaView
 from iris_gateway.api.cluster import administer
 from iris_gateway.api.handling import json_body, listing, page, view
 from iris_gateway.api.pages import page_of
-from iris_gateway.endpoint import Answers, Call, Endpoint, passed_on
-from iris_gateway.parameters import identifier
+from iris_gateway.http.endpoint import Answers, Call, Endpoint, passed_on
+from iris_gateway.http.parameters import identifier
 
 QuotaBody = msgspec.defstruct(
     "QuotaBody",

@@ -16,15 +16,15 @@ from starlette.responses import RedirectResponse, Response
 
 from iris_core.messages import Caller
 from iris_gateway.api.handling import request_key
-from iris_gateway.api.jobs import send_cancel, send_rerun
-from iris_gateway.auth import may_act
+from iris_gateway.api.work.jobs import send_cancel, send_rerun
+from iris_gateway.auth.bearer import may_act
+from iris_gateway.auth.identity import identify, identify_form
 from iris_gateway.dashboard.page_data import Facts
 from iris_gateway.dashboard.render import ENDED
 from iris_gateway.dashboard.responses import fields_of, first, html
-from iris_gateway.endpoint import Call
-from iris_gateway.identity import identify, identify_form
-from iris_gateway.parameters import job_reference
-from iris_gateway.problem import ProblemResponse
+from iris_gateway.http.endpoint import Call
+from iris_gateway.http.parameters import job_reference
+from iris_gateway.http.problem import ProblemResponse
 
 AT_ONCE = 100
 """Jobs that one form cancels at most."""

@@ -6,7 +6,7 @@ from hashlib import blake2b
 from importlib import resources
 
 from iris_core.states import DISPLAY_COLOURS, TaskState
-from iris_gateway.dashboard import glyphs
+from iris_gateway.dashboard.drawings import glyphs
 
 _KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 

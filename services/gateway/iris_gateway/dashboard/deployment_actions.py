@@ -15,14 +15,14 @@ import msgspec
 from starlette.responses import RedirectResponse, Response
 
 from iris_core.admission import MASK
-from iris_gateway.admission import json_from
 from iris_gateway.api.deployments import name_of, send_change, send_delete
+from iris_gateway.api.work.admission import json_from
+from iris_gateway.auth.identity import identify
 from iris_gateway.dashboard.actions import acting
-from iris_gateway.dashboard.drawing import segment
+from iris_gateway.dashboard.drawings.bars import segment
 from iris_gateway.dashboard.responses import fields_of, first, html
-from iris_gateway.endpoint import Call
-from iris_gateway.identity import identify
-from iris_gateway.problem import ProblemResponse
+from iris_gateway.http.endpoint import Call
+from iris_gateway.http.problem import ProblemResponse
 
 FormFields = dict[str, list[str]]
 

@@ -21,18 +21,18 @@ from iris_core.causes import LOOKED_AT, failure_groups, last_line
 from iris_core.messages import Caller
 from iris_core.spec import JobSpec
 from iris_core.views import JOB_COLUMNS, JOBS_ORDERED, NEWEST_FIRST
-from iris_gateway.auth import may_read
+from iris_gateway.auth.bearer import may_read
 from iris_gateway.dashboard import snippets
-from iris_gateway.dashboard.drawing import Axis
-from iris_gateway.dashboard.last_hour import ended_and_waited, held_over_time, requests_over_time
+from iris_gateway.dashboard.drawings.bars import Axis
+from iris_gateway.dashboard.drawings.last_hour import ended_and_waited, held_over_time, requests_over_time
 from iris_gateway.dashboard.render import ENDED, STATES
-from iris_gateway.event import EVERYTHING, Filter, of_run
-from iris_gateway.event_history import STRETCH, newest_first
 from iris_gateway.gateway import Gateway
-from iris_gateway.log_lines import LogLine
-from iris_gateway.logs import LogQuery
-from iris_gateway.parameters import identifier, job_reference, task_reference
-from iris_gateway.problem import ProblemResponse
+from iris_gateway.http.parameters import identifier, job_reference, task_reference
+from iris_gateway.http.problem import ProblemResponse
+from iris_gateway.streams.event import EVERYTHING, Filter, of_run
+from iris_gateway.streams.event_history import STRETCH, newest_first
+from iris_gateway.streams.log_lines import LogLine
+from iris_gateway.streams.logs import LogQuery
 
 LOG_LINES = 200
 EVENTS = 100

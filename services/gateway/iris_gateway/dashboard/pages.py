@@ -19,19 +19,19 @@ from starlette.responses import RedirectResponse, Response
 from iris_core.limits import LOGIN_LINK_MINUTES
 from iris_core.messages import Caller
 from iris_core.serving import SECURE_TOKEN_COOKIE
-from iris_gateway.auth import opened_by_person, own_pages
+from iris_gateway.auth.bearer import opened_by_person, own_pages
+from iris_gateway.auth.identity import identify, identify_person, token_cookie
 from iris_gateway.dashboard import actions, deployment_actions, page_data
 from iris_gateway.dashboard.assets import ASSETS, VERSION
 from iris_gateway.dashboard.live import PAUSE_S, Rendered, changed, rendered
 from iris_gateway.dashboard.page_data import Facts, PageData
 from iris_gateway.dashboard.responses import HEADERS, HTML, THEME_COOKIE, THEMES, fields_of, first, html, text_of
-from iris_gateway.endpoint import Answers, Call, Endpoint, EndpointHandler
-from iris_gateway.event import Filter
-from iris_gateway.feed import Lagging, NewEvents
-from iris_gateway.identity import identify, identify_person, token_cookie
-from iris_gateway.problem import ProblemResponse
-from iris_gateway.problem_types import PROBLEM_TYPES, PROBLEMS
-from iris_gateway.sse import GREETING, frame, stream
+from iris_gateway.http.endpoint import Answers, Call, Endpoint, EndpointHandler
+from iris_gateway.http.problem import ProblemResponse
+from iris_gateway.http.problem_types import PROBLEM_TYPES, PROBLEMS
+from iris_gateway.streams.event import Filter
+from iris_gateway.streams.feed import Lagging, NewEvents
+from iris_gateway.streams.sse import GREETING, frame, stream
 
 _THEME_S = 365 * 86_400
 

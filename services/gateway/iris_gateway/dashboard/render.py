@@ -22,13 +22,13 @@ from iris_core.resources import RESOURCES
 from iris_core.states import JOB_TERMINAL, DeploymentLifecycle, RouteStatus, SessionStatus, TaskState, display_name
 from iris_core.units import show_bytes
 from iris_core.views import JOB_ORDERS, JOBS_ORDERED, NEWEST_FIRST
-from iris_gateway.auth import may_act
-from iris_gateway.dashboard import drawing
+from iris_gateway.auth.bearer import may_act
 from iris_gateway.dashboard.assets import VERSION
 from iris_gateway.dashboard.decisions import decision
-from iris_gateway.dashboard.glyphs import KIND_OF
-from iris_gateway.dashboard.slices import shape_of
-from iris_gateway.dashboard.terminal import plain, printed, printed_lines
+from iris_gateway.dashboard.drawings import bars
+from iris_gateway.dashboard.drawings.glyphs import KIND_OF
+from iris_gateway.dashboard.drawings.slices import shape_of
+from iris_gateway.dashboard.drawings.terminal import plain, printed, printed_lines
 
 STATES = {
     **{kind: [display_name(state) for state in TaskState if state] for kind in ("task", "job")},
@@ -47,7 +47,7 @@ def badge(state: str) -> Markup:
 
 def state_class(state: str) -> str:
     """The class of a state in Task States, or of the kind of another status."""
-    return drawing.CLASS.get(state) or f"kind-{KIND_OF.get(state, 'over')}"
+    return bars.CLASS.get(state) or f"kind-{KIND_OF.get(state, 'over')}"
 
 
 def address(query: Mapping[str, object], **changes: object) -> str:
@@ -86,7 +86,7 @@ def span(context: Context, start: str | None, end: str | None, open_too: bool = 
     if not (start and (end or open_too)):
         return ""
     until = datetime.fromisoformat(end) if end else context["now"]
-    words = drawing.duration(max(0.0, (until - datetime.fromisoformat(start)).total_seconds()))
+    words = bars.duration(max(0.0, (until - datetime.fromisoformat(start)).total_seconds()))
     return words if end else Markup('<time datetime="{}" data-lasts>{}</time>').format(start, words)
 
 
@@ -125,29 +125,29 @@ def environment() -> Environment:
     )
     made.filters |= {
         "badge": badge,
-        "segment": drawing.segment,
+        "segment": bars.segment,
         "address": address,
         "moment": moment,
         "moment_of_ms": moment_of_ms,
         "shell": shlex.join,
-        "bar": drawing.bar,
+        "bar": bars.bar,
         "printed": printed,
         "printed_lines": printed_lines,
         "plain": plain,
         "clock": clock,
         "rate": rate,
         "held": held,
-        "counted": drawing.counted,
+        "counted": bars.counted,
         "bytes": show_bytes,
-        "span_of": drawing.duration,
+        "span_of": bars.duration,
         "decision": decision,
         "state_class": state_class,
         "most_cpu": most_cpu,
     }
     made.globals |= {
         "span": span,
-        "use": drawing.use,
-        "is_bad": drawing.is_bad,
+        "use": bars.use,
+        "is_bad": bars.is_bad,
         "shape_of": shape_of,
         "ended": ENDED,
         "kinds": STATES,

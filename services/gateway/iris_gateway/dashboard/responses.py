@@ -11,12 +11,12 @@ from urllib.parse import parse_qs
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from iris_gateway.auth import own_pages
-from iris_gateway.bodies import BODY_S, check_media_type, read_body
+from iris_gateway.auth.bearer import own_pages
+from iris_gateway.auth.identity import SAFE, token_cookie
 from iris_gateway.dashboard import render
-from iris_gateway.identity import SAFE, token_cookie
-from iris_gateway.problem import ProblemResponse
-from iris_gateway.problem_types import uri_of
+from iris_gateway.http.bodies import BODY_S, check_media_type, read_body
+from iris_gateway.http.problem import ProblemResponse
+from iris_gateway.http.problem_types import uri_of
 
 HTML = "text/html"
 FORM = "application/x-www-form-urlencoded"

@@ -126,7 +126,7 @@ function tick() {
   }
 }
 
-// As `duration` in drawing.py.
+// As `duration` in drawings/bars.py.
 function duration(seconds) {
   if (seconds < 60) return `${Math.floor(seconds)} s`;
   const minutes = Math.floor(seconds / 60);

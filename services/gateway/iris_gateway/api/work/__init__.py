@@ -1,0 +1,1 @@
+"""The endpoints of jobs and tasks: submission, dry runs, code, output, executions."""

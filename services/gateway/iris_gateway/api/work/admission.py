@@ -1,0 +1,126 @@
+"""Refuses invalid submissions before they are sent to the state service.
+
+The state service validates again, by the same `iris_core.admission` rules and against its records; this check saves its
+time and returns all mistakes at once. Source: docs/ARCHITECTURE.md#the-path-of-one-job, step 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from iris_core.admission import validate_spec
+from iris_core.codec import Undecodable, from_json
+from iris_core.deployment_admission import merged, validate_deployment
+from iris_core.errors import Mistake
+from iris_core.messages import Caller
+from iris_core.serving import DeploymentSpec
+from iris_core.spec import Constraint, JobSpec
+from iris_gateway.api.work.validation import escape, huge_integers, shape_mistakes
+from iris_gateway.http.problem import ProblemResponse, invalid
+
+_STAND_INS: dict[type, dict[str, Any]] = {
+    JobSpec: {"name": "/x", "command": ["true"]},
+    DeploymentSpec: {"name": "x", "template": {"command": ["true"]}},
+}
+"""Substitutes for invalid required fields, so that the rules can be applied to the other fields."""
+_Spec = TypeVar("_Spec", JobSpec, DeploymentSpec)
+
+
+def spec_from(body: bytes, caller: Caller) -> JobSpec:
+    """The specification in a request's body, with the caller as its user. Raises ProblemResponse.
+
+    A body that decodes is validated by the rules. For one that does not, the mistakes of its shape and those of its
+    valid fields are returned together.
+    """
+    return _allowed(rooted(_decoded(body, JobSpec)), caller)
+
+
+def deployment_from(body: bytes, caller: Caller) -> DeploymentSpec:
+    """The deployment in a request's body, as `spec_from`. Raises ProblemResponse."""
+    return _allowed(_decoded(body, DeploymentSpec), caller)
+
+
+def _decoded(body: bytes, kind: type[_Spec]) -> _Spec:
+    try:
+        return from_json(body, kind)
+    except Undecodable:
+        raise invalid(all_mistakes(json_from(body), kind)) from None
+
+
+def _allowed(spec: _Spec, caller: Caller) -> _Spec:
+    if mistakes := _rules(spec):
+        raise invalid(mistakes)
+    return owned(spec, caller)
+
+
+def rooted(spec: JobSpec) -> JobSpec:
+    """A name with a leading slash; a name without one is a root job's, as on the command line."""
+    return spec if spec.name.startswith("/") else msgspec.structs.replace(spec, name=f"/{spec.name}")
+
+
+def owned(spec: _Spec, caller: Caller) -> _Spec:
+    """The specification with its user filled in; only an admin may submit for another user. Raises ProblemResponse."""
+    if caller.role == "worker":
+        raise ProblemResponse("forbidden", "a worker's token submits nothing")
+    if spec.user and spec.user != caller.user and caller.role != "admin":
+        raise ProblemResponse("forbidden", f"{caller.user} may not submit for {spec.user[:80]}")
+    return spec if spec.user else msgspec.structs.replace(spec, user=caller.user)
+
+
+def json_from(body: bytes) -> Any:
+    """The JSON value in a body. Raises ProblemResponse malformed with the position of the syntax error."""
+    try:
+        return msgspec.json.decode(body)
+    except UnicodeDecodeError as error:
+        raise ProblemResponse("malformed", f"the body is not UTF-8: {error.reason} at byte {error.start}") from None
+    except RecursionError:
+        raise ProblemResponse("malformed", "the body is nested too deeply") from None
+    except msgspec.DecodeError as error:
+        raise ProblemResponse("malformed", f"the body is not JSON: {error}") from None
+
+
+def all_mistakes(value: Any, kind: type[JobSpec] | type[DeploymentSpec]) -> list[Mistake]:
+    """All mistakes in a JSON value that should be a specification: of its shape, and of its valid fields by the
+    rules.
+    """
+    mistakes = shape_mistakes(value, kind)
+    wrong = [mistake.pointer for mistake in mistakes]
+    sound = merged(_STAND_INS[kind], _without(value, wrong)) if isinstance(value, dict) else None
+    try:
+        spec = msgspec.convert(sound, kind)
+    except msgspec.ValidationError:
+        return mistakes
+    return mistakes + [mistake for mistake in _rules(spec) if not any(_touch(mistake.pointer, one) for one in wrong)]
+
+
+def _rules(spec: JobSpec | DeploymentSpec) -> list[Mistake]:
+    """The mistakes that the state service would find too, and operands that messages between services cannot hold."""
+    if isinstance(spec, JobSpec):
+        return [*validate_spec(spec), *_huge_operands(spec.constraints, "/constraints")]
+    return [*validate_deployment(spec), *_huge_operands(spec.template.constraints, "/template/constraints")]
+
+
+def _without(value: dict[str, Any], pointers: Sequence[str]) -> dict[str, Any]:
+    """The members of an object to which no pointer leads; likewise within its member objects."""
+    kept: dict[str, Any] = {}
+    for name, item in value.items():
+        at = f"/{escape(name)}"
+        inside = [pointer.removeprefix(at) for pointer in pointers if _touch(pointer, at)]
+        if not inside:
+            kept[name] = item
+        elif isinstance(item, dict) and "" not in inside:
+            kept[name] = _without(item, inside)
+    return kept
+
+
+def _touch(one: str, other: str) -> bool:
+    """Whether one of two pointers is a prefix of the other."""
+    return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
+
+
+def _huge_operands(constraints: Sequence[Constraint], pointer: str) -> list[Mistake]:
+    """Operands of constraints that messages between services cannot hold."""
+    return huge_integers(msgspec.to_builtins(constraints), pointer) if constraints else []

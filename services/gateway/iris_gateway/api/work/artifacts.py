@@ -1,0 +1,93 @@
+"""The endpoint of artifacts: the output directory of an attempt that has ended, as tar.gz."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import msgspec
+from starlette.responses import Response
+
+from iris_core import subjects
+from iris_core.views import ArtifactView
+from iris_gateway.api.work.tasks import AttemptRecord, TaskRecord, task_of, task_record
+from iris_gateway.auth.bearer import require_reader
+from iris_gateway.http.endpoint import Answers, Call, Endpoint
+from iris_gateway.http.parameters import Parameter
+from iris_gateway.http.problem import ProblemResponse
+from iris_gateway.streams.sse import stream
+
+GZIP = "application/gzip"
+_LAST = 9_999_999
+
+
+class _AttemptsPage(msgspec.Struct):
+    items: list[AttemptRecord]
+
+
+async def fetched(call: Call) -> Response:
+    parameters = call.parameters()
+    wanted = parameters.number("attempt", 0, 0, _LAST) if "attempt" in call.request.query_params else None
+    parameters.allow("attempt")
+    parameters.finish()
+    task = await task_record(call, task_of(call))
+    require_reader(call.caller, task.user, task.task)
+    attempt = await _attempt(call, task, wanted)
+    artifact = _stored(task, attempt)
+    subject = subjects.artifact(attempt.worker, task.numbers[0], artifact.upload or "")
+    body = call.gateway.artifacts.parts(subject, artifact.bytes)
+    response = stream(call, _continued(await anext(body), body))
+    response.headers["content-type"] = GZIP
+    response.headers["content-length"] = str(artifact.bytes)
+    file = f"{task.task.strip('/').replace('/', '-')}-attempt-{attempt.number}.tar.gz"
+    response.headers["content-disposition"] = f'attachment; filename="{file}"'
+    return response
+
+
+async def _attempt(call: Call, task: TaskRecord, wanted: int | None) -> AttemptRecord:
+    """One attempt, also one that the task does not show; None: the last one. Raises ProblemResponse not_found."""
+    found = [one for one in task.attempts if one.number == wanted] if wanted is not None else task.attempts[-1:]
+    if wanted is not None and not found:
+        page = await call.read("attempts", task=task.id, cursor=str(wanted - 1) if wanted else "", limit=1)
+        found = msgspec.json.decode(page, type=_AttemptsPage).items
+    if not found:
+        what = "no attempt yet" if wanted is None else f"no attempt {wanted}"
+        raise ProblemResponse("not_found", f"{task.task} has {what}")
+    return found[0]
+
+
+def _stored(task: TaskRecord, attempt: AttemptRecord) -> ArtifactView:
+    """What is kept of an attempt. Raises ProblemResponse conflict, not_found."""
+    who, artifact = f"attempt {attempt.number} of {task.task}", attempt.artifact
+    if attempt.open:
+        raise ProblemResponse("conflict", f"{who} has not ended; its output directory is stored then")
+    if artifact is None:
+        raise ProblemResponse("not_found", f"{who} has no artifact: its job has no output directory, or it was lost")
+    if artifact.upload is None:
+        raise ProblemResponse("not_found", f"{who} has no artifact: {artifact.note}{_others(task)}")
+    return artifact
+
+
+def _others(task: TaskRecord) -> str:
+    numbers = [str(one.number) for one in task.attempts if one.artifact is not None and one.artifact.upload]
+    return f"; there is one of attempt {', '.join(numbers)}" if numbers else ""
+
+
+async def _continued(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """A body whose first part is known; until then a problem is answered as a document."""
+    yield first
+    async for part in rest:
+        yield part
+
+
+ENDPOINTS = (
+    Endpoint(
+        "GET",
+        "/v1/tasks/{task}/artifact",
+        fetched,
+        "The output directory of an attempt that has ended",
+        {200: Answers("A tar archive.", media_types=(GZIP,))},
+        parameters=(Parameter("attempt", "Its number; the last one by default.", {"type": "integer", "minimum": 0}),),
+        problems=("conflict", "forbidden", "gone"),
+        task=True,
+    ),
+)

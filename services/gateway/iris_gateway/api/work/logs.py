@@ -1,0 +1,259 @@
+"""Endpoints of task output: plain text, JSON lines, or server-sent events; the present output, or followed to its
+end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+
+import msgspec
+from starlette.responses import Response, StreamingResponse
+
+from iris_core.views import LogEnd, LogLineView
+from iris_gateway.api.work.jobs import job_of
+from iris_gateway.api.work.tasks import TaskRecord, task_of, task_record
+from iris_gateway.auth.bearer import require_reader
+from iris_gateway.http.endpoint import EVENT_STREAM, JSON_LINES, TEXT, Answers, Call, Endpoint
+from iris_gateway.http.parameters import Parameter, Parameters
+from iris_gateway.http.problem import ProblemResponse
+from iris_gateway.streams.completion import Completion
+from iris_gateway.streams.log_formats import Shown, Write, write_job_text, write_text
+from iris_gateway.streams.log_lines import LogLine
+from iris_gateway.streams.logs import LogQuery, Reading
+from iris_gateway.streams.sse import frame, resume_point, stream
+
+FORMATS = {"text": TEXT, "jsonl": JSON_LINES, "sse": EVENT_STREAM}
+STREAMS = ("stdout", "stderr")
+MAX_TAIL = 100_000
+PIECE = 1000
+"""Lines of a tail that are formatted at once."""
+
+_ATTEMPT = re.compile(r"(all|last|0|[1-9][0-9]{0,6})\Z")
+_STILL_HERE = b":\n\n"
+
+
+class _Job(msgspec.Struct):
+    id: str
+    name: str
+    user: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogRequest:
+    """One validated request for output.
+
+    Attributes:
+        job, task: names; the task's is empty for a whole job.
+        state: at the time of the request. ask: reads it again.
+        tail: so many of the present last lines; None: all.
+        after: the sequence after which to continue, 0 for the beginning.
+    """
+
+    query: LogQuery
+    job: str
+    task: str
+    state: str
+    ask: Callable[[], Awaitable[str]]
+    media_type: str
+    write: Write
+    follow: bool
+    tail: int | None
+    after: int
+
+
+async def of_task(call: Call) -> Response:
+    parameters = call.parameters()
+    task = await task_record(call, task_of(call))
+    require_reader(call.caller, task.user, task.job)
+
+    async def ask() -> str:
+        return (await task_record(call, task.id)).state
+
+    follow, attempt = parameters.truth("follow"), _attempt(parameters, "last")
+    if attempt.isdigit() and not (task.attempts and int(attempt) <= task.attempts[-1].number):
+        raise ProblemResponse("not_found", f"{task.task} has no attempt {attempt}; {_made(task)}")
+    last = task.attempts[-1].number if task.attempts else 0
+    only = int(attempt) if attempt.isdigit() else last if attempt == "last" and not follow else None
+    first = last if attempt == "last" else 0
+    query = LogQuery(*task.numbers, only, first, _streams(parameters), _since(call, parameters))
+    return await _respond(call, parameters, query, (task.job, task.task, task.state), ask, write_text)
+
+
+async def of_job(call: Call) -> Response:
+    parameters = call.parameters()
+
+    async def look(job: str) -> _Job:
+        return msgspec.json.decode(await call.read("job", job=job), type=_Job)
+
+    job = await look(job_of(call))
+    require_reader(call.caller, job.user, job.name)
+
+    async def ask() -> str:
+        return (await look(job.id)).state
+
+    attempt = _attempt(parameters, "all")
+    if attempt == "last":
+        parameters.wrong("attempt", "wrong_value", "of a whole job cannot be 'last'", "a number, or all")
+    only = int(attempt) if attempt.isdigit() else None
+    query = LogQuery(int(job.id[1:]), None, only, 0, _streams(parameters), _since(call, parameters))
+    return await _respond(call, parameters, query, (job.name, "", job.state), ask, write_job_text)
+
+
+async def _respond(
+    call: Call,
+    parameters: Parameters,
+    query: LogQuery,
+    known: tuple[str, str, str],
+    ask: Callable[[], Awaitable[str]],
+    plain: Write,
+) -> Response:
+    job, task, state = known
+    follow = parameters.truth("follow") and call.request.method == "GET"
+    tail = parameters.number("tail", -1, 0, MAX_TAIL) if "tail" in call.request.query_params else None
+    parameters.allow("tail")
+    media_type = _format(call, parameters)
+    parameters.finish()
+    after = resume_point(call, None) or 0
+    shown = Shown(job)
+    write = {TEXT: plain, JSON_LINES: shown.write_json_lines, EVENT_STREAM: shown.write_frames}[media_type]
+    request = LogRequest(query, job, task, state, ask, media_type, write, follow, None if after else tail, after)
+    until = await call.gateway.logs.last(query)
+    body = _written(call, request, until)
+    if until > after:
+        body = _continued(request, await anext(body), body)
+    if media_type == EVENT_STREAM or follow:
+        response = stream(call, body)
+        response.headers["content-type"] = _content_type(media_type)
+        return response
+    return StreamingResponse(body, media_type=media_type)
+
+
+async def _continued(request: LogRequest, first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """A response whose first piece is known: until then a problem is answered as a problem document.
+
+    Afterwards the connection is broken off, which a client does not take for the end. A reader of server-sent events
+    resumes; for a person who reads plain text the last line tells it.
+    """
+    yield first
+    try:
+        async for piece in rest:
+            yield piece
+    except ProblemResponse as problem:
+        if request.media_type == TEXT:
+            yield f"[iris: {problem.detail}]\n".encode()
+        raise
+
+
+async def _written(call: Call, request: LogRequest, until: int) -> AsyncIterator[bytes]:
+    reading = Reading(request.query, request.after)
+    state = request.state
+    if request.tail is None:
+        async for piece in _there(call, request, reading, until):
+            yield piece
+    else:
+        kept = deque[LogLine](maxlen=request.tail)
+        reading = await call.gateway.logs.tail(request.query, kept, until)
+        last = list(kept)
+        for start in range(0, len(last) or 1, PIECE):
+            final = start + PIECE >= len(last)
+            yield request.write(last[start : start + PIECE], reading.safe if final else 0)
+            await asyncio.sleep(0)  # other requests have their turn
+    if request.follow:
+        async with Completion(call.gateway.feed, request.job, request.task, request.ask) as ending:
+            async for piece in _coming(call, request, reading, ending):
+                yield piece
+            if ending.cut_off:
+                return  # its reader reconnects and continues
+            state = ending.state
+    yield request.write(reading.rest(), reading.position)
+    if request.media_type == EVENT_STREAM:
+        yield frame("end", LogEnd(state=state, unfinished=len(reading.unfinished)), reading.position)
+
+
+async def _there(call: Call, request: LogRequest, reading: Reading, until: int) -> AsyncIterator[bytes]:
+    """The present output."""
+    if until <= reading.position:
+        return
+    with call.gateway.logs.open(reading) as reader:
+        async for lines in call.gateway.logs.present(reading, reader, until):
+            yield request.write(lines, reading.safe)
+
+
+async def _coming(call: Call, request: LogRequest, reading: Reading, ending: Completion) -> AsyncIterator[bytes]:
+    with call.gateway.logs.open(reading) as reader:
+        async for lines in call.gateway.logs.coming(reading, reader, ending):
+            if lines:
+                yield request.write(lines, reading.safe)
+            elif request.media_type == EVENT_STREAM:
+                yield _STILL_HERE
+
+
+def _attempt(parameters: Parameters, default: str) -> str:
+    return parameters.text("attempt", default, allow=lambda text: _ATTEMPT.match(text) is not None, hint="0, last, all")
+
+
+def _streams(parameters: Parameters) -> frozenset[str]:
+    return frozenset(parameters.words("stream", STREAMS) or STREAMS)
+
+
+def _since(call: Call, parameters: Parameters) -> int:
+    return parameters.since_ms("since", call.gateway.now_ms())
+
+
+def _made(task: TaskRecord) -> str:
+    """Which attempts exist, as text."""
+    last = task.attempts[-1].number if task.attempts else -1
+    return "it has none yet" if last < 0 else "its only one is 0" if not last else f"its last one is {last}"
+
+
+def _format(call: Call, parameters: Parameters) -> str:
+    """The media type of the response: by ``?format``, else by ``Accept``."""
+    if word := parameters.choice("format", FORMATS):
+        return FORMATS[word]
+    return next((kind for kind in (EVENT_STREAM, JSON_LINES) if call.accepts(kind)), TEXT)
+
+
+def _content_type(media_type: str) -> str:
+    return media_type if media_type == JSON_LINES else f"{media_type}; charset=utf-8"
+
+
+SINCE = {
+    "anyOf": [{"type": "string", "format": "date-time"}, {"type": "string", "pattern": "^[0-9]{1,9}(ms|s|m|h|d)$"}]
+}
+_PARAMETERS = (
+    Parameter("follow", "Go on until the end.", {"type": "boolean", "default": False}),
+    Parameter(
+        "attempt", "Its number, `last`, or `all`.", {"type": "string", "pattern": "^(all|last|0|[1-9][0-9]{0,6})$"}
+    ),
+    Parameter("tail", "Only this many of the lines there are.", {"type": "integer", "minimum": 0, "maximum": MAX_TAIL}),
+    Parameter("since", "Nothing printed before this time, or longer ago than this: `10m`.", SINCE),
+    Parameter("stream", "stdout or stderr only.", {"type": "string", "enum": list(STREAMS)}),
+    Parameter("format", "Instead of an Accept header.", {"type": "string", "enum": list(FORMATS)}),
+)
+_ANSWERS = {200: Answers("The output.", LogLineView, media_types=(TEXT, JSON_LINES, EVENT_STREAM))}
+
+ENDPOINTS = (
+    Endpoint(
+        "GET",
+        "/v1/tasks/{task}/logs",
+        of_task,
+        "What a task printed",
+        _ANSWERS,
+        parameters=_PARAMETERS,
+        task=True,
+    ),
+    Endpoint(
+        "GET",
+        "/v1/jobs/{job}/logs",
+        of_job,
+        "What a job's tasks printed",
+        _ANSWERS,
+        parameters=_PARAMETERS,
+        task=True,
+    ),
+)

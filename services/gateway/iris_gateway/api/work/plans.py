@@ -1,0 +1,61 @@
+"""The endpoint of a dry run: whether a job would be placed now, after which preemptions, or never. Creates nothing."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from iris_bus.contract import NoResponders, Unavailable
+from iris_core.codec import Undecodable, pack, unpack
+from iris_core.messages import PlanPreview, PlanRequest
+from iris_core.spec import JobSpec
+from iris_core.subjects import SCHEDULER_PLAN
+from iris_core.views import PlacementView, PlanView
+from iris_gateway.api.work.bundles import check_bundle
+from iris_gateway.api.work.jobs import read_spec
+from iris_gateway.http.endpoint import Answers, Call, Endpoint, json_response
+from iris_gateway.http.problem import ProblemResponse
+
+_TIMEOUT_S = 10.0
+
+
+async def planned(call: Call) -> Response:
+    call.parameters().finish()
+    spec = await read_spec(call)
+    await check_bundle(call, spec.bundle)
+    preview = await ask_scheduler(call, PlanRequest(spec, call.caller, call.gateway.now_ms()))
+    placements = [PlacementView(task=f"{spec.name}/{at}", index=at, worker=who) for at, who in preview.placements]
+    return json_response(
+        PlanView(
+            verdict=preview.verdict,
+            placements=placements,
+            victims=list(preview.victims),
+            reason=preview.reason,
+            ahead=preview.ahead,
+        )
+    )
+
+
+async def ask_scheduler(call: Call, request: PlanRequest) -> PlanPreview:
+    """The scheduler's answer. Raises ProblemResponse unavailable."""
+    try:
+        message = await call.gateway.bus.request(SCHEDULER_PLAN, pack(request), timeout=_TIMEOUT_S)
+        return unpack(message.data, PlanPreview)
+    except NoResponders:
+        raise ProblemResponse("unavailable", "no scheduler is running") from None
+    except Unavailable:
+        raise ProblemResponse("unavailable", "the scheduler has not answered") from None
+    except Undecodable as error:
+        raise ProblemResponse("internal", f"the scheduler's answer cannot be read: {error}") from None
+
+
+ENDPOINTS = (
+    Endpoint(
+        "POST",
+        "/v1/jobs:plan",
+        planned,
+        "Would it fit now?",
+        {200: Answers("What would become of it.", PlanView)},
+        body=JobSpec,
+        problems=("forbidden",),
+    ),
+)

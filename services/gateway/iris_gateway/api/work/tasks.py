@@ -1,0 +1,86 @@
+"""Endpoints of tasks: list, show, attempts, and the reasons why they are pending."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from iris_core.views import ArtifactView, AttemptPage, TaskView
+from iris_gateway.api.handling import listing, page, view
+from iris_gateway.api.pages import page_of
+from iris_gateway.api.work.jobs import TASK_STATES, job_of
+from iris_gateway.http.endpoint import Answers, Call, Endpoint
+from iris_gateway.http.parameters import Parameter, task_reference
+
+
+class AttemptRecord(msgspec.Struct):
+    """What is asked of an attempt here."""
+
+    number: int
+    worker: str
+    open: bool
+    artifact: ArtifactView | None = None
+
+
+class TaskRecord(msgspec.Struct):
+    """What is asked of a task before something of it is read or done: its record, and who owns that."""
+
+    id: str
+    task: str
+    job: str
+    user: str
+    state: str
+    worker: str | None
+    attempts: list[AttemptRecord]
+
+    @property
+    def numbers(self) -> tuple[int, int]:
+        """The job's number and the task's index, under which other services keep what is of it."""
+        job, _, index = self.id[1:].partition("/")
+        return int(job), int(index)
+
+
+def task_of(call: Call) -> str:
+    """The task in a path."""
+    return task_reference(call.segment("task"))
+
+
+async def task_record(call: Call, task: str) -> TaskRecord:
+    """The record of a task. Raises Problem."""
+    return msgspec.json.decode(await call.read("task", task=task), type=TaskRecord)
+
+
+async def listed(call: Call) -> Response:
+    parameters = call.parameters()
+    state = parameters.choice("state", TASK_STATES)
+    return await page(call, "tasks", parameters, job=job_of(call), state=state)
+
+
+async def shown(call: Call) -> Response:
+    return await view(call, "task", task=task_of(call))
+
+
+async def attempts(call: Call) -> Response:
+    return await page(call, "attempts", call.parameters(), task=task_of(call))
+
+
+async def why_job(call: Call) -> Response:
+    return await view(call, "why", job=job_of(call))
+
+
+async def why_task(call: Call) -> Response:
+    return await view(call, "why", task=task_of(call))
+
+
+_STATE = Parameter("state", "Only tasks in this state.", {"type": "string", "enum": list(TASK_STATES)})
+_REASONS = {200: Answers("The reasons.", dict[str, Any])}
+
+ENDPOINTS = (
+    listing("/v1/jobs/{job}/tasks", listed, "List a job's tasks by index", page_of(TaskView), _STATE, task=True),
+    Endpoint("GET", "/v1/jobs/{job}/why", why_job, "Why a job waits", _REASONS, task=True),
+    Endpoint("GET", "/v1/tasks/{task}", shown, "Show a task", {200: Answers("The task.", TaskView)}, task=True),
+    listing("/v1/tasks/{task}/attempts", attempts, "List a task's attempts", AttemptPage, task=True),
+    Endpoint("GET", "/v1/tasks/{task}/why", why_task, "Why a task waits", _REASONS, task=True),
+)

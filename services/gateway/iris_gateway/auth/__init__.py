@@ -1,0 +1,1 @@
+"""Who calls: tokens, sign-in links and the identity of a request."""

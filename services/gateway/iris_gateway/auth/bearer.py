@@ -1,0 +1,164 @@
+"""Authenticates callers by bearer tokens, each with a user and a role, stored only as SHA-256.
+
+Out of scope: the lines of the token file (`iris_core.token_file`), reading it (`service`), and what a role may do with
+a job (the state service). Source: docs/design/interfaces.md#http, docs/design/reliability.md#security.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from iris_core import token_file
+from iris_core.messages import Caller
+from iris_core.token_file import Token, digest_of, is_user_name
+from iris_gateway.http.problem import ProblemResponse
+
+ANONYMOUS = "anonymous"
+"""The user of requests without authentication."""
+
+_FORM_TYPES = frozenset({"application/x-www-form-urlencoded", "multipart/form-data", "text/plain"})
+_BEYOND_FORMS = ("authorization", "idempotency-key", "x-iris-user")
+
+
+@dataclass(frozen=True, slots=True)
+class Keyring:
+    """All tokens of the token file."""
+
+    tokens: tuple[Token, ...] = ()
+
+    def identify(self, secret: str, now_ms: int) -> Caller:
+        """The caller whose token this is. Raises ProblemResponse unauthenticated.
+
+        Every token is compared, each in constant time.
+        """
+        digest = digest_of(secret)
+        found = None
+        for token in self.tokens:
+            if hmac.compare_digest(token.digest, digest):
+                found = token
+        if found is None:
+            raise unauthenticated("this token is not known: it was revoked, or belongs to another cluster")
+        if found.has_expired(now_ms):
+            raise unauthenticated(f"the token {found.name} of {found.caller.user} has expired; ask for a new one")
+        return found.caller
+
+
+def bearer_of(authorization: str) -> str:
+    """The token in an ``Authorization`` header. Raises ProblemResponse unauthenticated."""
+    scheme, _, secret = authorization.partition(" ")
+    if scheme.lower() != "bearer" or not secret.strip():
+        raise unauthenticated(
+            "a bearer token is needed: set IRIS_TOKEN to yours, or IRIS_DATA to the data directory of a local cluster"
+        )
+    return secret.strip()
+
+
+def unauthenticated(detail: str) -> ProblemResponse:
+    """The response 401."""
+    return ProblemResponse("unauthenticated", detail, headers={"www-authenticate": 'Bearer realm="iris"'})
+
+
+def checked_user(name: str) -> str:
+    """``name`` if it is a valid user name, or empty. Raises ProblemResponse."""
+    if name and not is_user_name(name):
+        raise ProblemResponse("malformed", f"a user's name holds letters, digits and '._@+-': {name[:80]!r}")
+    return name
+
+
+def parse_tokens(text: str) -> Keyring:
+    """The keyring of a token file's text; an empty file permits nobody. Raises BadTokenFile."""
+    return Keyring(token_file.parse_tokens(text))
+
+
+def require_admin(caller: Caller) -> None:
+    """Raises ProblemResponse forbidden unless the caller is an admin."""
+    if caller.role != "admin":
+        raise ProblemResponse("forbidden", "only an admin may do this")
+
+
+def may_read(caller: Caller, owner: str) -> bool:
+    """Whether a caller may read the output of tasks of ``owner``."""
+    return caller.role == "admin" or caller.user == owner
+
+
+def require_reader(caller: Caller, owner: str, what: str) -> None:
+    """Raises ProblemResponse forbidden unless the caller may read the output of a record of ``owner``."""
+    if not may_read(caller, owner):
+        raise ProblemResponse(
+            "forbidden", f"{what} belongs to {owner}; only its owner or an admin may read what it prints"
+        )
+
+
+def may_act(caller: Caller, owner: str) -> bool:
+    """Whether a caller may execute commands beside tasks of ``owner``, and is offered to cancel and rerun their jobs,
+    which the state service decides.
+    """
+    return caller.role != "worker" and may_read(caller, owner)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a listening address is reachable from this machine only."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def own_machine(host: str) -> None:
+    """Without authentication, answer only to the names of loopback, which prevents DNS rebinding: the page of another
+    site whose name resolves to loopback is detected by its ``Host`` header. Raises ProblemResponse forbidden.
+    """
+    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+    if not is_loopback(name):
+        raise ProblemResponse("forbidden", f"without authentication only loopback may be asked for, not {host[:80]!r}")
+
+
+def own_pages(headers: Mapping[str, str]) -> None:
+    """Refuse changes by pages of other sites (CSRF), by ``Sec-Fetch-Site``, or by ``Origin`` where a browser does not
+    send it.
+
+    Raises ProblemResponse forbidden.
+    """
+    site, origin = headers.get("sec-fetch-site", ""), headers.get("origin", "")
+    if site:
+        own = site in ("same-origin", "none")
+    else:
+        own = not origin or origin.lower().partition("://")[2] == headers.get("host", "").lower()
+    if not own:
+        raise ProblemResponse("forbidden", "another site may not do this")
+
+
+def own_form(headers: Mapping[str, str]) -> None:
+    """Refuse a form unless the browser states that it was sent by a page of this gateway: ``Sec-Fetch-Site``, or
+    ``Origin`` where a browser does not send it (plain HTTP on a network). A client that states neither uses the API.
+
+    Raises ProblemResponse forbidden.
+    """
+    own_pages(headers)
+    if headers.get("sec-fetch-site", "") != "same-origin" and not headers.get("origin"):
+        raise ProblemResponse("forbidden", "a form is sent by a page of this gateway; programs use the API below /v1")
+
+
+def opened_by_person(headers: Mapping[str, str]) -> bool:
+    """Whether the browser states that a page was opened by its user or from a page of this gateway, and not by another
+    site. One that does not say so (plain HTTP on a network) may have been led here.
+    """
+    return headers.get("sec-fetch-site", "") in ("none", "same-origin")
+
+
+def no_form(headers: Mapping[str, str]) -> None:
+    """Refuse changes that a plain HTML form could send: a header must show that a script sent them.
+
+    Raises ProblemResponse unsupported_media_type.
+    """
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if (not kind or kind in _FORM_TYPES) and not any(name in headers for name in _BEYOND_FORMS):
+        detail = (
+            f"a change must be said as no page's form can say it, not {kind[:80]!r}: Content-Type: application/json"
+        )
+        raise ProblemResponse("unsupported_media_type", detail, headers={"accept": "application/json"})

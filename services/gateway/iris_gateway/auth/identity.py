@@ -1,0 +1,78 @@
+"""Authenticates a request by its token, from the header or from the dashboard's cookie.
+
+The cookie is accepted for reads, and for the forms of the dashboard's own pages. The token of a task is accepted only
+where an endpoint says so. Source: docs/adr/0036-forms-may-change-jobs.md,
+docs/adr/0040-tokens-of-attempts.md.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from starlette.requests import Request
+
+from iris_bus.listening import client_of
+from iris_core.messages import Caller
+from iris_core.serving import SECURE_TOKEN_COOKIE, TASK_TOKEN, TOKEN_COOKIE
+from iris_gateway.auth.bearer import ANONYMOUS, bearer_of, checked_user, no_form, own_form, own_machine, own_pages
+from iris_gateway.gateway import Gateway
+from iris_gateway.http.problem import ProblemResponse
+
+SAFE = frozenset({"GET", "HEAD"})
+
+
+def identify(gateway: Gateway, request: Request, *, task: bool = False) -> Caller:
+    """The caller. ``task``: it may be a task. Raises Problem unauthenticated, or forbidden for other sites' pages."""
+    headers = request.headers
+    safe = request.method in SAFE
+    if gateway.open:
+        own_machine(headers.get("host", ""))
+    if not safe:
+        own_pages(headers)
+    if request.method == "POST":  # a form cannot send other methods that change anything
+        no_form(headers)
+    return _caller(gateway, request, with_cookie=safe, task=task)
+
+
+def identify_form(gateway: Gateway, request: Request) -> Caller:
+    """The caller who sent a form of the dashboard. Raises Problem as `identify`."""
+    if gateway.open:
+        own_machine(request.headers.get("host", ""))
+    own_form(request.headers)
+    return _caller(gateway, request, with_cookie=True)
+
+
+def _caller(gateway: Gateway, request: Request, *, with_cookie: bool, task: bool = False) -> Caller:
+    """The caller with the address of the request."""
+    peer = request.client.host if request.client is not None else ""
+    address = client_of(peer, request.headers.get("x-forwarded-for", ""), gateway.trusted)
+    caller = _authenticated(gateway, request, with_cookie=with_cookie, task=task)
+    return msgspec.structs.replace(caller, address=address)
+
+
+def _authenticated(gateway: Gateway, request: Request, *, with_cookie: bool, task: bool) -> Caller:
+    """With authentication off, who the client claims to be."""
+    if gateway.open:
+        user = checked_user(request.headers.get("x-iris-user", "")) or ANONYMOUS
+        return Caller(user=user, role="admin", claimed=True)
+    authorization = request.headers.get("authorization")
+    if authorization is None and with_cookie and token_cookie(request) in request.cookies:
+        return identify_person(gateway, request.cookies[token_cookie(request)])  # a task has no cookie
+    secret = bearer_of(authorization or "")
+    if secret.startswith(TASK_TOKEN):
+        caller = gateway.task_tokens.identify(secret, gateway.now_ms())
+        if not task:
+            raise ProblemResponse("forbidden", "the token of a task is for jobs of its own subtree, and nothing else")
+        return caller
+    return identify_person(gateway, secret)
+
+
+def token_cookie(request: Request) -> str:
+    """The name of the dashboard's cookie: over TLS the one that no other host of the domain can set."""
+    return SECURE_TOKEN_COOKIE if request.url.scheme == "https" else TOKEN_COOKIE
+
+
+def identify_person(gateway: Gateway, secret: str) -> Caller:
+    """The caller behind a token of the issuer, or of the token file. Raises Problem."""
+    if gateway.issuer is not None and secret.count(".") == 2:  # a JWT; tokens of the file have no dots
+        return gateway.issuer.identify(secret)
+    return gateway.keyring.identify(secret, gateway.now_ms())

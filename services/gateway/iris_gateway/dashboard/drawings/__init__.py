@@ -1,0 +1,1 @@
+"""Shapes and charts of the pages, as SVG. Pure."""

@@ -1,0 +1,108 @@
+"""One endpoint: its path, its documentation, and its handler.
+
+Out of scope: the endpoints (`iris_gateway.api`) and the handling of every request (`iris_gateway.http.middleware`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from iris_core.codec import to_json
+from iris_core.messages import Answer, Caller
+from iris_gateway.commands import Envelope
+from iris_gateway.gateway import Gateway
+from iris_gateway.http.parameters import Parameter, Parameters, segment
+from iris_gateway.http.position import HEADER, SCOPE, position_from
+
+JSON = "application/json"
+TEXT = "text/plain"
+JSON_LINES = "application/x-ndjson"
+EVENT_STREAM = "text/event-stream"
+BYTES = "application/octet-stream"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request to an endpoint."""
+
+    request: Request
+    gateway: Gateway
+    caller: Caller
+
+    def segment(self, name: str) -> str:
+        """A path parameter, percent-decoded."""
+        return segment(self.request.path_params[name])
+
+    def parameters(self) -> Parameters:
+        return Parameters(self.request.query_params.multi_items())
+
+    async def read(self, what: str, **arguments: object) -> bytes:
+        """The JSON of one view, at least as new as the caller's position. Raises Problem."""
+        known = position_from(self.request.headers.get(HEADER, ""))
+        answer = await self.gateway.queries.read(what, self.caller, arguments, known)
+        self.request.scope[SCOPE] = answer.position
+        return answer.body
+
+    async def command(self, subject: str, build: Callable[[Envelope], Any], *, key: str = "") -> Answer:
+        """Send a command to the state service; see `Commands.ask`. Raises Problem."""
+        answer = await self.gateway.commands.ask(subject, build, key=key)
+        self.request.scope[SCOPE] = answer.position
+        return answer
+
+    def accepts(self, media_type: str) -> bool:
+        """Whether the caller named this media type (``*/*`` names none)."""
+        return media_type in self.request.headers.get("accept", "")
+
+
+EndpointHandler = Callable[[Call], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """One documented response: a msgspec type, or another media type."""
+
+    description: str
+    kind: Any = None
+    media_types: tuple[str, ...] = (JSON,)
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One row of the route table.
+
+    Attributes:
+        path: with ``{parameters}`` of one segment each.
+        public: answered without authentication. admin: for admins only. page: its refusals are HTML pages.
+        task: a task's token may be used; the state service judges which jobs it reaches.
+        body: the type of the JSON body, or a media type; None when there is none.
+        problems: codes of its own refusals, besides those of every endpoint.
+    """
+
+    method: str
+    path: str
+    handler: EndpointHandler
+    summary: str
+    answers: Mapping[int, Answers]
+    parameters: tuple[Parameter, ...] = ()
+    body: Any = None
+    public: bool = False
+    admin: bool = False
+    problems: tuple[str, ...] = ()
+    page: bool = False
+    task: bool = False
+
+
+def json_response(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """A value of msgspec as JSON."""
+    return Response(to_json(body), status, headers, JSON)
+
+
+def passed_on(body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """JSON of another service, unchanged."""
+    return Response(body, status, headers, JSON)

@@ -1,0 +1,223 @@
+"""Sends public events to many watchers: one reader of the stream, a ring buffer, and a position per watcher.
+
+Without watchers nothing is read, so an idle gateway costs the cluster nothing per event. A watcher that falls behind
+the ring is disconnected and resumes after the last sequence it received; events older than the ring are read from the
+stream. So no event is lost, and no watcher delays another. Out of scope: how events are written to a connection
+(`sse`). Source: docs/design/interfaces.md#http; docs/performance.md B9.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from bisect import bisect_right
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from operator import attrgetter
+from typing import NamedTuple
+
+from iris_bus.contract import Gap, Message, Reader, Streams, Unavailable
+from iris_core.subjects import EVENTS
+from iris_gateway.http.position import Position, position_from
+from iris_gateway.http.problem import ProblemResponse
+from iris_gateway.streams.event import EventRecord, Filter, read_event
+from iris_gateway.streams.readers import reading
+
+RING = 20_000
+PIECE = 128
+"""Events that a watcher is given at once at most: one that does not read holds no more of them."""
+_ROUND_S = 0.0001
+_LONGEST_ROUND_S = 0.1
+_AGAIN_S = 0.5
+_REST_S = 10.0
+_sequence = attrgetter("sequence")
+
+
+class Lagging(Exception):
+    """A watcher was so slow that the ring no longer holds its next event."""
+
+
+class NewEvents(NamedTuple):
+    """Everything up to ``position`` was checked; these events match, at most `PIECE`."""
+
+    position: int
+    events: list[EventRecord]
+
+
+class Feed:
+    """New events for watchers.
+
+    Args:
+        ring: how many of the newest events are kept for watchers.
+        tick_s: silence after which watchers get an empty batch, so that they can send a keep-alive.
+        rest_s: how long it keeps reading without watchers.
+    """
+
+    def __init__(
+        self,
+        streams: Streams,
+        position: Position | None = None,
+        *,
+        ring: int = RING,
+        tick_s: float = 5.0,
+        rest_s: float = _REST_S,
+    ) -> None:
+        self.streams = streams
+        self._position = position or Position()
+        self._size = ring
+        self._tick_s = tick_s
+        self._rest_s = rest_s
+        self._woken_at = 0.0
+        self._waking = asyncio.Lock()
+        self._ring: list[EventRecord] = []
+        self._after = 0
+        self._waiters: set[asyncio.Event] = set()
+        self._reader: Reader | None = None
+        self._task: asyncio.Task[None] | None = None
+        self.closed = False
+
+    @property
+    def newest(self) -> int:
+        """The sequence of the last event read; that of the stream's last one after `wake`."""
+        return self._ring[-1].sequence if self._ring else self._after
+
+    @property
+    def oldest(self) -> int:
+        """The sequence after which all events are kept here."""
+        return self._after
+
+    @property
+    def reading(self) -> bool:
+        """Whether the stream is being read."""
+        return self._task is not None and not self._task.done()
+
+    async def wake(self) -> None:
+        """Start reading from the present end of the stream, unless it is being read already. Raises Unavailable."""
+        self._woken_at = asyncio.get_running_loop().time()
+        async with self._waking:
+            if self.reading:
+                return
+            self._ring.clear()
+            self._after = await self.last()
+            self._reader = self.streams.read(EVENTS.name, self._after)
+            self._task = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        """End all watchers."""
+        self.closed = True
+        self._wake_waiters()
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        if self._reader is not None:
+            await self._reader.close()
+
+    async def last(self) -> int:
+        """The newest sequence of the stream, 0 when it is empty. Raises Unavailable."""
+        message = await self.streams.last(EVENTS.name)
+        return message.sequence if message is not None else 0
+
+    async def watch(self, wanted: Filter, after: int) -> AsyncGenerator[NewEvents, None]:
+        """Matching events after ``after``, in order; empty batches at intervals.
+
+        Raises ProblemResponse gone when events after ``after`` are deleted, before anything is yielded; Lagging.
+        """
+        await self.wake()
+        position = after
+        async for older in self._older(position):
+            for start in range(0, len(older), PIECE):
+                piece = older[start : start + PIECE]
+                position = piece[-1].sequence
+                yield NewEvents(position, wanted.of(piece))
+        arrival = asyncio.Event()
+        self._waiters.add(arrival)
+        try:
+            while not self.closed:
+                arrival.clear()
+                batch = self._since(position)
+                position = batch[-1].sequence if batch else position
+                yield NewEvents(position, wanted.of(batch))
+                if position >= self.newest:
+                    await arrival.wait()
+        finally:
+            self._waiters.discard(arrival)
+
+    def _since(self, position: int) -> Sequence[EventRecord]:
+        if position < self._after:
+            raise Lagging
+        if position >= self.newest:
+            return ()
+        start = bisect_right(self._ring, position, key=_sequence)
+        return self._ring[start : start + PIECE]
+
+    async def _older(self, position: int) -> AsyncIterator[list[EventRecord]]:
+        """The events before the ring's first one."""
+        if position >= self._after:
+            return
+        with reading(self.streams, EVENTS.name, position) as reader:
+            while position < self._after:
+                batch = await _batch(reader)
+                if batch:
+                    position = batch[-1].sequence
+                    yield batch
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._read()
+                return
+            except Unavailable:
+                await asyncio.sleep(_AGAIN_S)
+            except Gap:
+                await self._restart()
+
+    async def _read(self) -> None:
+        """Read until there has been no watcher for a while."""
+        assert self._reader is not None
+        while not self._may_rest():
+            self._take(await self._reader.batch(wait=self._tick_s))
+            self._wake_waiters()
+            await asyncio.sleep(min(len(self._waiters) * _ROUND_S, _LONGEST_ROUND_S))
+        self._after = self.newest
+        self._ring.clear()
+        await self._reader.close()
+
+    def _may_rest(self) -> bool:
+        return not self._waiters and asyncio.get_running_loop().time() - self._woken_at > self._rest_s
+
+    async def _restart(self) -> None:
+        """Continue after a gap: watchers before it are disconnected and resume from the stream."""
+        assert self._reader is not None
+        await self._reader.close()
+        self._ring.clear()
+        with contextlib.suppress(Unavailable):
+            self._after = await self.last()
+        self._reader = self.streams.read(EVENTS.name, self._after)
+        self._wake_waiters()
+
+    def _take(self, messages: Sequence[Message]) -> None:
+        ring = self._ring
+        for message in messages[-1:]:
+            self._position.note(journal_position(message))
+        ring.extend(map(read_event, messages))
+        if len(ring) > 2 * self._size:
+            self._after = ring[-self._size - 1].sequence
+            del ring[: -self._size]
+
+    def _wake_waiters(self) -> None:
+        for arrival in self._waiters:
+            arrival.set()
+
+
+def journal_position(message: Message) -> int:
+    """The journal sequence of an event's commit, by the event's id; 0 for an event without one."""
+    return position_from(message.headers.get("Nats-Msg-Id", "").partition(".")[0])
+
+
+async def _batch(reader: Reader) -> list[EventRecord]:
+    try:
+        return [read_event(message) for message in await reader.batch(wait=5.0)]
+    except Gap:
+        raise ProblemResponse("gone", "these events are not kept any more; begin again without a position") from None
+    except Unavailable:
+        raise ProblemResponse("unavailable", "the events cannot be read") from None

@@ -1,0 +1,113 @@
+"""Sends public events as text/event-stream until the client disconnects.
+
+Out of scope: reading events (`feed`), filtering (`event`), log lines (`log_formats`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+
+from starlette.responses import Response, StreamingResponse
+
+from iris_core.codec import to_json
+from iris_gateway.http.endpoint import EVENT_STREAM, Call
+from iris_gateway.http.problem import ProblemResponse
+from iris_gateway.streams.event import EventRecord, Filter
+from iris_gateway.streams.feed import Lagging, NewEvents
+
+GREETING = b"retry: 1000\n\n"
+_HEADERS = {"x-accel-buffering": "no"}
+
+
+def frame(name: str, data: object, sequence: int = 0) -> bytes:
+    """One event; without a sequence it does not change the position to resume from."""
+    head = b"id: %d\n" % sequence if sequence else b""
+    return head + b"event: %s\ndata: %s\n\n" % (name.encode(), to_json(data))
+
+
+def stream(call: Call, body: AsyncIterator[bytes]) -> Response:
+    """An endless response, counted while it is open. Raises ProblemResponse when too many are open."""
+    gateway = call.gateway
+    if gateway.closing:
+        raise _closing()
+    everybody, own = gateway.watching, gateway.streams[call.caller.user]
+    if everybody >= gateway.settings.watchers:
+        raise ProblemResponse("too_many_requests", f"{everybody} streams are open here, and no more are possible")
+    if own >= gateway.settings.watchers_per_user:
+        raise ProblemResponse(
+            "too_many_requests", f"{call.caller.user} has {own} streams open, and no more are possible"
+        )
+    return StreamingResponse(_counted(call, body), media_type=EVENT_STREAM, headers=_HEADERS)
+
+
+def _closing() -> ProblemResponse:
+    return ProblemResponse("unavailable", "the gateway is about to restart")
+
+
+async def _counted(call: Call, body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    watching, user = call.gateway.streams, call.caller.user
+    watching[user] += 1
+    try:
+        async for piece in body:
+            yield piece
+    finally:
+        watching[user] -= 1
+        if not watching[user]:
+            del watching[user]
+
+
+def resume_point(call: Call, after: int | None) -> int | None:
+    """Where to resume: ``Last-Event-ID``, else the query's parameter. Raises ProblemResponse malformed."""
+    text = call.request.headers.get("last-event-id", "")
+    if not text:
+        return after
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise ProblemResponse("malformed", "Last-Event-ID is the number an event came with")
+    return int(text)
+
+
+async def stream_events(call: Call, wanted: Filter, after: int | None) -> Response:
+    """Matching events after ``after``, or from now on.
+
+    Raises ProblemResponse gone when they are deleted, unavailable.
+    """
+    if call.gateway.closing:
+        raise _closing()
+    feed = call.gateway.feed
+    await feed.wake()
+    if after is not None and after > feed.newest:
+        await _check_not_ahead(call, after)
+    position = feed.newest if after is None else after
+    events = feed.watch(wanted, position)
+    try:
+        first = await anext(events)
+    except Lagging:
+        raise ProblemResponse("unavailable", "the events have moved on; ask again") from None
+    except StopAsyncIteration:
+        raise _closing() from None
+    return stream(call, _frames(call, first, events))
+
+
+async def _check_not_ahead(call: Call, after: int) -> None:
+    if after > await call.gateway.feed.last():
+        raise ProblemResponse("gone", "this position is not in the stream: its events were kept elsewhere or are lost")
+
+
+async def _frames(call: Call, first: NewEvents, rest: AsyncIterator[NewEvents]) -> AsyncIterator[bytes]:
+    clock, keep_alive_s = call.gateway.clock, call.gateway.settings.keep_alive_s
+    spoken = clock()
+    yield GREETING + _joined(first.events)
+    with contextlib.suppress(Lagging, ProblemResponse):
+        async for position, events in rest:
+            if events:
+                yield _joined(events)
+            elif clock() - spoken < keep_alive_s:
+                continue
+            else:
+                yield b"id: %d\n\n" % position
+            spoken = clock()
+
+
+def _joined(events: list[EventRecord]) -> bytes:
+    return b"".join([event.frame for event in events])

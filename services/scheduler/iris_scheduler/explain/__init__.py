@@ -1,0 +1,1 @@
+"""The reasons why pending work was not placed."""

@@ -1,0 +1,210 @@
+"""Finds the reasons why pending work was not placed, from the same masks, capacity and order that placement used.
+
+Reasons are tried in the order of `reasons.ReasonCode`. A class has one reason; a job has its own only when it has
+nominations, is delayed, is over quota, or is counted in the queue. Source:
+docs/design/semantics.md#constraints-and-resources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import dataclass
+
+import numpy as np
+
+from iris_core import reasons
+from iris_core.constraints import describe
+from iris_core.messages import WorkerRow
+from iris_core.reasons import Reason, ReasonCode
+from iris_core.resources import RESOURCES
+from iris_core.states import WorkerState
+from iris_scheduler.cycle import Cycle
+from iris_scheduler.mirror.capacity import SHUT, WINDOW, Mask, Slots, fitting, row_of
+from iris_scheduler.mirror.classes import JobClass
+from iris_scheduler.place.assignments import Assignments
+from iris_scheduler.preempt.bands import Preemption
+
+_NAMED = 64
+"""At most so many workers of a group are named."""
+
+
+@dataclass(frozen=True, slots=True)
+class CycleOutcome:
+    """The result of one cycle, as input for reasons.
+
+    Attributes:
+        skipped: classes that were not examined because earlier cycles found them full. full: these, and those that
+            became full in this cycle. apart: gangs that did not fit although another gang of their class may.
+    """
+
+    cycle: Cycle
+    assignments: Assignments
+    preemption: Preemption
+    skipped: Set[JobClass]
+    full: Set[JobClass]
+    apart: Set[int]
+
+
+BEHIND = Reason(ReasonCode.BEHIND, "")
+"""Stands for `reasons.behind` until the number of preceding tasks is known."""
+
+
+def reason_of_class(outcome: CycleOutcome, kind: JobClass) -> Reason:
+    """Why no further task of this class fits; `BEHIND` when one would have fitted before others were placed."""
+    taking = _taking(outcome, kind)
+    if not len(taking):
+        return _nobody(outcome.cycle, kind)
+    if kind.is_gang:
+        return _no_group(outcome, kind, taking)
+    had_room = fitting(outcome.assignments.before, kind.need, taking).any()
+    return _kept(outcome, kind) or (BEHIND if had_room else _short(outcome, kind, taking))
+
+
+def reason_of_first(outcome: CycleOutcome, kind: JobClass) -> Reason:
+    """Why the first job in the queue is pending: its own tasks have taken the free capacity."""
+    taking = _taking(outcome, kind)
+    if not len(taking):
+        return _nobody(outcome.cycle, kind)
+    return _crowded(outcome, kind, taking) if kind.is_gang else _short(outcome, kind, taking)
+
+
+def _taking(outcome: CycleOutcome, kind: JobClass) -> Slots:
+    """The workers that a class may use and that accept work."""
+    usable = outcome.cycle.columns.usable(kind).slots
+    takes_work: Mask = outcome.assignments.before[WINDOW].take(usable) > -SHUT // 2
+    return usable[takes_work]
+
+
+def reason_of_job(outcome: CycleOutcome, job: int, of_class: Reason) -> Reason:
+    """Why the pending tasks of one job were not placed, given the reason of its class."""
+    assignments, names = outcome.assignments, outcome.cycle.columns.names
+    waiting = assignments.waiting(job)
+    nominated = {n.index: n.worker for made in outcome.preemption.made for n in made.nominations if n.job == job}
+    nominated |= {index: names[slot] for (of, index), slot in assignments.nominations.slots.items() if of == job}
+    if nominated and all(index in nominated for index in waiting):
+        return reasons.waiting_for_victim([nominated[index] for index in waiting])
+    noted = assignments.notes.get(job)
+    if noted is not None:
+        return noted
+    if of_class.code in (ReasonCode.NO_WORKERS, ReasonCode.NO_MATCH) or of_class.facts.get("never"):
+        return of_class
+    kind, user = outcome.cycle.mirror.kinds[job], outcome.cycle.mirror.jobs[job].user
+    reached = assignments.allowances.limit_reached(user, kind.need)
+    return reasons.over_quota(user, *reached) if reached else of_class
+
+
+def _rows(cycle: Cycle, slots: Slots) -> list[WorkerRow]:
+    rows = (cycle.mirror.hosts.host(cycle.columns.names[slot]).row for slot in slots.tolist())
+    return [row for row in rows if row is not None]
+
+
+def _nobody(cycle: Cycle, kind: JobClass) -> Reason:
+    if not len(cycle.columns):
+        lost = sum(1 for _ in cycle.mirror.hosts.known())
+        return reasons.no_workers({WorkerState.LOST.value: lost} if lost else {})
+    usable = cycle.columns.usable(kind).slots
+    if not len(usable):
+        return _no_match(cycle, kind)
+    states = [row.state for row in _rows(cycle, usable)]
+    return reasons.no_workers({state.value: states.count(state) for state in WorkerState if state in states})
+
+
+def _no_match(cycle: Cycle, kind: JobClass) -> Reason:
+    """Each constraint, and how many workers fail it."""
+    failing = {describe(c): int((~cycle.columns.mask(c)).sum()) for c in kind.required}
+    taints = [taint for taint in cycle.columns.taints if taint not in kind.tolerated]
+    failing |= {f"{taint} not tolerated": int(cycle.columns.tainted(taint).sum()) for taint in taints}
+    return reasons.no_match(len(cycle.columns), {words: count for words, count in failing.items() if count})
+
+
+def _kept(outcome: CycleOutcome, kind: JobClass) -> Reason | None:
+    """Whether only workers reserved for a gang have enough free."""
+    mask, assignments, roomy = outcome.cycle.columns.usable(kind).mask, outcome.assignments, []
+    for slot, gang in assignments.reservations.gangs():
+        with assignments.reservations.opened([slot]):
+            if mask[slot] and assignments.room.holds(slot, kind.need) > 0:
+                roomy.append(gang)
+    return reasons.reserved_for_gang(outcome.cycle.mirror.jobs[roomy[0]].name, len(roomy)) if roomy else None
+
+
+def _short(outcome: CycleOutcome, kind: JobClass, slots: Slots) -> Reason:
+    """Which resource is short on the workers that match and accept work."""
+    fits = np.ones(len(slots), np.bool_)
+    for dimension, amount in kind.need.held:
+        fits &= outcome.assignments.room.matrix[dimension].take(slots) >= amount
+    if fits.any():
+        return reasons.building_window_full(int(fits.sum()))
+    return _scarcest(outcome, kind, slots)
+
+
+def _scarcest(outcome: CycleOutcome, kind: JobClass, slots: Slots) -> Reason:
+    """The resource that fewest workers have enough of."""
+    now, resources = outcome.assignments.room.matrix, kind.need.held
+    short = {dimension: int((now[dimension].take(slots) < amount).sum()) for dimension, amount in resources}
+    dimension, amount = max(resources, key=lambda pair: (short[pair[0]], -pair[0]))
+    largest = max(row_of(row.total, 0)[dimension] for row in _rows(outcome.cycle, slots))
+    best = int(now[dimension].take(slots).max())
+    return reasons.not_enough(
+        RESOURCES[dimension],
+        amount,
+        max(best, 0),
+        short[dimension],
+        len(slots),
+        largest,
+        stuck=_stuck(outcome.cycle, outcome.cycle.columns.usable(kind).mask),
+        several=kind in outcome.preemption.several,
+    )
+
+
+def _stuck(cycle: Cycle, mask: Mask) -> list[str]:
+    """Workers the class may use where an attempt was ordered to stop and has not stopped in time."""
+    slot = cycle.columns.slot
+    return [name for name in sorted(cycle.stuck) if name in slot and mask[slot[name]]]
+
+
+def _no_group(outcome: CycleOutcome, kind: JobClass, slots: Slots) -> Reason:
+    groups = outcome.cycle.columns.groups(kind.key.group_by)
+    grouped = slots[groups.codes.take(slots) >= 0]
+    before = grouped[fitting(outcome.assignments.before, kind.need, grouped)]
+    if (np.bincount(groups.codes.take(before), minlength=1) >= kind.size).any():
+        return BEHIND
+    return _crowded(outcome, kind, slots)
+
+
+def _crowded(outcome: CycleOutcome, kind: JobClass, slots: Slots) -> Reason:
+    """The group with the most free hosts, and which jobs hold the rest of it."""
+    groups = outcome.cycle.columns.groups(kind.key.group_by)
+    grouped = slots[groups.codes.take(slots) >= 0]
+    if not len(grouped):
+        return reasons.gang_needs_group(kind.key.group_by, kind.size, "", 0, 0)
+    number = len(groups.names)
+    has = np.bincount(groups.codes.take(grouped), minlength=number)
+    now = grouped[fitting(outcome.assignments.room.matrix, kind.need, grouped)]
+    free = np.bincount(groups.codes.take(now), minlength=number)
+    best = int(np.lexsort((-has, -free))[0])
+    members = [slot for slot in groups.members[best] if outcome.cycle.columns.usable(kind).mask[slot]]
+    return reasons.gang_needs_group(
+        kind.key.group_by,
+        kind.size,
+        groups.names[best],
+        int(free[best]),
+        int(has[best]),
+        held=_held(outcome.cycle, kind, members, set(now.tolist())),
+        stuck=_stuck(outcome.cycle, outcome.cycle.columns.usable(kind).mask),
+    )
+
+
+def _held(cycle: Cycle, kind: JobClass, members: list[int], free: set[int]) -> dict[str, list[str]]:
+    """Why workers of a group are not free (LOST ones included), and which they are."""
+    held: dict[str, list[str]] = {}
+    names = [cycle.columns.names[slot] for slot in members if slot not in free]
+    value = cycle.columns.attributes[members[0]].get(kind.key.group_by)
+    lost = [row.worker for row in cycle.mirror.hosts.lost if row.attributes.get(kind.key.group_by) == value]
+    for name in [*sorted(lost), *names][:_NAMED]:
+        host = cycle.mirror.hosts.host(name)
+        jobs = sorted({cycle.mirror.jobs[ref.job].name for ref in host.holds})
+        if host.row is not None and host.row.state is not WorkerState.HEALTHY:
+            held.setdefault(f"{host.row.state.value}", []).append(name)
+        elif jobs:
+            held.setdefault(f"held by {', '.join(jobs[:2])}{' and others' if len(jobs) > 2 else ''}", []).append(name)
+    return held

@@ -1,0 +1,1 @@
+"""Which workers and groups have room, given quotas, reservations and nominated places. It assigns nothing."""

@@ -1,0 +1,124 @@
+"""Finds whole groups of workers for one class of gangs, and assigns tasks to workers within a group.
+
+Groups are ordered by: no worker to be avoided, most preferred, no accelerators that the gang does not ask for, fewest
+spare hosts, name. Within a group tasks in order of index get workers in order of ``tpu-worker-id``, one each, those
+with such accelerators last. Source: docs/design/semantics.md#coscheduling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from heapq import heapify, heappop, heappush, heapreplace
+
+import numpy as np
+
+from iris_scheduler.mirror.capacity import CHIPS, Room, with_room
+from iris_scheduler.mirror.classes import JobClass
+from iris_scheduler.mirror.columns import Columns
+
+GroupRank = tuple[bool, int, bool, int, int]
+"""Whether the group holds a worker to avoid, its negated preference, whether it has accelerators that the gang does not
+ask for, its spare hosts, its number.
+"""
+
+_FINE = 1024
+"""A group's preference is the mean over its workers that are not LOST, in steps of 1/1024."""
+
+
+class GroupCandidates:
+    """The groups a class of gangs may still use in one cycle."""
+
+    def __init__(
+        self,
+        room: Room,
+        columns: Columns,
+        kind: JobClass,
+        size: int,
+        shunned: Collection[int] = (),
+        last: Collection[int] = (),
+    ) -> None:
+        """Rank the groups.
+
+        Args:
+            size: how many workers a gang takes.
+            shunned: workers that must not be used. last: workers to avoid: their groups come last.
+        """
+        self._room = room
+        self._need = kind.need
+        self._size = size
+        self._groups = columns.groups(kind.key.group_by)
+        self._usable = columns.usable(kind)
+        self._may = bytearray(self._usable.mask.tobytes())
+        for slot in shunned:
+            self._may[slot] = 0
+        self._accelerated = columns.accelerated if not kind.need.amounts[CHIPS] else len(columns)
+        self._wasteful = frozenset(self._groups.codes[self._accelerated :].tolist())
+        self._late = frozenset(int(self._groups.codes[slot]) for slot in last)
+        self._heap = self._rank()
+        self._caught_up = len(room.taken)
+        self._spacious = any(entry[3] > 0 for entry in self._heap)
+
+    def seat(self) -> list[int] | None:
+        """Place one gang and return its workers, the first task's first. None when no group has enough free workers."""
+        self._catch_up()
+        while self._heap:
+            entry = self._heap[0]
+            free = self._free(entry[4])
+            if len(free) - self._size != entry[3]:
+                self._correct(entry, len(free))
+                continue
+            seats = self._chosen(free) if entry[2] else free[: self._size]
+            for slot in seats:
+                self._room.take(slot, self._need)
+            return seats
+        return None
+
+    def _rank(self) -> list[GroupRank]:
+        codes = self._groups.codes.take(self._usable.slots)
+        grouped = self._usable.slots[codes >= 0]
+        free = with_room(self._room.matrix, self._need, grouped)
+        free = free[np.frombuffer(self._may, np.bool_).take(free)]
+        counts = np.bincount(self._groups.codes.take(free), minlength=len(self._groups.names))
+        large = np.flatnonzero(counts >= self._size)
+        pairs = zip(large.tolist(), counts[large].tolist(), strict=True)
+        if self._usable.rank is None and not self._late:
+            entries = [(False, 0, group in self._wasteful, count - self._size, group) for group, count in pairs]
+        else:
+            entries = [self._entry(group, count) for group, count in pairs]
+        heapify(entries)
+        return entries
+
+    def _entry(self, group: int, free: int) -> GroupRank:
+        rank = self._usable.rank
+        members = [slot for slot in self._groups.members[group] if self._may[slot]]
+        preference = 0 if rank is None else int(rank[members].sum()) * _FINE // len(members)
+        return (group in self._late, -preference, group in self._wasteful, free - self._size, group)
+
+    def _free(self, group: int) -> list[int]:
+        may, room, need = self._may, self._room, self._need
+        return [slot for slot in self._groups.members[group] if may[slot] and room.holds(slot, need) > 0]
+
+    def _chosen(self, free: list[int]) -> list[int]:
+        """Those without accelerators, and then others, in the order they have."""
+        chosen = set(sorted(free, key=lambda slot: slot >= self._accelerated)[: self._size])
+        return [slot for slot in free if slot in chosen]
+
+    def _correct(self, entry: GroupRank, free: int) -> None:
+        """Re-rank the best entry, whose rank is out of date, or drop it."""
+        if free >= self._size:
+            heapreplace(self._heap, (*entry[:3], free - self._size, entry[4]))
+        else:
+            heappop(self._heap)
+
+    def _catch_up(self) -> None:
+        """Update the ranks of groups whose free capacity has shrunk: with fewer spare hosts a group may rank higher."""
+        if self._caught_up == len(self._room.taken):
+            return
+        if self._spacious:
+            spacious = {entry[4] for entry in self._heap if entry[3] > 0}
+            touched = {int(self._groups.codes[slot]) for slot in self._room.taken[self._caught_up :]}
+            for group in sorted(touched & spacious):
+                free = len(self._free(group))
+                if free >= self._size:
+                    heappush(self._heap, self._entry(group, free))
+        self._caught_up = len(self._room.taken)

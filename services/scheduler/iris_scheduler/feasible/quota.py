@@ -1,0 +1,55 @@
+"""Running quotas: within a band, tasks that would take their user over a quota are placed after all others.
+
+A quota never blocks a task; it only lowers its order. Source: docs/design/semantics.md#order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from iris_core.quota import RUNNING_LIMITS, Quota, UserLimit
+from iris_scheduler.mirror.capacity import Need
+from iris_scheduler.mirror.usage import NOTHING, Held, Usage, share_of, with_tasks
+
+
+class Allowances:
+    """What each user may still hold in one cycle before other users go first; placements count at once."""
+
+    def __init__(self, quotas: Mapping[str, Quota], usage: Usage) -> None:
+        self._limits = {
+            user: tuple([getattr(quota, limit.name) for limit, _ in RUNNING_LIMITS]) for user, quota in quotas.items()
+        }
+        self._limits = {user: limits for user, limits in self._limits.items() if any(limits)}
+        self._usage = usage
+        self._spent: dict[str, Held] = {}
+
+    def within(self, user: str, need: Need, count: int) -> int:
+        """How many of ``count`` such tasks keep the user within every limit."""
+        limits = self._limits.get(user)
+        if limits is None:
+            return count
+        for limit, running, share in zip(limits, self.running(user), share_of(need), strict=True):
+            if limit and share:
+                count = min(count, max(0, limit - running) // share)
+        return count
+
+    def spend(self, user: str, need: Need, count: int) -> None:
+        """Count placed tasks of the user."""
+        if user in self._limits:
+            self._spent[user] = with_tasks(self.running(user), need, count)
+
+    def running(self, user: str) -> Held:
+        """What the user's open attempts hold, including this cycle's placements."""
+        return self._spent.get(user) or self._usage.of(user)
+
+    def limit_reached(self, user: str, need: Need) -> tuple[UserLimit, int, int] | None:
+        """The first limit that one more such task would exceed, the amount in use, and the limit. None when it would
+        not.
+        """
+        mosts = self._limits.get(user, NOTHING)
+        for (limit, _), most, running, share in zip(
+            RUNNING_LIMITS, mosts, self.running(user), share_of(need), strict=True
+        ):
+            if most and share and running + share > most:
+                return limit, running, most
+        return None

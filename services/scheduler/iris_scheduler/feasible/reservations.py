@@ -1,0 +1,135 @@
+"""Reserves groups for gangs that have waited too long: nothing is placed there that would make them wait longer.
+
+Source: docs/design/semantics.md#order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from operator import itemgetter
+
+import numpy as np
+
+from iris_core.messages import Hold
+from iris_scheduler.cycle import Cycle
+from iris_scheduler.feasible.nominations import Nominations
+from iris_scheduler.mirror.capacity import SHUT, WINDOW, Need, Room, covers, fitting, minus, row_of
+from iris_scheduler.mirror.classes import JobClass
+from iris_scheduler.mirror.columns import Groups
+from iris_scheduler.mirror.hosts import NEVER_MS, HostRow
+
+_CANDIDATES = 64
+"""At most so many groups are compared for a reservation: those with the most free workers, then by name."""
+
+Freed = tuple[int, int, int, tuple[int, ...]]
+"""When a group will be free, how many of its workers are not free yet, the group, and the workers to reserve."""
+
+
+class Reservations:
+    """Which workers are kept for which gang in one cycle, and until when; nothing else is placed there.
+
+    ``placed_on``: by slot, the job of each task that has got its place there in this cycle.
+    """
+
+    def __init__(
+        self, cycle: Cycle, room: Room, nominations: Nominations, placed_on: Callable[[int], Sequence[int]]
+    ) -> None:
+        self._cycle = cycle
+        self._room = room
+        self._nominations = nominations
+        self._placed_on = placed_on
+        self._kept: dict[int, tuple[int, int]] = {}
+
+    def gangs(self) -> list[tuple[int, int]]:
+        """The gang for which each reserved slot is kept."""
+        return [(slot, gang) for slot, (gang, _) in sorted(self._kept.items())]
+
+    def open_for(self, kind: JobClass) -> list[int]:
+        """Reserved workers on which a task of a class is certain to end before the gang could start."""
+        if not self._kept or kind.key.timeout_ms is None:
+            return []
+        mask, end_ms = self._cycle.columns.usable(kind).mask, self._cycle.now_ms + kind.key.timeout_ms
+        return [slot for slot, (_, at_ms) in sorted(self._kept.items()) if end_ms <= at_ms < NEVER_MS and mask[slot]]
+
+    @contextmanager
+    def opened(self, slots: Iterable[int | None]) -> Iterator[None]:
+        """Allow placements on these reserved workers."""
+        kept = {slot for slot in slots if slot is not None and slot in self._kept}
+        for slot in kept:
+            self._room.reopen(slot)
+        yield
+        for slot in kept:
+            self._room.shut(slot)
+
+    def reserve(self, gang: int, size: int) -> None:
+        """Reserve the group that will be free first for a gang of that size, if there is one."""
+        cycle, kind = self._cycle, self._cycle.mirror.kinds[gang]
+        groups = cycle.columns.groups(kind.key.group_by)
+        possible = self._possible(kind, groups, size)
+        best = min((self._freed(kind, groups, group, size) for group in possible), default=None)
+        if best is None:
+            return
+        at_ms, _, _, slots = best
+        for slot in slots:
+            self._room.shut(slot)
+            self._kept[slot] = (gang, at_ms)
+
+    def _possible(self, kind: JobClass, groups: Groups, size: int) -> list[int]:
+        """Groups that could hold the gang if they were empty, those with the most free workers first."""
+        matrix, slots = self._room.matrix, self._cycle.columns.usable(kind).slots
+        slots = slots[(groups.codes.take(slots) >= 0) & (matrix[WINDOW].take(slots) > -SHUT // 2)]
+        large = [slot for slot in slots.tolist() if self._is_large(slot, kind.need)]
+        counts = np.bincount(groups.codes.take(large), minlength=len(groups.names)) if large else np.zeros(0, np.int64)
+        free = slots[fitting(matrix, kind.need, slots)]
+        free_counts = np.bincount(groups.codes.take(free), minlength=len(groups.names))
+        possible = np.flatnonzero(counts >= size).tolist()
+        return sorted(possible, key=lambda group: (-int(free_counts[group]), group))[:_CANDIDATES]
+
+    def _freed(self, kind: JobClass, groups: Groups, group: int, size: int) -> Freed:
+        mask = self._cycle.columns.usable(kind).mask
+        times = sorted(
+            (self._free_at(slot, kind.need), order, slot)
+            for order, slot in enumerate(groups.members[group])
+            if mask[slot] and self._is_large(slot, kind.need)
+        )[:size]
+        busy = sum(at_ms > self._cycle.now_ms for at_ms, _, _ in times)
+        return times[-1][0], busy, group, tuple(slot for _, _, slot in times)
+
+    def _is_large(self, slot: int, need: Need) -> bool:
+        """Whether an unreserved worker could hold one task if it were empty."""
+        host = self._host(slot)
+        assert host.row is not None
+        total = row_of(host.row.total, host.row.max_building if host.takes_work else 0)
+        return slot not in self._kept and covers(total, need)
+
+    def _host(self, slot: int) -> HostRow:
+        return self._cycle.mirror.hosts.host(self._cycle.columns.names[slot])
+
+    def _free_at(self, slot: int, need: Need) -> int:
+        """When one task fits on a worker beside those nominated to it, by the time limits there; else NEVER_MS."""
+        cycle, host = self._cycle, self._host(slot)
+        room = minus(host.room(), self._nominations.at(slot))
+        ends = [(self._end_of(hold), (*held.held, (WINDOW, hold.building))) for hold, held in host.holds.values()]
+        for job in self._placed_on(slot):
+            placed = cycle.mirror.kinds[job].need
+            room = minus(room, placed.amounts)
+            ends.append((self._timeout_at(job, cycle.now_ms), placed.needed))
+        if covers(room, need):
+            return cycle.now_ms
+        for at_ms, freed in sorted(ends, key=itemgetter(0)):
+            for dimension, amount in freed:
+                room[dimension] += amount
+            if covers(room, need):
+                return max(at_ms, cycle.now_ms)
+        return NEVER_MS
+
+    def _end_of(self, hold: Hold) -> int:
+        cycle = self._cycle
+        if hold.stopping:
+            return cycle.now_ms if hold.stopping_ms + cycle.settings.stop_timeout_ms >= cycle.now_ms else NEVER_MS
+        return self._timeout_at(hold.ref.job, hold.since_ms)
+
+    def _timeout_at(self, job: int, since_ms: int) -> int:
+        timeout_ms = self._cycle.mirror.jobs[job].timeout_ms
+        return NEVER_MS if timeout_ms is None else since_ms + timeout_ms

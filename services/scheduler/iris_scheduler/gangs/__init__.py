@@ -1,1 +1,0 @@
-"""Placing whole gangs on groups of workers."""

@@ -1,0 +1,1 @@
+"""The records that placement needs, and workers as columns of numbers."""

@@ -1,0 +1,86 @@
+"""Scheduling classes: jobs with equal requests are examined once. One failed fit applies to the whole class.
+
+Source: docs/performance.md; docs/design/semantics.md#order for the order inside a class.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sortedcontainers import SortedList
+
+from iris_core import constraints
+from iris_core.messages import JobRow
+from iris_core.priority import PriorityKey, priority_key
+from iris_core.resources import ResourceRequest
+from iris_core.spec import Constraint
+from iris_core.states import PriorityBand
+from iris_scheduler.mirror.capacity import need_of
+
+_TIME_BITS = 48
+_JOB_BITS = 40
+_TIME = (1 << _TIME_BITS) - 1
+NO_JOB = (1 << _JOB_BITS) - 1
+"""A job number that is never used; it sorts after all others."""
+
+
+class ClassKey(NamedTuple):
+    """What jobs of one class have in common; ``size`` is the number of tasks of a gang, 0 for other jobs."""
+
+    band: PriorityBand
+    resources: ResourceRequest
+    constraints: tuple[Constraint, ...]
+    group_by: str
+    size: int
+    timeout_ms: int | None
+
+
+Shape = tuple[tuple[Constraint, ...], tuple[Constraint, ...], frozenset[str]]
+"""What decides which workers a class may use: required, preferred, tolerated taints."""
+
+
+def class_key(row: JobRow, size: int) -> ClassKey:
+    return ClassKey(row.band, row.resources, row.constraints, row.group_by, size if row.group_by else 0, row.timeout_ms)
+
+
+class JobClass:
+    """One class and the jobs of it that wait.
+
+    Attributes:
+        size: how many tasks must be placed together; 0 when each is placed alone.
+        need: what one task takes. required, preferred: what its workers must and should satisfy.
+        waiting: the places of its waiting jobs, see `place_of`.
+    """
+
+    __slots__ = ("band", "is_gang", "key", "need", "preferred", "required", "shape", "size", "tolerated", "waiting")
+
+    def __init__(self, key: ClassKey) -> None:
+        self.key = key
+        self.band = key.band
+        self.size = key.size
+        self.is_gang = bool(key.group_by)
+        self.need = need_of(key.resources)
+        self.required = constraints.required(key.constraints, key.resources)
+        self.preferred = constraints.preferred(key.constraints)
+        self.tolerated = constraints.tolerated(key.constraints, key.resources)
+        self.shape: Shape = (self.required, self.preferred, self.tolerated)
+        self.waiting = SortedList()
+
+
+def key_of(row: JobRow) -> PriorityKey:
+    """The place of a job's first task in the queue."""
+    return priority_key(row.band, row.depth, row.root_submitted_ms, row.submitted_ms, row.job)
+
+
+def place_of(row: JobRow) -> int:
+    """The same key as one number, which sorts faster than a tuple and contains the job number."""
+    depth_rank = max(0, 255 - row.depth)
+    place = int(row.band) << 8 | depth_rank
+    place = place << _TIME_BITS | min(max(row.root_submitted_ms, 0), _TIME)
+    place = place << _TIME_BITS | min(max(row.submitted_ms, 0), _TIME)
+    return place << _JOB_BITS | row.job
+
+
+def job_at(place: int) -> int:
+    """The job number in a key of `place_of`."""
+    return place & NO_JOB

@@ -1,0 +1,206 @@
+"""Workers as columns: names, attributes as codes, groups, and a mask of the workers that a class of jobs may use.
+
+One order for every first fit: hosts without accelerators first, so that CPU work does not take accelerators, then by
+name. Rebuilt when a worker is added, removed or changes its attributes; the mask of a class is computed once per build.
+Free capacity is out of scope.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iris_core import constraints
+from iris_core.constraints import TAINT, TPU_WORKER_ID
+from iris_core.messages import WorkerRow
+from iris_core.spec import Attribute, Constraint
+from iris_core.states import ConstraintOp
+from iris_scheduler.mirror.capacity import Mask, Slots
+from iris_scheduler.mirror.classes import JobClass, Shape
+
+Codes = NDArray[np.int64]
+
+_MANY, _BYTES = 10_000, 64 << 20
+"""Limits of cached masks, by number and bytes, besides those of the existing classes."""
+_WORKER_BYTES = 17
+"""Bytes of a cached result per worker at most: a mask, a slot, a rank."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usable:
+    """The workers a class may use, regardless of free capacity.
+
+    Attributes:
+        mask: over all workers. slots: the same workers in the order of first fit.
+        rank: preferred constraints satisfied, over all workers; None when the class prefers nothing.
+    """
+
+    mask: Mask
+    slots: Slots
+    rank: NDArray[np.int64] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Workers that share the value of one attribute.
+
+    Attributes:
+        codes: the group of each worker, -1 for none. names: of the groups, sorted.
+        members: slots of each group by numeric ``tpu-worker-id``, those without one last, then by name.
+    """
+
+    codes: Codes
+    names: Sequence[str]
+    members: Sequence[tuple[int, ...]]
+
+
+class AttributeColumn:
+    """One attribute of all workers as codes; 0 where it is absent."""
+
+    def __init__(self, values: Sequence[Attribute | None]) -> None:
+        self.code_of: dict[Attribute, int] = {}
+        for value in values:
+            if value is not None and value not in self.code_of:
+                self.code_of[value] = len(self.code_of) + 1
+        self.codes = np.fromiter((0 if v is None else self.code_of[v] for v in values), np.int64, len(values))
+
+    def mask(self, constraint: Constraint) -> Mask:
+        """Which workers satisfy the constraint."""
+        if constraint.op is ConstraintOp.EQ and constraint.value is not None:
+            return self._having(constraint.value)
+        table = np.zeros(len(self.code_of) + 1, np.bool_)
+        table[0] = constraint.op in constraints.ABSENT
+        for value, code in self.code_of.items():
+            table[code] = constraints.admits(constraint, value)
+        return np.asarray(table[self.codes], np.bool_)
+
+    def _having(self, value: Attribute) -> Mask:
+        code = self.code_of.get(value, -1)
+        return np.asarray(self.codes == code, np.bool_)
+
+
+class Columns:
+    """All workers with their attributes at one time.
+
+    Attributes:
+        names, attributes: by slot. slot: by name. accelerated: the first slot of those with accelerators.
+    """
+
+    def __init__(self, rows: Mapping[str, WorkerRow]) -> None:
+        self.names = sorted(rows, key=lambda name: (rows[name].total.chips > 0, name))
+        self.accelerated = sum(rows[name].total.chips == 0 for name in self.names)
+        self.slot = {name: slot for slot, name in enumerate(self.names)}
+        self.attributes = [rows[name].attributes for name in self.names]
+        self._columns: dict[str, AttributeColumn] = {}
+        self._masks: dict[Constraint, Mask] = {}
+        self._usable: dict[JobClass, Usable] = {}
+        self._shapes: dict[Shape, Usable] = {}
+        self._groups: dict[str, Groups] = {}
+        self._most = min(_MANY, _BYTES // (_WORKER_BYTES * max(1, len(self.names))))
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def usable(self, kind: JobClass) -> Usable:
+        """The workers a class may use."""
+        known = self._usable.get(kind)
+        if known is None:
+            self._make_room()
+            known = self._shapes.get(kind.shape)
+            if known is None:
+                known = self._shapes[kind.shape] = self._find_usable(kind)
+            self._usable[kind] = known
+        return known
+
+    def forget(self, kind: JobClass) -> None:
+        """Drop the results of a class that has no jobs any more."""
+        self._usable.pop(kind, None)
+
+    @property
+    def kept(self) -> int:
+        """How many results are cached besides those of the existing classes."""
+        return len(self._shapes) + len(self._masks) + len(self._columns) + len(self._groups)
+
+    def _make_room(self) -> None:
+        """Clear the cache when it is large: users choose the keys and values of constraints."""
+        if self.kept > self._most:
+            self._shapes.clear()
+            self._masks.clear()
+            self._columns.clear()
+            self._groups.clear()
+
+    def mask(self, constraint: Constraint) -> Mask:
+        """The workers that satisfy one constraint."""
+        known = self._masks.get(constraint)
+        if known is None:
+            known = self._masks[constraint] = self._column(constraint.key).mask(constraint)
+        return known
+
+    def groups(self, attribute: str) -> Groups:
+        """The workers by the value of an attribute."""
+        known = self._groups.get(attribute)
+        if known is None:
+            known = self._groups[attribute] = self._group(attribute)
+        return known
+
+    @cached_property
+    def taints(self) -> tuple[str, ...]:
+        """Every taint some worker has, sorted."""
+        return tuple(sorted({key for has in self.attributes for key in has if key.startswith(TAINT)}))
+
+    def tainted(self, taint: str) -> Mask:
+        """The workers that have a taint."""
+        return self.mask(Constraint(taint, ConstraintOp.EXISTS))
+
+    def _column(self, key: str) -> AttributeColumn:
+        known = self._columns.get(key)
+        if known is None:
+            known = self._columns[key] = AttributeColumn([has.get(key) for has in self.attributes])
+        return known
+
+    def _find_usable(self, kind: JobClass) -> Usable:
+        mask = np.ones(len(self), np.bool_)
+        for constraint in kind.required:
+            mask &= self.mask(constraint)
+        for taint in self.taints:
+            if taint not in kind.tolerated:
+                mask &= ~self.tainted(taint)
+        slots = np.flatnonzero(mask)
+        if not kind.preferred:
+            return Usable(mask, slots, None)
+        rank = np.zeros(len(self), np.int64)
+        for constraint in kind.preferred:
+            rank += self.mask(constraint)
+        return Usable(mask, slots[np.argsort(-rank[slots], kind="stable")], rank)
+
+    def _group(self, attribute: str) -> Groups:
+        column = self._column(attribute)
+        values = sorted(column.code_of, key=lambda value: (isinstance(value, str), value))
+        number = np.full(len(values) + 1, -1, np.int64)
+        for rank, value in enumerate(values):
+            number[column.code_of[value]] = rank
+        codes = number[column.codes]
+        members: list[list[int]] = [[] for _ in values]
+        for slot, code in enumerate(codes.tolist()):
+            if code >= 0:
+                members[code].append(slot)
+        ordered = [tuple(sorted(slots, key=self._seat_rank)) for slots in members]
+        return Groups(codes, [str(value) for value in values], ordered)
+
+    def _seat_rank(self, slot: int) -> tuple[bool, float, str]:
+        number = worker_number(self.attributes[slot])
+        return (number is None, number or 0.0, self.names[slot])
+
+
+def worker_number(attributes: Mapping[str, Attribute]) -> float | None:
+    """A worker's numeric ``tpu-worker-id``; None when it is absent or not a number."""
+    try:
+        number = float(attributes.get(TPU_WORKER_ID, ""))
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None

@@ -1,0 +1,343 @@
+"""A copy of the state service's records that placement needs: a full snapshot, then numbered deltas.
+
+It applies deltas as they are and decides nothing. A delta out of sequence is refused; the owner then requests a full
+snapshot. Source: docs/ARCHITECTURE.md#storage.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from iris_core.messages import (
+    AttemptRef,
+    Avoid,
+    Delta,
+    FullSnapshot,
+    Hold,
+    JobRow,
+    Nomination,
+    Queued,
+)
+from iris_core.queue import Range, TaskQueue
+from iris_core.quota import Quota
+from iris_core.spec import TASKS
+from iris_core.states import PriorityBand
+from iris_scheduler.mirror.classes import ClassKey, JobClass, class_key, key_of, place_of
+from iris_scheduler.mirror.hosts import Hosts
+from iris_scheduler.mirror.usage import Usage
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class MirrorChanges:
+    """Changes of pending jobs since the last call of `looked`.
+
+    Attributes:
+        fresh: jobs that are newly pending, or whose reason may have changed.
+        left: jobs that have no pending task any more.
+    """
+
+    fresh: set[int] = field(default_factory=set)
+    left: set[int] = field(default_factory=set)
+
+
+class Mirror:
+    """The records of the state service as of ``version``.
+
+    Attributes:
+        jobs, quotas: rows by number and by user. queue: the pending tasks, in order. since_ms: since when each job is
+            pending.
+        nominations: by task, the worker on which freed capacity is reserved for it. avoids: by job, index and worker:
+            until when the task is excluded from the worker.
+        kinds: the scheduling class of every job. hosts: workers and the resources held on them. held: open attempts by
+            band. routes: of each deployment whose routes are spread, the worker of each attempt that goes on.
+    """
+
+    def __init__(self) -> None:
+        self.version = -1
+        self.at_ms = 0
+        self.jobs: dict[int, JobRow] = {}
+        self.quotas: dict[str, Quota] = {}
+        self.queue = TaskQueue()
+        self.since_ms: dict[int, int] = {}
+        self.nominations: dict[tuple[int, int], str] = {}
+        self.nominated_jobs: dict[int, int] = {}
+        self.avoids: dict[int, dict[int, dict[str, int]]] = {}
+        self.kinds: dict[int, JobClass] = {}
+        self.hosts = Hosts()
+        self.usage = Usage()
+        self.changes = MirrorChanges()
+        self.held = dict.fromkeys(PriorityBand, 0)
+        self.routes: dict[str, dict[AttemptRef, str]] = {}
+        self._open_attempts: dict[int, int] = {}
+        self._leaving: set[int] = set()
+        self._classes: dict[ClassKey, JobClass] = {}
+        self._members: dict[JobClass, int] = {}
+
+    @classmethod
+    def of(cls, chunks: Iterable[FullSnapshot]) -> Mirror:
+        """A mirror built from all chunks of one full snapshot."""
+        mirror = cls()
+        chunks = sorted(chunks, key=lambda chunk: chunk.chunk)
+        for part in _PARTS:
+            for chunk in chunks:
+                part(mirror, chunk)
+        for chunk in chunks:
+            mirror.version, mirror.at_ms = chunk.version, max(mirror.at_ms, chunk.at_ms)
+        return mirror
+
+    def apply(self, delta: Delta) -> bool:
+        """Apply the changes of one commit. Returns False, and changes nothing, when it does not follow the present
+        version.
+        """
+        if delta.after != self.version or not self._knows_jobs_of(delta):
+            return False
+        for job in delta.jobs:
+            self._job(job)
+        for worker in delta.workers:
+            self.hosts.put(worker)
+        for quota in delta.quotas:
+            self.quotas[quota.user] = quota
+        self._close(delta.closed)
+        for queued in delta.unqueued:
+            self._unqueue(queued)
+        self._open(delta.opened)
+        self._hold(delta.moved)
+        self._waits(delta.queued, delta.avoid, delta.nominations)
+        for nomination in delta.released:
+            self._remove_nomination(nomination.job, nomination.index)
+        for number in delta.gone:
+            self._gone(number)
+        for name in delta.lost_workers:
+            self._lose(name)
+        self.version, self.at_ms = delta.version, delta.at_ms
+        return True
+
+    def special(self) -> Iterator[int]:
+        """Pending jobs with tasks that are nominated to a worker or excluded from one."""
+        return (job for job in {*self.avoids, *self.nominated_jobs} if self.queue.pending(job))
+
+    def classes(self) -> Iterable[JobClass]:
+        """Every class that has a job, in the order in which they were first seen."""
+        return self._classes.values()
+
+    def looked(self) -> MirrorChanges:
+        """The changes since the last call, which are then cleared."""
+        changes, self.changes = self.changes, MirrorChanges()
+        self.hosts.grown = set()
+        return changes
+
+    @contextmanager
+    def supposing(self, row: JobRow, ranges: Sequence[Range]) -> Iterator[None]:
+        """A context in which this job, with these tasks, is in the mirror as if it had been submitted."""
+        changes = self.changes
+        self.changes = MirrorChanges(set(changes.fresh), set(changes.left))
+        self._job(row)
+        self._queue(Queued(row.job, tuple(ranges), row.submitted_ms))
+        try:
+            yield
+        finally:
+            self._gone(row.job)
+            self.changes = changes
+
+    def snapshot(self) -> FullSnapshot:
+        """The whole mirror as a sorted value, so that equal mirrors give equal snapshots."""
+        return FullSnapshot(
+            version=self.version,
+            at_ms=self.at_ms,
+            jobs=_sorted(self.jobs.values(), lambda row: row.job),
+            workers=_sorted((host.row for host in self.hosts.known() if host.row), lambda row: row.worker),
+            quotas=_sorted(self.quotas.values(), lambda quota: quota.user),
+            holds=_sorted((hold for hold, _ in self.hosts.holds()), lambda hold: hold.ref),
+            queued=tuple(Queued(job, self.queue.ranges(job), self.since_ms[job]) for job in self.queue.jobs()),
+            avoid=tuple(
+                Avoid(job, index, worker, until)
+                for job, tasks in sorted(self.avoids.items())
+                for index, workers in sorted(tasks.items())
+                for worker, until in sorted(workers.items())
+            ),
+            nominations=tuple(
+                Nomination(job, index, worker) for (job, index), worker in sorted(self.nominations.items())
+            ),
+        )
+
+    # ── one change each ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def _job(self, row: JobRow) -> None:
+        if row.job in self.jobs:
+            self._gone_from_class(row.job)
+        self.jobs[row.job] = row
+        kind = self._class_for(class_key(row, row.replicas))
+        self.kinds[row.job] = kind
+        self._members[kind] += 1
+        if self.queue.pending(row.job):
+            kind.waiting.add(place_of(row))
+
+    def _class_for(self, key: ClassKey) -> JobClass:
+        kind = self._classes.get(key)
+        if kind is None:
+            kind = self._classes[key] = JobClass(key)
+            self._members[kind] = 0
+        return kind
+
+    def _gone_from_class(self, job: int) -> None:
+        kind = self.kinds.pop(job)
+        kind.waiting.discard(place_of(self.jobs[job]))
+        self._members[kind] -= 1
+        if not self._members[kind]:
+            del self._members[kind], self._classes[kind.key]
+            self.hosts.forget(kind)
+
+    def _gone(self, job: int) -> None:
+        """A job will have no further pending tasks; its row stays until its open attempts have ended."""
+        if job not in self.jobs:
+            return
+        self._dequeued(job, self.queue.drop(job))
+        for number, index in list(self.nominations) if job in self.nominated_jobs else ():
+            if number == job:
+                self._remove_nomination(job, index)
+        self.avoids.pop(job, None)
+        if self._open_attempts.get(job):
+            self._leaving.add(job)
+            return
+        self._leaving.discard(job)
+        self._gone_from_class(job)
+        del self.jobs[job]
+
+    def _lose(self, name: str) -> None:
+        numbers = [ref.job for ref in self.hosts.host(name).holds]
+        self._forget_routes(self.hosts.host(name).holds)
+        self.hosts.lose(name)
+        self._account(Counter(numbers), -1)
+
+    def _knows_jobs_of(self, delta: Delta) -> bool:
+        listed = {row.job for row in delta.jobs}
+        numbers = {*(hold.ref.job for hold in (*delta.opened, *delta.moved)), *(tasks.job for tasks in delta.queued)}
+        return all(number in listed or number in self.jobs for number in numbers)
+
+    def _close(self, refs: Iterable[AttemptRef]) -> None:
+        self._forget_routes(refs)
+        self._account(Counter(ref.job for ref in refs if self.hosts.release(ref)), -1)
+
+    def _open(self, holds: Iterable[Hold]) -> None:
+        placed: dict[int, list[int]] = {}
+        for hold in holds:
+            placed.setdefault(hold.ref.job, []).append(hold.ref.index)
+        for job, indexes in placed.items():
+            self._dequeued(job, self.queue.take(job, indexes))
+            for index in indexes if job in self.nominated_jobs else ():
+                self._remove_nomination(job, index)
+        self._hold(holds)
+
+    def _hold(self, holds: Iterable[Hold]) -> None:
+        kinds, hosts = self.kinds, self.hosts
+        for hold in holds:
+            self._note_route(hold)
+        self._account(Counter(hold.ref.job for hold in holds if hosts.hold(hold, kinds[hold.ref.job].need)), 1)
+
+    def _note_route(self, hold: Hold) -> None:
+        key = self.jobs[hold.ref.job].spread
+        if key in ("", TASKS):
+            return
+        if hold.stopping:
+            self._forget_routes((hold.ref,))
+        else:
+            self.routes.setdefault(key, {})[hold.ref] = hold.worker
+
+    def _forget_routes(self, refs: Iterable[AttemptRef]) -> None:
+        for ref in refs if self.routes else ():
+            key = self.jobs[ref.job].spread if ref.job in self.jobs else ""
+            placed = self.routes.get(key, {})
+            if placed.pop(ref, None) is not None and not placed:
+                del self.routes[key]
+
+    def _account(self, counts: Mapping[int, int], sign: int) -> None:
+        """Adjust the count of open attempts of each job: opened (1) or ended (-1)."""
+        for job, count in counts.items():
+            row = self.jobs[job]
+            self.usage.add(row.user, self.kinds[job].need, sign * count)
+            self.held[row.band] += sign * count
+            self._open_attempts[job] = self._open_attempts.get(job, 0) + sign * count
+            if not self._open_attempts[job]:
+                del self._open_attempts[job]
+                if job in self._leaving:
+                    self._gone(job)
+
+    def _waits(self, queued: Iterable[Queued], avoid: Iterable[Avoid], nominations: Iterable[Nomination]) -> None:
+        for tasks in queued:
+            self._queue(tasks)
+        for place in avoid:
+            self.avoids.setdefault(place.job, {}).setdefault(place.index, {})[place.worker] = place.until_ms
+            self.changes.fresh.add(place.job)
+        for nomination in nominations:
+            self._add_nomination(nomination)
+
+    def _queue(self, tasks: Queued) -> None:
+        row = self.jobs[tasks.job]
+        if not self.queue.pending(tasks.job):
+            self.since_ms[tasks.job] = tasks.since_ms
+            self.kinds[tasks.job].waiting.add(place_of(row))
+        self.queue.add(tasks.job, key_of(row), tasks.ranges)
+        self.since_ms[tasks.job] = min(self.since_ms[tasks.job], tasks.since_ms)
+        self.changes.fresh.add(tasks.job)
+
+    def _unqueue(self, tasks: Queued) -> None:
+        self._dequeued(tasks.job, self.queue.remove_ranges(tasks.job, tasks.ranges))
+        for job, index in list(self.nominations) if tasks.job in self.nominated_jobs else ():
+            if job == tasks.job and any(start <= index < stop for start, stop in tasks.ranges):
+                self._remove_nomination(job, index)
+
+    def _dequeued(self, job: int, count: int) -> None:
+        if not count or self.queue.pending(job):
+            return
+        self.kinds[job].waiting.discard(place_of(self.jobs[job]))
+        del self.since_ms[job]
+        self.changes.fresh.discard(job)
+        self.changes.left.add(job)
+
+    def _add_nomination(self, nomination: Nomination) -> None:
+        task = (nomination.job, nomination.index)
+        if task not in self.nominations:
+            self.nominated_jobs[nomination.job] = self.nominated_jobs.get(nomination.job, 0) + 1
+        self.nominations[task] = nomination.worker
+        self.changes.fresh.add(nomination.job)
+
+    def _remove_nomination(self, job: int, index: int) -> None:
+        worker = self.nominations.pop((job, index), None)
+        if worker is None:
+            return
+        self.hosts.grown.add(worker)
+        self.nominated_jobs[job] -= 1
+        if not self.nominated_jobs[job]:
+            del self.nominated_jobs[job]
+        if self.queue.pending(job):
+            self.changes.fresh.add(job)
+
+
+def _load_rows(mirror: Mirror, chunk: FullSnapshot) -> None:
+    for job in chunk.jobs:
+        mirror._job(job)
+    for worker in chunk.workers:
+        mirror.hosts.put(worker)
+    for quota in chunk.quotas:
+        mirror.quotas[quota.user] = quota
+
+
+def _load_holds(mirror: Mirror, chunk: FullSnapshot) -> None:
+    mirror._hold(chunk.holds)
+
+
+def _load_queue(mirror: Mirror, chunk: FullSnapshot) -> None:
+    mirror._waits(chunk.queued, chunk.avoid, chunk.nominations)
+
+
+_PARTS = (_load_rows, _load_holds, _load_queue)
+
+
+def _sorted(rows: Iterable[T], key: Callable[[T], object]) -> tuple[T, ...]:
+    return tuple(sorted(rows, key=key))  # type: ignore[arg-type]

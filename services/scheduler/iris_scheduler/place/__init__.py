@@ -1,0 +1,1 @@
+"""Assigns tasks and gangs to workers, in queue order."""

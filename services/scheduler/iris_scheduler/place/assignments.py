@@ -1,0 +1,84 @@
+"""The assignments of one cycle, and what remains: free capacity, quotas, and the tasks that are still pending."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from iris_core import reasons
+from iris_core.reasons import Reason
+from iris_scheduler.cycle import Cycle
+from iris_scheduler.feasible.nominations import Nominations
+from iris_scheduler.feasible.quota import Allowances
+from iris_scheduler.feasible.reservations import Reservations
+from iris_scheduler.mirror.capacity import Room
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Tasks of one job that got workers: the task indexes and the slots of their workers, pairwise."""
+
+    job: int
+    indexes: Sequence[int]
+    slots: Sequence[int]
+
+
+class Assignments:
+    """The assignments of one cycle.
+
+    Attributes:
+        before: the free capacity at the start of the cycle. room: the free capacity that is left.
+        nominations, reservations, allowances: the capacity set aside for nominated tasks and gangs, and each user's
+            remaining quota.
+        given: the assignments in order.
+        notes: reasons of single jobs that differ from their class's.
+    """
+
+    def __init__(self, cycle: Cycle) -> None:
+        self._cycle = cycle
+        free = cycle.mirror.hosts.free()
+        self.nominations = Nominations(cycle, free)
+        self.room = Room(free)
+        self.before = free.copy()
+        self.reservations = Reservations(cycle, self.room, self.nominations, self.placed_on)
+        self.allowances = Allowances(cycle.mirror.quotas, cycle.mirror.usage)
+        self.given: list[Given] = []
+        self.notes: dict[int, Reason] = {}
+        self._rest: dict[int, Sequence[int]] = {}
+        self._placed: dict[int, list[int]] = {}
+        self._counted = 0
+
+    def waiting(self, job: int) -> Sequence[int]:
+        """Indexes of a job's pending tasks that are not assigned in this cycle."""
+        rest = self._rest.get(job)
+        return self._cycle.mirror.queue.pending(job) if rest is None else rest
+
+    def within_quota(self, job: int, count: int) -> int:
+        """How many of ``count`` tasks of a job keep its user within every limit."""
+        return self.allowances.within(self._cycle.mirror.jobs[job].user, self._cycle.mirror.kinds[job].need, count)
+
+    def give(self, job: int, indexes: Sequence[int], slots: Sequence[int], rest: Sequence[int]) -> None:
+        """Assign tasks to workers; the job's other tasks stay pending. The caller has already subtracted the
+        capacity.
+        """
+        self.given.append(Given(job, indexes, slots))
+        self._rest[job] = rest
+        self.allowances.spend(self._cycle.mirror.jobs[job].user, self._cycle.mirror.kinds[job].need, len(slots))
+
+    def placed_on(self, slot: int) -> Sequence[int]:
+        """The job of each task that has got its place on a worker in this cycle."""
+        for one in self.given[self._counted :]:
+            for taken in one.slots:
+                self._placed.setdefault(taken, []).append(one.job)
+        self._counted = len(self.given)
+        return self._placed.get(slot, ())
+
+    def note(self, job: int, reason: Reason) -> None:
+        """Record a reason for a single job."""
+        self.notes[job] = reason
+
+    def note_pause(self, job: int, places: str) -> None:
+        """Record that a job pauses because the state service rejected its placement a moment ago."""
+        backoff = self._cycle.cache.backoffs[job]
+        self._cycle.wake_at(backoff.until_ms)
+        self.note(job, reasons.delayed(backoff.until_ms, f"the state service refused its {places}: {backoff.why}"))

@@ -1,0 +1,96 @@
+"""Places gangs on groups of workers, all-or-nothing.
+
+Source: docs/design/semantics.md#coscheduling, docs/design/semantics.md#order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from iris_core import reasons
+from iris_scheduler.cycle import Cycle
+from iris_scheduler.feasible.groups import GroupCandidates
+from iris_scheduler.mirror.classes import JobClass
+from iris_scheduler.place.assignments import Assignments
+
+
+class GangPlacer:
+    """Places the gangs of one cycle.
+
+    Attributes:
+        full: classes of which no further gang fits. apart: gangs smaller than their class that did not fit either.
+    """
+
+    def __init__(self, cycle: Cycle, assignments: Assignments, full: Iterable[JobClass]) -> None:
+        self._cycle = cycle
+        self._assignments = assignments
+        self._candidates: dict[JobClass, GroupCandidates] = {}
+        self.full = {kind for kind in full if kind.is_gang}
+        self.apart: set[int] = set()
+
+    def place(self, job: int, *, over_quota: bool) -> bool:
+        """Place all pending tasks of a gang, or none. Returns whether it must yield to other users of the band."""
+        cycle, assignments = self._cycle, self._assignments
+        if cycle.is_paused(job):
+            assignments.note_pause(job, "places")
+            return False
+        indexes = assignments.waiting(job)
+        size, nominated = len(indexes), (job, indexes[0]) in assignments.nominations
+        seats = self._nominated_seats(job, indexes) if nominated else None
+        if seats is None:
+            if not over_quota and assignments.within_quota(job, size) < size:
+                return True
+            seats = self._seat(job, size)
+        if seats is not None:
+            assignments.give(job, indexes, seats, ())
+            for index in indexes:
+                assignments.nominations.leave((job, index))
+        elif not nominated and not cycle.may_wait(job):
+            assignments.reservations.reserve(job, size)
+        return False
+
+    def _nominated_seats(self, job: int, indexes: Sequence[int]) -> list[int] | None:
+        nominations, room = self._assignments.nominations, self._assignments.room
+        need = self._cycle.mirror.kinds[job].need
+        tasks = [(job, index) for index in indexes]
+        with self._assignments.reservations.opened(nominations.slots.get(task) for task in tasks):
+            if not all(nominations.is_free(room, task, need) for task in tasks):
+                return None
+            seats = [nominations.seat(room, task, need) for task in tasks]
+        return [slot for slot in seats if slot is not None]
+
+    def _seat(self, job: int, size: int) -> list[int] | None:
+        kind = self._cycle.mirror.kinds[job]
+        if self._cycle.mirror.avoids.get(job):
+            return self._seat_beside(job, size)
+        if kind in self.full:
+            return None
+        if size != kind.size:
+            seats = GroupCandidates(self._assignments.room, self._cycle.columns, kind, size).seat()
+            if seats is None:
+                self.apart.add(job)
+            return seats
+        candidates = self._candidates.get(kind)
+        if candidates is None:
+            candidates = GroupCandidates(self._assignments.room, self._cycle.columns, kind, size)
+            self._candidates[kind] = candidates
+        seats = candidates.seat()
+        if seats is None:
+            self.full.add(kind)
+        return seats
+
+    def _seat_beside(self, job: int, size: int) -> list[int] | None:
+        """Assign workers to a gang with tasks that are excluded from some workers; the whole gang avoids those."""
+        cycle, kind = self._cycle, self._cycle.mirror.kinds[job]
+        until = [pair for workers in cycle.mirror.avoids[job].values() for pair in workers.items()]
+        shunned = cycle.delayed(job)
+        slots = ((cycle.columns.slot.get(worker), until_ms) for worker, until_ms in until)
+        last = [slot for slot, until_ms in slots if slot is not None and until_ms <= cycle.now_ms]
+        seats = GroupCandidates(self._assignments.room, cycle.columns, kind, size, shunned, last).seat()
+        if shunned:
+            until_ms = min(until_ms for _, until_ms in until if until_ms > cycle.now_ms)
+            cycle.wake_at(until_ms)
+            if seats is None:
+                why = "it could not be brought up on workers it would need"
+                self._assignments.note(job, reasons.delayed(until_ms, why))
+        return seats

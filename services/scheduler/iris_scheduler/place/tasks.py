@@ -1,0 +1,202 @@
+"""Places single tasks by first fit in queue order; a task that does not fit does not block those after it.
+
+A class that does not fit is skipped for the rest of the cycle. Tasks that are nominated to a worker, kept off a worker
+or rejected a moment ago are tried one by one. Source: docs/design/semantics.md#order,
+docs/design/semantics.md#tasks-and-attempts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from functools import cached_property
+
+from iris_core import reasons
+from iris_core.messages import OCCUPIED
+from iris_core.spec import TASKS
+from iris_scheduler.cycle import Cycle
+from iris_scheduler.feasible.candidates import Candidates
+from iris_scheduler.mirror.capacity import CHIPS, WINDOW, with_room
+from iris_scheduler.mirror.classes import JobClass
+from iris_scheduler.place.assignments import Assignments
+from iris_scheduler.place.spreading import Spreading
+
+
+class TaskPlacer:
+    """Places the single tasks of one cycle.
+
+    Attributes:
+        full: classes of which no further task fits.
+    """
+
+    def __init__(self, cycle: Cycle, assignments: Assignments, full: Iterable[JobClass]) -> None:
+        self._cycle = cycle
+        self._assignments = assignments
+        self._candidates: dict[JobClass, Candidates] = {}
+        self._spreading: dict[str, Spreading] = {}
+        self.full = {kind for kind in full if not kind.is_gang}
+
+    def place(self, job: int, *, over_quota: bool) -> bool:
+        """Place the pending tasks of a job that fit.
+
+        Args:
+            over_quota: all other users of the band have been placed, so the user's quota no longer applies.
+
+        Returns:
+            Whether some of its tasks must yield to other users of the band.
+        """
+        if job in self._cycle.special:
+            return self._place_one_by_one(job, over_quota=over_quota)
+        kind = self._cycle.mirror.kinds[job]
+        if kind in self.full:
+            return False
+        waiting = self._assignments.waiting(job)
+        count = len(waiting) if over_quota else self._assignments.within_quota(job, len(waiting))
+        spread = self._cycle.mirror.jobs[job].spread
+        seats = self._seat(kind, count, spread) if spread in ("", TASKS) else self._seat_routes(kind, count, spread)
+        if seats:
+            self._assignments.give(job, waiting[: len(seats)], seats, waiting[len(seats) :])
+        return len(seats) == count < len(waiting)
+
+    def _candidates_of(self, kind: JobClass) -> Candidates:
+        candidates = self._candidates.get(kind)
+        if candidates is None:
+            slots = self._cycle.columns.usable(kind).slots
+            boundary = 0 if kind.need.amounts[CHIPS] else self._cycle.columns.accelerated
+            candidates = self._candidates[kind] = Candidates(self._assignments.room, kind.need, slots, boundary)
+        return candidates
+
+    def _seat(self, kind: JobClass, count: int, spread: str = "") -> list[int]:
+        """Seats for single tasks; those of one job softly over several workers, unless it prefers some."""
+        evenly = spread == TASKS and count > 1 and self._cycle.columns.usable(kind).rank is None
+        seats = self._candidates_of(kind).seat(count, spread=evenly)
+        if len(seats) < count:
+            seats += self._borrow(kind, count - len(seats))
+        if len(seats) < count:
+            self.full.add(kind)
+        return seats
+
+    def _seat_routes(self, kind: JobClass, count: int, deployment: str) -> list[int]:
+        """Seats for routes of one deployment: on other hosts than its routes, then in other racks and slices."""
+        spreading = self._spreading.get(deployment)
+        if spreading is None:
+            placed = self._cycle.mirror.routes.get(deployment, {}).values()
+            spreading = self._spreading[deployment] = Spreading(self._cycle.columns, placed)
+        room, seats = self._assignments.room, list[int]()
+        while len(seats) < count:
+            slots = with_room(room.matrix, kind.need, self._cycle.columns.usable(kind).slots)
+            slot = spreading.best(slots.tolist())
+            if slot is None:
+                return seats + self._seat(kind, count - len(seats))
+            room.take(slot, kind.need)
+            spreading.add(slot)
+            seats.append(slot)
+        return seats
+
+    def _borrow(self, kind: JobClass, count: int) -> list[int]:
+        """Assign reserved workers to tasks that are certain to end before the gang can start."""
+        reservations, seats = self._assignments.reservations, list[int]()
+        for slot in reservations.open_for(kind):
+            with reservations.opened([slot]):
+                seats += [slot] * self._assignments.room.fill(slot, kind.need, count - len(seats))
+        return seats
+
+    def _place_one_by_one(self, job: int, *, over_quota: bool) -> bool:
+        assignments = self._assignments
+        if self._cycle.is_paused(job):
+            assignments.note_pause(job, "place")
+            return False
+        places: dict[int, int] = {}
+        deferred = False
+        for index in self._one_by_one(job):
+            slot = None if self._is_apart(job, index) else self._nominated_seat(job, index)
+            if slot is None and not over_quota and assignments.within_quota(job, len(places) + 1) <= len(places):
+                deferred = True
+            elif slot is None:
+                slot = self._seat_one(job, index)
+                if slot is not None:
+                    assignments.nominations.leave((job, index))
+            if slot is not None:
+                places[index] = slot
+        if places:
+            rest = [index for index in assignments.waiting(job) if index not in places]
+            assignments.give(job, list(places), list(places.values()), rest)
+        return deferred
+
+    def _nominated_seat(self, job: int, index: int) -> int | None:
+        nominations, task = self._assignments.nominations, (job, index)
+        if task not in nominations:
+            return None
+        with self._assignments.reservations.opened([nominations.slots[task]]):
+            return nominations.seat(self._assignments.room, task, self._cycle.mirror.kinds[job].need)
+
+    def _one_by_one(self, job: int) -> Iterator[int]:
+        """Pending indexes to examine: once the class is full, those that are nominated to a worker or excluded from
+        one.
+        """
+        kind, waiting = self._cycle.mirror.kinds[job], self._assignments.waiting(job)
+        apart = {index for number, index in self._assignments.nominations.slots if number == job}
+        apart |= self._cycle.mirror.avoids.get(job, {}).keys()
+        looked_at = -1
+        for index in waiting:
+            if kind in self.full:
+                break
+            looked_at = index
+            yield index
+        yield from sorted(apart.intersection(waiting) - set(range(looked_at + 1)))
+
+    def _seat_one(self, job: int, index: int) -> int | None:
+        cycle, kind = self._cycle, self._cycle.mirror.kinds[job]
+        avoided = cycle.mirror.avoids.get(job, {}).get(index)
+        if not avoided:
+            spread = cycle.mirror.jobs[job].spread
+            route = spread not in ("", TASKS)
+            seats = [] if kind in self.full else self._seat_routes(kind, 1, spread) if route else self._seat(kind, 1)
+            return seats[0] if seats else None
+        if self._is_apart(job, index):
+            return self._seat_alone(job, kind, cycle.delayed(job, index), avoided[OCCUPIED])
+        known = {cycle.columns.slot[worker]: until for worker, until in avoided.items() if worker in cycle.columns.slot}
+        mask = cycle.columns.usable(kind).mask
+        last = sorted(slot for slot, until in known.items() if until <= cycle.now_ms and mask[slot])
+        slot = self._candidates_of(kind).seat_beside(known, last)
+        if slot is None:
+            self._note_delay(job, {s: until for s, until in known.items() if until > cycle.now_ms and mask[s]})
+        return slot
+
+    def _is_apart(self, job: int, index: int) -> bool:
+        """Whether a task may only be placed on a worker without other attempts."""
+        return self._cycle.mirror.avoids.get(job, {}).get(index, {}).get(OCCUPIED, 0) > self._cycle.now_ms
+
+    def _seat_alone(self, job: int, kind: JobClass, shunned: Collection[int], until_ms: int) -> int | None:
+        """Place a suspect on a worker without any attempt, on which nothing is placed after it."""
+        room, free = self._assignments.room, self._assignments.before[WINDOW]
+        mask = self._cycle.columns.usable(kind).mask
+        for slot in self._empty:
+            if (
+                mask[slot]
+                and slot not in shunned
+                and free[slot] == room.matrix[WINDOW, slot]
+                and room.holds(slot, kind.need) > 0
+            ):
+                room.take(slot, kind.need)
+                room.shut(slot)
+                return slot
+        self._cycle.wake_at(until_ms)
+        words = "it may have crashed its last worker, so it starts alone, and no worker that matches is without tasks"
+        self._assignments.note(job, reasons.delayed(until_ms, words))
+        return None
+
+    @cached_property
+    def _empty(self) -> list[int]:
+        """Workers without an attempt at the start of the cycle."""
+        hosts, names = self._cycle.mirror.hosts, self._cycle.columns.names
+        return [slot for slot, name in enumerate(names) if not hosts.host(name).holds]
+
+    def _note_delay(self, job: int, delays: dict[int, int]) -> None:
+        """The task fits only on workers it is excluded from: record the reason and the end of the first exclusion."""
+        need, room = self._cycle.mirror.kinds[job].need, self._assignments.room
+        open_again = [until for slot, until in delays.items() if room.holds(slot, need) > 0]
+        if delays:
+            self._cycle.wake_at(min(delays.values()))
+        if open_again:
+            delayed = reasons.delayed(min(open_again), "it could not be brought up on the only worker with room")
+            self._assignments.note(job, delayed)

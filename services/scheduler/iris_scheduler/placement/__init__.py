@@ -1,1 +1,0 @@
-"""Placing single tasks on workers."""

@@ -1,0 +1,70 @@
+"""Preempts lower bands for unplaced work of a higher band, band by band; nothing is stopped in vain.
+
+It uses the capacity there will be once everything already stopping has stopped: work that fits there waits and evicts
+nothing. The freed place is nominated for the task. Groups reserved for gangs are open to higher bands.
+Source: docs/design/semantics.md#tasks-and-attempts, docs/design/semantics.md#order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from iris_core.messages import Eviction
+from iris_core.states import PriorityBand
+from iris_scheduler.cycle import Cycle
+from iris_scheduler.mirror.classes import JobClass
+from iris_scheduler.place.assignments import Assignments
+from iris_scheduler.place.order import in_order
+from iris_scheduler.preempt.evictions import Evictions
+from iris_scheduler.preempt.gangs import GangPreemptor
+from iris_scheduler.preempt.tasks import TaskPreemptor
+
+PREEMPTORS = (PriorityBand.PRODUCTION, PriorityBand.INTERACTIVE)
+"""BATCH never preempts."""
+
+
+class Preemption:
+    """The evictions of one cycle, over all bands.
+
+    Attributes:
+        made: evictions in order. unschedulable: classes that no eviction helps.
+        several: those of them that several evictions would help, while a task may preempt only one.
+        claiming: classes that wait for capacity that stopping work frees; they must be examined because they reduce it
+            for others.
+    """
+
+    def __init__(self, cycle: Cycle, assignments: Assignments, unschedulable: set[JobClass]) -> None:
+        """``unschedulable``: classes known from earlier cycles, which are not examined."""
+        self._cycle = cycle
+        self._assignments = assignments
+        self.made: list[Eviction] = []
+        self.unschedulable = unschedulable
+        self.several = cycle.cache.last.several & unschedulable
+        self.claiming: set[JobClass] = set()
+
+    def run(self, full: Collection[JobClass]) -> None:
+        """Evict for pending work, highest band first; ``full``: classes of which nothing fits."""
+        cycle, mirror = self._cycle, self._cycle.mirror
+        apart = {mirror.kinds[job] for job in mirror.avoids if len(self._assignments.waiting(job))}
+        tried = [
+            kind
+            for kind in cycle.classes
+            if kind.band in PREEMPTORS and kind not in self.unschedulable and (kind in full or kind in apart)
+        ]
+        held = [band for band in PriorityBand if tried and mirror.held[band]]
+        bands = [band for band in PREEMPTORS if any(lower > band for lower in held)]
+        if not any(kind.band in bands for kind in tried):
+            return
+        evictions = Evictions(cycle, self._assignments)
+        tasks = TaskPreemptor(cycle, self._assignments, evictions)
+        gangs = GangPreemptor(cycle, self._assignments, evictions)
+        for band in bands:
+            evictions.keep_groups(band)
+            for preemptor, of_gangs in ((gangs, True), (tasks, False)):
+                kinds = [kind for kind in tried if kind.band is band and kind.is_gang is of_gangs]
+                for job in in_order(kinds, self.unschedulable, ()):
+                    if not preemptor.make_room(job):
+                        self.unschedulable.add(mirror.kinds[job])
+        self.made = evictions.made
+        self.several |= tasks.several
+        self.claiming = tasks.claiming

@@ -1,0 +1,64 @@
+"""Records the evictions of one cycle and the capacity after them. Victims are chosen elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from iris_core.messages import Eviction, Nomination
+from iris_core.states import PriorityBand
+from iris_scheduler.cycle import Cycle
+from iris_scheduler.mirror.capacity import Matrix, Room, plus
+from iris_scheduler.place.assignments import Assignments
+from iris_scheduler.preempt.victims import Victim, Victims
+
+
+class Evictions:
+    """The evictions of one cycle.
+
+    Attributes:
+        victims: all possible victims at the start of the cycle.
+        future: free capacity after all attempts that stop in time or are evicted have ended, less all nominations.
+            Reserved workers are open until `keep_groups` shuts them.
+        made: in order. stopped: all their victims.
+        freed: the victims' slots, in order of eviction.
+    """
+
+    def __init__(self, cycle: Cycle, assignments: Assignments) -> None:
+        self._cycle = cycle
+        self.victims = Victims(cycle.mirror, cycle.columns)
+        self.future = Room(assignments.room.matrix.copy())
+        self.made: list[Eviction] = []
+        self.freed: list[int] = []
+        self.stopped: set[Victim] = set()
+        assignments.nominations.give_back(self.future)
+        for name in sorted(cycle.mirror.hosts.ending):
+            slot = cycle.columns.slot.get(name)
+            if slot is not None:
+                coming = assignments.nominations.coming(slot, cycle.coming(name))
+                self.future.put(slot, plus(self.future.at(slot), coming))
+        self._reserved = assignments.reservations.gangs()
+        for slot, _ in self._reserved:
+            self.future.reopen(slot)
+
+    def keep_groups(self, band: PriorityBand) -> None:
+        """Shut the workers reserved for gangs of a band: this band and lower ones preempt nothing there."""
+        for slot, gang in self._reserved:
+            if self._cycle.mirror.jobs[gang].band is band:
+                self.future.shut(slot)
+
+    def relieved(self, band: PriorityBand) -> Matrix:
+        """Free capacity if everything below a band stopped, shape (DEPTH, workers)."""
+        return self.future.matrix + self.victims.relief(band, len(self._cycle.columns))
+
+    def make(self, job: int, indexes: Sequence[int], slots: Sequence[int], going: Sequence[Victim]) -> None:
+        """Evict these victims, if any, and nominate the workers, pairwise, for tasks of a job."""
+        for victim in going:
+            self.future.put(victim.slot, plus(self.future.at(victim.slot), victim.frees))
+            self.freed.append(victim.slot)
+        for slot in slots:
+            self.future.take(slot, self._cycle.mirror.kinds[job].need)
+        if going:
+            self.stopped.update(going)
+            names = self._cycle.columns.names
+            nominations = (Nomination(job, index, names[slot]) for index, slot in zip(indexes, slots, strict=True))
+            self.made.append(Eviction(tuple(victim.ref for victim in going), tuple(nominations)))

@@ -1,0 +1,110 @@
+"""Preempts for a single task: evicts the cheapest single task whose resources make it fit.
+
+Source: docs/design/semantics.md#order.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+
+import numpy as np
+
+from iris_scheduler.cycle import Cycle
+from iris_scheduler.mirror.capacity import Slots, covers, fitting, plus
+from iris_scheduler.mirror.classes import JobClass
+from iris_scheduler.place.assignments import Assignments
+from iris_scheduler.preempt.evictions import Evictions
+from iris_scheduler.preempt.victims import Victim
+
+
+class VictimSearch:
+    """Finds workers for single tasks of one class with the same excluded workers: first capacity that is being freed,
+    then victims.
+    """
+
+    def __init__(self, cycle: Cycle, evictions: Evictions, kind: JobClass, delayed: tuple[int, ...]) -> None:
+        self._evictions = evictions
+        self._kind = kind
+        self._mask = cycle.columns.usable(kind).mask.copy()
+        self._mask[list(delayed)] = False
+        usable = np.flatnonzero(self._mask).tolist() if delayed else cycle.columns.usable(kind).slots.tolist()
+        self._coming = [slot for slot in usable if evictions.future.holds(slot, kind.need) > 0]
+        self._seen = len(evictions.freed)
+        self._heap = self._helpful(np.arange(len(evictions.victims.all)))
+
+    def waits(self) -> bool:
+        """Whether one more task will fit without another eviction; it is then counted there."""
+        future, freed, need = self._evictions.future, self._evictions.freed, self._kind.need
+        while self._seen < len(freed):
+            slot = freed[self._seen]
+            self._seen += 1
+            if self._mask[slot]:
+                self._coming.append(slot)
+                for position in self._helpful(np.flatnonzero(self._evictions.victims.slots == slot)):
+                    heappush(self._heap, position)
+        while self._coming:
+            if future.holds(self._coming[-1], need) > 0:
+                future.take(self._coming[-1], need)
+                return True
+            self._coming.pop()
+        return False
+
+    def victim(self) -> Victim | None:
+        """The cheapest victim whose eviction lets one more task fit."""
+        future = self._evictions.future
+        while self._heap:
+            victim = self._evictions.victims.all[heappop(self._heap)]
+            left = plus(future.at(victim.slot), victim.frees)
+            if victim not in self._evictions.stopped and covers(left, self._kind.need):
+                return victim
+        return None
+
+    def _helpful(self, positions: Slots) -> list[int]:
+        """The victims whose eviction would help, in ascending order: a heap."""
+        victims, future, need = self._evictions.victims, self._evictions.future, self._kind.need
+        slots = victims.slots[positions]
+        helps = victims.single[positions] & (victims.bands[positions] > int(self._kind.band))
+        helps &= self._mask[slots]
+        for dimension, amount in need.needed:
+            helps &= future.matrix[dimension][slots] + victims.frees[dimension][positions] >= amount
+        return [int(position) for position in positions[helps]]
+
+
+class TaskPreemptor:
+    """Preempts for the single tasks of one cycle.
+
+    Attributes:
+        several: classes that several evictions at once would help.
+        claiming: classes that wait for capacity that stopping work frees, which later classes cannot use.
+    """
+
+    def __init__(self, cycle: Cycle, assignments: Assignments, evictions: Evictions) -> None:
+        self._cycle = cycle
+        self._assignments = assignments
+        self._evictions = evictions
+        self._searches: dict[tuple[JobClass, tuple[int, ...]], VictimSearch] = {}
+        self.several: set[JobClass] = set()
+        self.claiming: set[JobClass] = set()
+
+    def make_room(self, job: int) -> bool:
+        """Find freed capacity or a victim for each pending task. False when a task without exclusions finds neither."""
+        if self._cycle.is_paused(job):
+            return True
+        kind = self._cycle.mirror.kinds[job]
+        for index in self._assignments.waiting(job):
+            if (job, index) in self._assignments.nominations:
+                continue
+            delayed = self._cycle.delayed(job, index)
+            search = self._searches.get((kind, delayed))
+            if search is None:
+                search = self._searches[kind, delayed] = VictimSearch(self._cycle, self._evictions, kind, delayed)
+            if search.waits():
+                self.claiming.add(kind)
+            elif (victim := search.victim()) is not None:
+                self._evictions.make(job, [index], [victim.slot], [victim])
+            elif not delayed:
+                slots = self._cycle.columns.usable(kind).slots
+                if fitting(self._evictions.relieved(kind.band), kind.need, slots).any():
+                    self.several.add(kind)
+                return False
+        return True

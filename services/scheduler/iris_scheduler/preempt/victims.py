@@ -1,0 +1,84 @@
+"""Lists possible victims, cheapest first: lowest band, fewest resources, youngest. The choice is made elsewhere.
+
+An attempt that is already stopping is not a victim. A gang is evicted whole and restarts with all its members: its cost
+is the resources of all of them, including those that have finished and hold nothing any more.
+Source: docs/design/semantics.md#order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iris_core.messages import AttemptRef
+from iris_core.states import PriorityBand
+from iris_scheduler.mirror.capacity import DEPTH, SCARCEST_FIRST, WINDOW, Matrix, Slots
+from iris_scheduler.mirror.columns import Columns
+from iris_scheduler.mirror.mirror import Mirror
+
+Cost = tuple[int, tuple[int, ...], int, AttemptRef]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Victim:
+    """One open attempt that may be evicted.
+
+    Attributes:
+        cost: for comparison; the resources in it are those of ``members`` attempts.
+        session: its job when it is a member of a gang. members: how many attempts end with it, itself included.
+    """
+
+    cost: Cost
+    ref: AttemptRef
+    slot: int
+    band: PriorityBand
+    frees: tuple[int, ...]
+    session: int | None
+    members: int
+
+    @property
+    def lost(self) -> tuple[int, ...]:
+        """The resources of all attempts that end with this one, the scarcest first."""
+        return self.cost[1]
+
+
+class Victims:
+    """Every possible victim, cheapest first, also as columns.
+
+    Attributes:
+        slots, bands: by position. frees: shape (DEPTH, victims). single: which of them may be evicted alone.
+    """
+
+    def __init__(self, mirror: Mirror, columns: Columns) -> None:
+        self.all = sorted(_find(mirror, columns), key=lambda victim: victim.cost)
+        self.slots: Slots = np.array([v.slot for v in self.all], np.int64)
+        self.bands: NDArray[np.int64] = np.array([int(v.band) for v in self.all], np.int64)
+        self.single = np.array([v.session is None for v in self.all], np.bool_)
+        self.frees: Matrix = np.array([v.frees for v in self.all], np.int64).reshape(-1, DEPTH).T
+
+    def relief(self, band: PriorityBand, width: int) -> Matrix:
+        """What evicting everything below ``band`` would free on each worker, shape (DEPTH, workers)."""
+        relief = np.zeros((DEPTH, width), np.int64)
+        lower = self.bands > int(band)
+        for dimension in range(DEPTH):
+            np.add.at(relief[dimension], self.slots[lower], self.frees[dimension][lower])
+        return relief
+
+
+def _find(mirror: Mirror, columns: Columns) -> list[Victim]:
+    found = []
+    for hold, need in mirror.hosts.holds():
+        row, gang = mirror.jobs[hold.ref.job], mirror.kinds[hold.ref.job].is_gang
+        band = row.band
+        slot = columns.slot.get(hold.worker)
+        if band is PriorityBand.PRODUCTION or hold.stopping or slot is None:
+            continue
+        place = hold.building or mirror.hosts.host(hold.worker).is_crowded
+        frees = (*need.amounts[:WINDOW], int(place))
+        members = row.replicas if gang else 1
+        lost = tuple([members * frees[dimension] for dimension in SCARCEST_FIRST])
+        cost = (-int(band), lost, -hold.since_ms, hold.ref)
+        found.append(Victim(cost, hold.ref, slot, band, frees, hold.ref.job if gang else None, members))
+    return found
