@@ -22,7 +22,16 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
     "Concepts": ["GLOSSARY", "ARCHITECTURE", "states", "design/*"],
     "How-to": ["gangs", "serving", "autoscaling", "howto/*"],
     "Reference": ["cli", "http", "sdk", "subjects", "configuration", "metrics"],
-    "Operations": ["operating", "sizing", "disaster-recovery", "security", "performance", "/deploy/*/README"],
+    "Operations": [
+        "operating",
+        "hosts",
+        "access",
+        "sizing",
+        "disaster-recovery",
+        "security",
+        "performance",
+        "/deploy/*/README",
+    ],
     "Troubleshooting": ["troubleshooting", "reasons", "problems"],
     "Development": ["/CONTRIBUTING", "/CHANGELOG", "adr/*"],
 }

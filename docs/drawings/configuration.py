@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from importlib import import_module
 
 import msgspec
@@ -24,10 +25,9 @@ SECTIONS = {
 }
 
 EXPLAINED = """\
-One file, `iris.toml`, for every service; each reads its own section and those for all. A key is said, the later wins:
-as its default, in the file (`--config FILE` or `IRIS_CONFIG`), in the environment (`IRIS_STATE_PREPARE_TRIES=3` is
-`prepare_tries` of `[state]`), on the command line of a service (`--set state.prepare_tries=3`). A key that does not
-exist is refused.
+One file, `iris.toml`, for every service; each reads its own section and those for all. A value comes from, in rising
+precedence: the default, the file (`--config FILE` or `IRIS_CONFIG`), the environment (`IRIS_STATE_PREPARE_TRIES=3` sets
+`prepare_tries` of `[state]`), the command line of a service (`--set state.prepare_tries=3`). An unknown key is refused.
 
 `iris server SERVICE --show-config` prints what a service would run with, and where each value comes from. The last
 part of a name is the unit: `_s` seconds, `_bytes` bytes, `_millis` thousandths."""
@@ -45,32 +45,47 @@ def struct_at(place: str) -> type[msgspec.Struct]:
     return kind
 
 
-def defaults(section: str, kind: type[msgspec.Struct]) -> str:
-    """The section as TOML, every key at its default; what is unset by default stands in a comment."""
-    lines = [f"[{section}]"]
+def defaults(kind: type[msgspec.Struct]) -> dict[str, str]:
+    """Key → its default as TOML; empty where it is unset."""
+    found = {}
     for field in msgspec.structs.fields(kind):
         value = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
-        said = "" if value is None else msgspec.json.encode(value).decode()
-        lines.append(f"{field.encode_name} = {said}" if said else f"# {field.encode_name} =")
-    return "\n".join(["```toml", *lines, "```"])
+        found[field.encode_name] = "" if value is None else msgspec.json.encode(value).decode()
+    return found
 
 
-def meanings(kind: type[msgspec.Struct]) -> str:
-    """The entries of the docstring's list of attributes and of those of its bases, one bullet each."""
-    found: list[str] = []
-    for part in kind.__mro__:
+def meanings(kind: type[msgspec.Struct]) -> dict[str, str]:
+    """Key → what it means: its entry in the lists of attributes of the struct and of its bases.
+
+    An entry of several keys (``a, b: ...``) is the meaning of each.
+    """
+    found: dict[str, str] = {}
+    for part in reversed(kind.__mro__):
         _, _, listed = inspect.cleandoc(part.__doc__ or "").partition("Attributes:\n")
-        found += entries(listed.split("\n\n")[0])
-    return "\n".join(found)
+        for entry in entries(listed.split("\n\n")[0]):
+            pieces = re.split(r"(?:^\* |(?<=\. ))`([a-z_, ]+)`: ", entry)
+            for keys, text in zip(pieces[1::2], pieces[2::2], strict=True):
+                meaning = text.strip()
+                found |= {key.strip(): meaning[:1].upper() + meaning[1:] for key in keys.split(",")}
+    return found
+
+
+def setting_rows(section: str) -> list[tuple[str, str, str]]:
+    """Key, default and meaning of every setting of a section, in the order of its struct."""
+    kind = struct_at(SECTIONS[section][0])
+    meaning = meanings(kind)
+    return [
+        (f"`{key}`", f"`{value}`" if value else "", meaning.get(key, "").replace("|", "\\|"))
+        for key, value in defaults(kind).items()
+    ]
 
 
 def configuration_document() -> str:
-    """Every section with its defaults and what its keys mean."""
+    """Every section: a row for each key."""
     parts = []
-    for section, (place, reader) in SECTIONS.items():
-        kind = struct_at(place)
-        parts += [f"## `[{section}]`", f"Read by {reader}.", defaults(section, kind)]
-        parts += [text for text in [meanings(kind)] if text]
+    for section, (_, reader) in SECTIONS.items():
+        parts += [f"## `[{section}]`", f"Read by {reader}."]
+        parts.append(grid(("key", "default", "meaning"), setting_rows(section)))
     parts += [
         "## Limits of a user",
         LIMITS_EXPLAINED,

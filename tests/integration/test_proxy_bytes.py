@@ -1,6 +1,6 @@
 """The proxy with raw bytes: each rule of the design, and each deviation because of aiohttp.
 
-An exception to the design says so in its comment; docs/operating.md lists them.
+An exception to the design says so in its comment; docs/access.md lists them.
 """
 
 import asyncio
@@ -144,7 +144,7 @@ STRICTER = {
     "bytes beyond ASCII in a target",
     "bare LF in chunks",
 }
-"""What nginx passes on and this proxy refuses, of `REFUSED`; docs/operating.md#the-proxy."""
+"""What nginx passes on and this proxy refuses, of `REFUSED`; docs/access.md#the-proxy."""
 
 
 def listens(port: int) -> bool:

@@ -1,7 +1,7 @@
 """Writes the configuration of NATS servers for Iris into a directory, and a key for each service, worker and observer.
 
 `nats.conf`, or `nats-NAME.conf` for each server of a cluster, is written once and then belongs to the operator;
-`accounts.conf`, which it includes, is written anew each time. Source: docs/operating.md#security.
+`accounts.conf`, which it includes, is written anew each time. Source: docs/access.md#security.
 """
 
 from __future__ import annotations

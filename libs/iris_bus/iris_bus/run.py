@@ -73,9 +73,15 @@ class NatsSettings(msgspec.Struct, frozen=True):
         replicas: copies of each stream; 0: 1 on one server, 3 on a cluster. A service never makes them fewer.
         retry_for_s: how long a start waits for a server.
         nkey_seed: path of a file with the seed of this process' key; `iris admin nats-config` makes one for each.
-        tls_ca, tls_cert, tls_key: paths of files.
-        events_days, events_bytes: events are deleted after that many days, or, oldest first, beyond that many bytes.
-        logs_days, logs_bytes: the same for the output of tasks. artifacts_days, artifacts_bytes: for artifacts.
+        tls_ca: path of the certificates that sign those of the servers.
+        tls_cert: path of this process' certificate.
+        tls_key: path of its key.
+        events_days: age after which an event is deleted.
+        events_bytes: size beyond which the oldest events are deleted.
+        logs_days: age after which output of tasks is deleted.
+        logs_bytes: size beyond which the oldest output is deleted.
+        artifacts_days: age after which an artifact is deleted.
+        artifacts_bytes: size beyond which the oldest artifacts are deleted.
         fast: whether messages bypass nats-py's own reader and writer; without it the state service needs up to half as
             much CPU again. Turn it off to find out whether it causes a fault.
         server: the `nats-server` program of the embedded server.

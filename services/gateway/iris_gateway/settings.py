@@ -28,37 +28,44 @@ class GatewaySettings(msgspec.Struct, frozen=True):
     """How the gateway listens and what it allows. Times in seconds, sizes in bytes.
 
     Attributes:
-        http: ``host:port``; port 0 takes a free one.
+        http: `host:port` to listen at; port 0 takes a free one.
         token_file: file of the callers' tokens; without it the gateway listens on loopback only, and every caller is
             admin.
         proxy_url: public address of the proxy of deployments, e.g. ``https://serve.example.org``; requests below
             ``/d/`` are redirected to it.
-        tls_cert, tls_key: PEM files for HTTPS, the certificate with its chain and its key; empty for plain HTTP. Files
-            that change are read again within seconds.
+        tls_cert: PEM file of the certificate with its chain, for HTTPS; empty: plain HTTP. A changed file is read again
+            within seconds.
+        tls_key: PEM file of its key.
         trusted: networks of proxies in front of this gateway, e.g. ``10.0.0.0/8``; the address of a caller in the audit
             is what their ``X-Forwarded-For`` says.
         port_file: file to which the address is written once the gateway is ready; also ``IRIS_PORT_FILE``.
         command_timeout_s: how long a submission may wait for the state service before it is answered 503.
         query_timeout_s: how long a read is retried while there is no leader.
-        body_bytes, bundle_bytes: the largest JSON body and bundle.
+        body_bytes: the largest JSON body.
+        bundle_bytes: the largest bundle.
         bundles_bytes: limit of all stored bundles; beyond it uploads are answered 503.
         uploads_per_user: concurrent uploads of one user.
-        head_s: how long a request's head may take. body_idle_s: the longest pause in a bundle that is sent.
+        head_s: how long a request's head may take.
+        body_idle_s: the longest pause in a bundle that is sent.
         unread_s: how long a client may read nothing of what is sent to it; then its connection is closed.
         connections_per_address: open connections of one address, 0: unlimited; a proxy counts as one address.
-        watchers, watchers_per_user: open event and log streams at once.
-        requests_per_s: requests of one user per second, 0: unlimited. request_burst: at once after a pause.
-        intake_per_s: bytes sent by one user per second, 0: unlimited. intake_burst: at once after a pause.
+        watchers: event and log streams that may be open at a time.
+        watchers_per_user: of those, streams of one user.
+        requests_per_s: requests of one user per second, 0: unlimited.
+        request_burst: requests of one user at once after a pause.
+        intake_per_s: bytes sent by one user per second, 0: unlimited.
+        intake_burst: bytes of one user at once after a pause.
         event_ring: newest events kept in memory for watchers.
         keep_alive_s: silence after which a stream sends a keep-alive.
         drain_s: how long requests in progress may take when the gateway stops.
-        oidc_issuer, oidc_audience: people may come with tokens that this OpenID Connect issuer has signed for this
-            audience; empty: with those of the token file only.
+        oidc_issuer: OpenID Connect issuer whose tokens are accepted; empty: only tokens of the token file.
+        oidc_audience: audience that such a token must have.
         oidc_client: id of a public client of the issuer that may use the device flow, for `iris login`; empty: none.
         oidc_keys: address or file of the issuer's JSON Web Key Set.
         oidc_user_claim: the claim that holds the user's name.
         oidc_roles_claim: the claim that holds roles, a list or words; ``realm_access.roles`` is one within another.
-        oidc_admin_roles: roles of admins. oidc_user_roles: roles of users; empty: everybody the issuer knows.
+        oidc_admin_roles: values of the claim of roles that make a caller an admin.
+        oidc_user_roles: roles of users; empty: everybody the issuer knows.
     """
 
     http: str = "127.0.0.1:8080"

@@ -16,19 +16,20 @@ class ProxySettings(msgspec.Struct, frozen=True, kw_only=True):
     """How the proxy listens and what it allows. Times in seconds, sizes in bytes.
 
     Attributes:
-        http: ``host:port``; port 0 takes a free one.
-        tls_cert, tls_key: PEM files for HTTPS, the certificate with its chain and its key; empty for plain HTTP. Files
-            that change are read again within seconds.
+        http: `host:port` to listen at; port 0 takes a free one.
+        tls_cert: PEM file of the certificate with its chain, for HTTPS; empty: plain HTTP. A changed file is read again
+            within seconds.
+        tls_key: PEM file of its key.
         port_file: where the address is written once the proxy is ready; ``IRIS_PORT_FILE`` says the same.
         discovery_file: where the last discovery is kept, which a proxy that starts while the bus is away serves; empty:
             nowhere, and it listens once the bus has answered. Several proxies may share it.
         token_file: the gateway's; a bearer token that is in it is not passed on to a service.
-        oidc_issuer, oidc_audience: the gateway's; a bearer token of this issuer for this audience is not passed on
-            either. A token of the same issuer for a service's own audience is.
+        oidc_issuer: the gateway's; a token of this issuer for `oidc_audience` is not passed on to a service.
+        oidc_audience: the gateway's; a token for a service's own audience is passed on.
         trusted: networks of proxies in front of this one, whose ``X-Forwarded-*`` is believed, e.g. ``10.0.0.0/8``.
-        head_s: timeout of a request's head. idle_s: how long a connection without a request stays
-            open, to clients and to routes.
-        head_bytes: of a request's head.
+        head_s: timeout of a request's head.
+        idle_s: how long a connection without a request stays open, to clients and to routes.
+        head_bytes: size of a request's head.
         max_connections: of clients that each process serves; a request on one more is answered 503.
         queue_requests: of one deployment that may wait for a route with room.
         wake_s: how long a request may wait for the first route of a deployment that was scaled to none.

@@ -19,20 +19,42 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Limits and timeouts of the state service. Times in seconds.
 
     Attributes:
+        schedule_tries: failed placements that a session may have; the next one sends its tasks back to PENDING.
+        prepare_tries: failed preparations likewise.
+        start_tries: failed starts likewise.
+        max_reschedules: how often a task may go back to PENDING so; then it is UNSCHEDULABLE.
+        scheduled_timeout_s: how long a session may be SCHEDULED before that counts as a failure.
+        preparing_timeout_s: the same for PREPARING.
+        prepared_timeout_s: the same for PREPARED.
+        creating_timeout_s: the same for CREATING.
+        terminating_timeout_s: how long a session may be TERMINATING.
+        order_timeout_s: how long a worker may take to acknowledge an order.
+        order_retry_s: from a failed delivery to the next.
+        heartbeat_interval_s: interval of a worker's heartbeats.
+        missed_heartbeats: how many may be missing in a row.
+        worker_grace_s: a worker is LOST after that many heartbeats or after this time without one, whichever is longer.
+        max_building: attempts that may be in BUILDING on one worker at a time.
+        avoid_s: how long a task avoids a worker that failed it the first time; doubles with each time.
+        avoid_longest_s: the longest such time.
+        stop_grace_s: between TERM and KILL of an attempt.
+        commit_burst: commits that go at once after a rest, before `commit_spacing_s` holds.
+        snapshot_after_s: age of the first change since a snapshot, after which the next is taken.
         max_pending_tasks: pending tasks of a user whose quota sets no limit; 0: unlimited.
-        max_deployments: deployments that may exist at a time. keep_deployments: destroyed deployments that are kept for
-            display.
-        keep_jobs, keep_days: the number of finished jobs that are kept, and for how many days; 0: unlimited.
+        max_deployments: deployments that may exist at a time.
+        keep_deployments: destroyed deployments that are kept for display.
+        keep_jobs: number of finished jobs that are kept; 0: unlimited.
+        keep_days: days for which finished jobs are kept; 0: unlimited.
         keep_jobs_bytes: the memory of finished jobs, beyond which the oldest are deleted; 0: unlimited.
-        keep_keys_days, keep_keys_bytes: how long the idempotency key of a deleted job is kept, and the memory of such
-            keys.
-        keep_bundles_days, keep_bundles_bytes: how long after its last use a bundle is kept that no live job names, and
-            the total size of bundles beyond which such bundles are deleted sooner; 0: unlimited.
-        keep_answers, keep_answers_bytes: the newest answers, by which a request that comes twice is known.
-        keep_audit_days, keep_audit_bytes: how long the audit keeps a command, and the memory of all that it keeps.
+        keep_keys_days: days for which the idempotency key of a deleted job is kept.
+        keep_keys_bytes: memory of such keys.
+        keep_bundles_days: days since its last use for which a bundle is kept that no live job names.
+        keep_bundles_bytes: size of all bundles beyond which such bundles are deleted sooner; 0: unlimited.
+        keep_answers: number of the newest answers kept, by which a repeated request is recognised.
+        keep_answers_bytes: memory of those answers.
+        keep_audit_days: days for which the audit keeps a command.
+        keep_audit_bytes: memory of the audit.
         commit_spacing_s: between commits when very many attempts are open; a few commits go at once after a rest.
-        snapshot_changes: a snapshot is taken after so many changes, more when the last one was large; or
-            `snapshot_after_s` after the first.
+        snapshot_changes: a snapshot is taken after so many changes, more when the last one was large.
         events_settle_s: how long power loss may still take back an event that was published; what it can be published
             again from is kept for longer. The server syncs events every 2 minutes.
         journal_part_bytes: a commit of more bytes is stored in the journal in several messages.
@@ -44,13 +66,16 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         read_timeout_s: how long a read may wait for its turn; then it is refused and may be tried again.
         read_share: of the time, for reads while commits are written. The rest belongs to the commits. A replica that
             follows keeps to it only while the processors of its machine are short.
-        poison_window_s, poison_workers: a task is not tried again after so many different workers died alone, or their
-            processes did, within so long of starting it; 0 workers: it always is.
+        poison_window_s: see `poison_workers`.
+        poison_workers: number of different workers that may die, alone or with their processes, within
+            `poison_window_s` of starting a task; then the task is not tried again. 0: it always is.
         suspect_wait_s: how long a task that may have crashed its worker waits for a worker without other attempts; then
             it is placed beside others.
         prometheus: where the queries of scaling rules are asked, as ``http://prometheus:9090``; empty: nowhere.
-        prometheus_interval_s, prometheus_timeout_s: how often each is asked, and how long its answer may take.
-        ping_interval_s, ping_timeout_s: how often a standby asks for the leader, and how long it waits for each answer.
+        prometheus_interval_s: how often each query of a scaling rule is asked.
+        prometheus_timeout_s: how long its answer may take.
+        ping_interval_s: how often a standby pings the leader.
+        ping_timeout_s: how long it waits for each answer.
         election_timeout_s: how long pings may have no responder before a standby takes over.
     """
 

@@ -24,7 +24,8 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
     """One host, real or simulated.
 
     Attributes:
-        id: this worker's name; empty: the host's name. data: its directory, one per worker.
+        id: this worker's name; empty: the host's name.
+        data: its directory, one per worker.
         gateway_url: the value of IRIS_GATEWAY_URL in tasks.
         address: the address at which other hosts reach this one; empty: the local address of its connection to NATS.
         attributes: ``key=value`` each; they override detected ones.
@@ -33,40 +34,51 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
             Google; empty: none.
         max_attempts: tasks that may be placed here at a time, whatever they ask for.
         runner: "process" runs tasks; "noop" lets every attempt succeed at once, for benchmarks.
-        heartbeat_interval_s: between heartbeats. pause_s: a longer stall of this process makes it doubt its orders; a
-            longer stall of its launcher is a fault of this host.
+        heartbeat_interval_s: interval of heartbeats.
+        pause_s: a longer stall of this process makes it doubt its orders; a longer stall of its launcher is a fault of
+            this host.
         fresh_s: how old contact with the state service may be when something is started.
         report_gap_s: between reports when very many tasks come and go; a few go at once after a rest.
         report_timeout_s: for one report to be committed, before it is sent again.
         log_timeout_s: how long an attempt's end waits until its output is stored while the state service can be
             reached; while it cannot, the end waits with its output.
-        stop_grace_s: between TERM and KILL when the worker itself decides. timeout_slack_s: how long past its timeout
-            an attempt may run before this worker ends it without an order.
+        stop_grace_s: between TERM and KILL when the worker itself decides.
+        timeout_slack_s: how long past its timeout an attempt may run before this worker ends it without an order.
         run_as: whose user tasks run as: "worker", the name of an account, "pool:FIRST-LAST" with user ids, one for each
             task at a time, or "submitter", see ``accounts``. Empty: a pool where the worker is root, else "worker".
         accounts: ``user=account`` each: the account of this host for the tasks of a submitting user.
         sandbox: "auto" confines tasks with bubblewrap where that works, "required" ends a worker where it does not,
-            "off" never does. bubblewrap: the program.
+            "off" never does.
+        bubblewrap: path of the `bwrap` program.
         binds: further paths that confined tasks see, for example ``/data`` or, read-only, ``/mnt/models:ro``.
         cgroups: run each task in a control group of its own, where the host lets us.
         limit_memory: hold a task to the memory it requested: "cgroup" where control groups limit memory; "rlimit"
             elsewhere too, each of its processes by the address space it may write to; "off" nowhere.
         pids_limit: processes and threads of one task, where control groups limit them or it has a user, or a sandbox
             without root, of its own; 0: no limit. The default is a quarter of what the smallest Linux has for all of a
-            host. core_bytes: of a core file.
-        log_bytes_per_s, log_burst_bytes: how fast one attempt's output is sent while it runs; what it prints faster
-            waits on disk. log_attempt_bytes: of one attempt's output, what is kept; the rest is dropped but for its
-            last lines. A worker holds as much on disk for an attempt, no more.
-        bundle_bytes, bundle_entries: limits of one unpacked bundle. bundles_kept: unpacked bundles on disk.
+            host.
+        core_bytes: the largest core file of a task.
+        log_bytes_per_s: rate at which one attempt's output is sent while it runs; what it prints faster waits on disk.
+        log_burst_bytes: output sent at once before that rate holds.
+        log_attempt_bytes: of one attempt's output, what is kept; the rest is dropped but for its last lines. A worker
+            holds as much on disk for an attempt, no more.
+        bundle_bytes: size of one unpacked bundle.
+        bundle_entries: number of files of one unpacked bundle.
+        bundles_kept: unpacked bundles kept on disk.
         bundles_at_once: downloads and copies under way at a time.
         build_timeout_s: for building one environment or pulling one image; shorter than preparing_timeout_s of [state].
-        environments_kept, environments_bytes: built environments on disk, beside those of live attempts.
+        environments_kept: built environments kept on disk, beside those of live attempts.
+        environments_bytes: their size.
         container_runtime: what runs tasks with an image: "docker" or "podman" where it answers, "auto" for the first of
-            these that does, or "none". container_runtime_interval_s: how often to look for it.
-        artifact_bytes, artifact_entries: limits of an output directory (`--output`); a larger one is not kept.
-        artifact_timeout_s: how long an attempt's end waits until that is stored. artifacts_at_once: stored at a time.
-        exec_at_once: commands that people execute beside tasks at a time. exec_idle_s: how long one may neither read
-            nor print. exec_longest_s: how long one may run.
+            these that does, or "none".
+        container_runtime_interval_s: how often to look for the container runtime.
+        artifact_bytes: size of an output directory (`--output`); a larger one is not kept.
+        artifact_entries: number of its files.
+        artifact_timeout_s: how long an attempt's end waits until that is stored.
+        artifacts_at_once: output directories that are stored at a time.
+        exec_at_once: commands that people execute beside tasks at a time.
+        exec_idle_s: how long one command may neither read nor print.
+        exec_longest_s: how long one command may run.
     """
 
     id: str = ""

@@ -1,6 +1,6 @@
 """Finds the accelerators of this host and their device files. Out of scope: who has which (devices).
 
-Source: docs/operating.md#accelerators, which also says what was never tested on real hardware.
+Source: docs/hosts.md#accelerators, which also says what was never tested on real hardware.
 """
 
 from __future__ import annotations
