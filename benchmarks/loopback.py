@@ -32,7 +32,7 @@ from iris_scheduler.cache import Cache
 from iris_scheduler.mirror.mirror import Mirror
 from iris_scheduler.plan import plan
 from iris_scheduler.settings import SchedulerSettings
-from iris_state.machine import Input, Machine, Output, Request
+from iris_state.decide.machine import Input, Machine, Output, Request
 from iris_state.policy import Policy
 from iris_worker.agent.agent import Agent
 

@@ -11,7 +11,7 @@ from iris_bus.telemetry import ServiceCollector
 from iris_gateway.metrics import Metrics
 from iris_proxy.metrics import ProxyMetrics
 from iris_scheduler.metrics import SchedulerMetrics
-from iris_state.machine import Machine
+from iris_state.decide.machine import Machine
 from iris_state.metrics import StateMetrics
 from iris_state.policy import Policy
 from iris_worker.metrics import WorkerMetrics

@@ -10,7 +10,7 @@ import pytest
 
 from iris_core.messages import Ended
 from iris_core.states import Cause, Initiator, TaskState
-from iris_state.changes import JobMoved, Moved
+from iris_state.records.changes import JobMoved, Moved
 from tests.support.browser import browser
 from tests.support.example_cluster import SWEEP, happen, show_example
 from tests.support.gateway import house, listening

@@ -10,7 +10,7 @@ import pytest
 
 from iris_core.messages import Ended
 from iris_core.states import Cause, Initiator, TaskState
-from iris_state.changes import Moved
+from iris_state.records.changes import Moved
 from tests.support.browser import browser
 from tests.support.example_cluster import happen
 from tests.support.gateway import house, listening

@@ -23,7 +23,7 @@ from iris_core.messages import (
 )
 from iris_core.reasons import Reason, ReasonCode
 from iris_core.spec import JobSpec
-from iris_state.machine import Machine
+from iris_state.decide.machine import Machine
 from iris_state.policy import Policy
 from iris_state.snapshots import snapshot
 from tests.golden.test_golden import summary

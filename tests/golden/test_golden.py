@@ -10,9 +10,9 @@ import pytest
 
 from iris_core import codec, messages
 from iris_core.subjects import SUBJECTS
-from iris_state.check import check
-from iris_state.machine import Machine
+from iris_state.decide.machine import Machine
 from iris_state.policy import Policy
+from iris_state.records.check import check
 from iris_state.snapshots import snapshot
 
 RELEASES = sorted(path.parent for path in Path(__file__).parent.glob("*/summary.json"))

@@ -22,10 +22,10 @@ from iris_core import codec, subjects
 from iris_core.messages import Answer, Caller, CancelJob, SubmitJob
 from iris_core.spec import JobSpec
 from iris_core.views import JobView
-from iris_state import outbox
-from iris_state.changes import Commit
-from iris_state.machine import Machine
+from iris_state.decide.machine import Machine
+from iris_state.effects import outbox
 from iris_state.policy import Policy
+from iris_state.records.changes import Commit
 from tests.golden.test_golden import RELEASES, journal
 from tests.support.cluster import until
 from tests.support.fleet import Fleet, Member, fleet

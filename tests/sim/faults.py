@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from iris_core import codec, subjects
 from iris_core.messages import Query
-from iris_state.inputs import Input, Timer
-from iris_state.ledger import Ledger
-from iris_state.machine import Machine as Judging
-from iris_state.quarantine import kind_of
+from iris_state.decide.machine import Machine as Judging
+from iris_state.inputs.kinds import Input, Timer
+from iris_state.inputs.quarantine import kind_of
+from iris_state.records.ledger import Ledger
 from iris_state.views import READS
 from tests.sim.people import USER
 from tests.support.raising import Planted, raising

@@ -1,7 +1,7 @@
 """The invariants of a whole run: nothing lost, duplicated or stuck, and the journal replays.
 
-`iris_state.check` holds the invariants of one ledger; this module those across time and processes: P1, P2, P5, P6, P8,
-and that every way to rebuild a ledger gives the same one. Source: docs/design/reliability.md#promises,
+`iris_state.records.check` holds the invariants of one ledger; this module those across time and processes: P1, P2, P5,
+P6, P8, and that every way to rebuild a ledger gives the same one. Source: docs/design/reliability.md#promises,
 docs/design/reliability.md#invariants.
 """
 
@@ -21,7 +21,13 @@ from iris_core.messages import AttemptRef
 from iris_core.serving import DeploymentSpec, Discovery
 from iris_core.states import Budget, Cause, DeploymentLifecycle, JobState, RouteStatus, TaskState, WorkerState
 from iris_core.views import JobEvent, TaskEvent
-from iris_state.changes import (
+from iris_state.decide.coordinator import REQUEUED_BY_A_HANDLER
+from iris_state.decide.machine import Machine
+from iris_state.deployments.reconciler import DEPLOYMENT
+from iris_state.deployments.records import discovery_of
+from iris_state.effects.outbox import event_place
+from iris_state.policy import Policy
+from iris_state.records.changes import (
     Assigned,
     Commit,
     DeploymentChanged,
@@ -32,14 +38,8 @@ from iris_state.changes import (
     JobPruned,
     Led,
 )
-from iris_state.check import check
-from iris_state.coordinator import REQUEUED_BY_A_HANDLER
-from iris_state.deployments.reconciler import DEPLOYMENT
-from iris_state.deployments.records import discovery_of
-from iris_state.ledger import Ledger
-from iris_state.machine import Machine
-from iris_state.outbox import event_place
-from iris_state.policy import Policy
+from iris_state.records.check import check
+from iris_state.records.ledger import Ledger
 from iris_state.snapshots import snapshot
 from iris_state.snapshots.compacted import encoder
 from tests.sim.host import Running

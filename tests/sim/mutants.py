@@ -20,27 +20,29 @@ from iris_core.messages import Answer, Caller, Register, WorkerReport
 from iris_core.states import ACTIVE, Budget, Cause, Initiator, RouteStatus, TaskState
 from iris_core.subjects import JOURNAL
 from iris_core.tables.route import LIVE
-from iris_state import cascade, check, conclude, coordinator, follower, ledger, retention
-from iris_state import round as round_
-from iris_state.apply import WRITERS, tasks
-from iris_state.changes import Answered, Commit, JobPruned, Led
-from iris_state.claims import CURRENT
 from iris_state.commands import execute
-from iris_state.deltas import DeltaBuilder
+from iris_state.decide import cascade, conclude, coordinator, retention
+from iris_state.decide import round as round_
+from iris_state.decide.machine import Machine
 from iris_state.deployments import health, rollout, routes, scaling
-from iris_state.inputs import Output
-from iris_state.ledger import Ledger
-from iris_state.machine import Machine
-from iris_state.orders import OrderBook
-from iris_state.plans import accept
+from iris_state.effects.deltas import DeltaBuilder
+from iris_state.effects.orders import OrderBook
+from iris_state.inputs.claims import CURRENT
+from iris_state.inputs.kinds import Output
+from iris_state.inputs.plans import accept
+from iris_state.inputs.reports import liveness, progress
 from iris_state.policy import Policy
-from iris_state.records import Task
+from iris_state.records import check, ledger
+from iris_state.records.apply import WRITERS, tasks
+from iris_state.records.changes import Answered, Commit, JobPruned, Led
+from iris_state.records.entities import Task
+from iris_state.records.ledger import Ledger
+from iris_state.records.timer_queue import TimeoutQueue
+from iris_state.replication import follower
 from iris_state.replication.leader import Leader
 from iris_state.replication.replica import Replica
 from iris_state.replication.unpublished import UnpublishedEvents
-from iris_state.reports import liveness, progress
 from iris_state.snapshots import snapshot, snapshotter
-from iris_state.timer_queue import TimeoutQueue
 from iris_worker.agent import agent
 from iris_worker.agent.agent import Agent
 from iris_worker.agent.reports import Reports
@@ -198,7 +200,7 @@ def tells_the_last_event_again(put: Put) -> None:
     """A new leader begins with the event that was told last."""
 
     def again(facts: Any, sequence: int, told: tuple[int, int]) -> Any:
-        from iris_state.outbox import events
+        from iris_state.effects.outbox import events
 
         if sequence < told[0] or not facts:
             return []
@@ -226,7 +228,7 @@ def loses_its_place_among_the_events(put: Put) -> None:
 @plant()
 def words_a_commit_backwards(put: Put) -> None:
     """The events of one commit are told in the wrong order."""
-    from iris_state import outbox
+    from iris_state.effects import outbox
 
     events = outbox.events
     put(outbox, "events", lambda told, sequence: events(list(reversed(told)), sequence))
@@ -491,7 +493,7 @@ def nobody_is_overdue(put: Put) -> None:
 @plant()
 def a_timeout_rings_after_the_end(put: Put) -> None:
     """The alarm of an attempt outlives it."""
-    from iris_state.timer_queue import TimerQueue
+    from iris_state.records.timer_queue import TimerQueue
 
     clear = TimerQueue.clear
 

@@ -30,7 +30,7 @@ ADDED = {
         ('    UserLimit("max_pending_tasks",', '    UserLimit("max_jobs", "jobs", "live jobs; one more is refused"),'),
         ("    max_band: int = 1\n", "    max_jobs: int = 0"),
     ),
-    "iris_state.quota": (
+    "iris_state.decide.quota": (
         (
             "        frees=lambda job: job.counts[TaskState.PENDING],\n    ),\n",
             '    "max_jobs": Counted(lambda ledger, user: len(ledger.jobs), lambda spec: 1, lambda job: 1),',

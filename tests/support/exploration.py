@@ -34,7 +34,7 @@ from iris_core.messages import (
 from iris_core.resources import Amount
 from iris_core.spec import Coscheduling, JobSpec
 from iris_core.states import Cause, KernelStatus, SessionStatus, WorkerState
-from iris_state.machine import DeliveryResult, Heartbeat, Machine, Request
+from iris_state.decide.machine import DeliveryResult, Heartbeat, Machine, Request
 from iris_state.policy import Policy
 from tests.support import first_fit
 from tests.support.world import ADMIN

@@ -8,10 +8,19 @@ from iris_core.reasons import Reason, ReasonCode
 from iris_core.resources import Amount, Device, ResourceRequest
 from iris_core.spec import JobSpec
 from iris_core.states import Cause, Initiator, JobState, KernelStatus, TaskState, WorkerState
-from iris_state.apply import apply
-from iris_state.changes import Assigned, Change, JobAdmitted, JobMoved, Moved, Staged, WorkerMoved, WorkerRegistered
-from iris_state.ledger import Ledger
-from iris_state.reads import answer
+from iris_state.records.apply import apply
+from iris_state.records.changes import (
+    Assigned,
+    Change,
+    JobAdmitted,
+    JobMoved,
+    Moved,
+    Staged,
+    WorkerMoved,
+    WorkerRegistered,
+)
+from iris_state.records.ledger import Ledger
+from iris_state.views.reads import answer
 from tests.support.gateway import House
 
 JOBS = 10_000

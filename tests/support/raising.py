@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from iris_state.changes import Change
-from iris_state.machine import Machine
+from iris_state.decide.machine import Machine
+from iris_state.records.changes import Change
 
 
 class Planted(Exception):

@@ -1,6 +1,6 @@
 """Invariants of deployments after each change: how many routes are held, and how many serve.
 
-What must hold after every commit is `iris_state.check`. Source: docs/design/serving.md#probes,
+What must hold after every commit is `iris_state.records.check`. Source: docs/design/serving.md#probes,
 docs/design/serving.md#update; docs/design/semantics.md#deployments-and-routes.
 """
 
@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from iris_core.states import RouteStatus
 from iris_core.tables import deployment as deployment_table
 from iris_core.tables import route as route_table
-from iris_state.apply import apply
-from iris_state.changes import DEPLOYMENT_KINDS, Commit, RouteCreated, RouteMoved, RoutesDiscovered
 from iris_state.deployments import rollout
 from iris_state.deployments.records import Deployment, Route
-from iris_state.ledger import Ledger
+from iris_state.records.apply import apply
+from iris_state.records.changes import DEPLOYMENT_KINDS, Commit, RouteCreated, RouteMoved, RoutesDiscovered
+from iris_state.records.ledger import Ledger
 
 R = RouteStatus
 STOPPING = "is stopping"

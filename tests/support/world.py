@@ -43,14 +43,14 @@ from iris_core.serving import Discovery
 from iris_core.spec import Attribute, JobSpec
 from iris_core.states import KernelStatus
 from iris_scheduler.mirror.mirror import Mirror
-from iris_state.check import check
-from iris_state.deliveries import is_awaited
-from iris_state.inputs import Fate
-from iris_state.ledger import Ledger
-from iris_state.machine import DeliveryResult, Heartbeat, Input, Machine, Output, Request
+from iris_state.decide.machine import DeliveryResult, Heartbeat, Input, Machine, Output, Request
+from iris_state.effects.deliveries import is_awaited
+from iris_state.inputs.kinds import Fate
 from iris_state.policy import Policy
-from iris_state.reads import answer
+from iris_state.records.check import check
+from iris_state.records.ledger import Ledger
 from iris_state.snapshots.compacted import encoder
+from iris_state.views.reads import answer
 from tests.support.growth import Growth, check_timeouts
 
 START_MS = 1_000_000

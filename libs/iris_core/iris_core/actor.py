@@ -1,6 +1,6 @@
 """Who caused a change: one value from the gateway's authentication to the records, the events and the audit. Pure.
 
-Only `iris_state.round` attaches it to changes. Source: docs/adr/0055-changes-record-their-actor.md.
+Only `iris_state.decide.round` attaches it to changes. Source: docs/adr/0055-changes-record-their-actor.md.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import msgspec
 
 from iris_bus.contract import Blob
 from iris_state.deployments.records import Deployment
-from iris_state.records import Job
+from iris_state.records.entities import Job
 
 REST_MS = 3_600_000
 """A bundle used within this time is always kept: a submission that names it may be in flight."""

@@ -20,14 +20,14 @@ from iris_core.reasons import NOT_YET_LOOKED_AT
 from iris_core.resources import RESOURCES, Amount
 from iris_core.states import JobState, RouteStatus, TaskState, WorkerState, display_name
 from iris_core.tables import deployment as table
-from iris_state import changes as c
-from iris_state.index import WAITING
-from iris_state.machine import Machine, Output
-from iris_state.reactions import complete
-from iris_state.records import Fact
+from iris_state.decide.machine import Machine, Output
+from iris_state.records import changes as c
+from iris_state.records.entities import Fact
+from iris_state.records.index import WAITING
+from iris_state.records.reactions import complete
 from iris_state.store_metrics import StoreCollector
-from iris_state.views.demand import demand, known_shapes
-from iris_state.views.hosts import slice_states
+from iris_state.views.cluster.demand import demand, known_shapes
+from iris_state.views.cluster.hosts import slice_states
 
 ROUNDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Buckets for rounds, in seconds."""

@@ -17,7 +17,7 @@ from iris_core.serving import DeploymentSpec, RouteTemplate
 from iris_core.spec import JobSpec
 from iris_core.subjects import BUNDLES_BUCKET, CMD_DEPLOY
 from iris_gateway.auth.bearer import parse_tokens
-from iris_state.reads import answer
+from iris_state.views.reads import answer
 from tests.support import first_fit
 from tests.support.gateway import House, house
 from tests.support.world import Host, World

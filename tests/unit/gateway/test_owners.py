@@ -17,7 +17,7 @@ from iris_core.states import Cause, KernelStatus
 from iris_gateway.api import ENDPOINTS
 from iris_gateway.auth.bearer import parse_tokens
 from iris_gateway.dashboard.pages import PAGES
-from iris_state.reads import answer
+from iris_state.views.reads import answer
 from tests.support import first_fit
 from tests.support.gateway import House, house
 from tests.support.world import Host, World

@@ -9,7 +9,7 @@ from iris_core.messages import AttemptRef, Caller, DeployCommand
 from iris_core.resources import Amount
 from iris_core.serving import DeploymentSpec, RouteTemplate
 from iris_core.spec import JobSpec
-from iris_state.machine import Machine
+from iris_state.decide.machine import Machine
 from iris_state.policy import Policy
 from iris_state.snapshots import snapshot
 from tests.support import first_fit

@@ -4,7 +4,7 @@ docs/design/semantics.md#tasks-and-attempts.
 """
 
 from iris_core.spec import NEEDS_RUNTIME
-from iris_state.deltas import job_row
+from iris_state.effects.deltas import job_row
 
 
 def test_capacity_is_held_from_assignment_to_the_end(script):

@@ -4,9 +4,16 @@ import pytest
 
 from iris_core.states import SchedulingResult, SessionStatus
 from iris_core.tables.session import PREPARE, TERMINATE
-from iris_state import coordinator
-from iris_state.changes import GANG, Judged, SessionMoved
-from iris_state.handlers import REPORTS, Report, SessionFacts, prepare_sessions, start_sessions, terminate_sessions
+from iris_state.decide import coordinator
+from iris_state.decide.handlers import (
+    REPORTS,
+    Report,
+    SessionFacts,
+    prepare_sessions,
+    start_sessions,
+    terminate_sessions,
+)
+from iris_state.records.changes import GANG, Judged, SessionMoved
 
 RACK = """
     worker a0 rack=a

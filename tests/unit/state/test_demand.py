@@ -18,7 +18,7 @@ from iris_scheduler.plan import plan
 from iris_scheduler.settings import SchedulerSettings
 from iris_state.metrics import StateMetrics
 from iris_state.views import demand as module
-from iris_state.views.demand import HostShape, demand, in_whole_gib, times
+from iris_state.views.cluster.demand import HostShape, demand, in_whole_gib, times
 
 
 def plan_once(script) -> None:

@@ -3,8 +3,8 @@
 import pytest
 
 from iris_core.messages import AttemptRef
-from iris_state.check import check
 from iris_state.policy import Policy
+from iris_state.records.check import check
 from tests.support.exploration import Cell, Path, endless, explore, gang
 from tests.support.growth import check_timeouts
 

@@ -26,8 +26,8 @@ from iris_core.reasons import Reason, ReasonCode
 from iris_core.resources import Amount
 from iris_core.spec import JobSpec
 from iris_state.clock import Clock
-from iris_state.follower import Follower
 from iris_state.policy import Policy
+from iris_state.replication.follower import Follower
 from iris_state.replication.replica import Replica
 from tests.support.serving import Serving
 from tests.support.states import ANN, House, house

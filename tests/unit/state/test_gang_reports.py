@@ -17,7 +17,7 @@ from iris_core.messages import AttemptRef, Ended, Stage
 from iris_core.resources import Amount
 from iris_core.spec import Coscheduling, JobSpec, SuccessPolicy
 from iris_core.states import Cause, KernelStatus
-from iris_state.check import check
+from iris_state.records.check import check
 from tests.support import first_fit
 from tests.support.world import Host, World
 

@@ -8,8 +8,8 @@ from iris_core.messages import AttemptRef, Caller, Ended, Placement, Plan, Stage
 from iris_core.resources import Amount
 from iris_core.spec import JobSpec
 from iris_core.states import Cause, KernelStatus
-from iris_state import history
 from iris_state.policy import Policy
+from iris_state.views.work import history
 from tests.support.world import Host, World
 
 ENDS = (KernelStatus.RUNNING, None), (KernelStatus.TERMINATED, Ended(Cause.EXITED, exit_code=1))

@@ -11,8 +11,9 @@ from iris_core.resources import Amount
 from iris_core.spec import JobSpec
 from iris_core.states import Cause, JobState, KernelStatus
 from iris_core.views import JOB_ORDERS
-from iris_state.check import check
-from iris_state.views import jobs, pages
+from iris_state.records.check import check
+from iris_state.views import pages
+from iris_state.views.work import jobs
 from tests.support.world import Host, World
 
 MIB = 1 << 20

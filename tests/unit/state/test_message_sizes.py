@@ -51,9 +51,9 @@ from iris_scheduler.cache import Cache
 from iris_scheduler.mirror.mirror import Mirror
 from iris_scheduler.plan import plan
 from iris_scheduler.settings import SchedulerSettings
-from iris_state import orders
-from iris_state.inputs import Output, Request
-from iris_state.machine import Machine
+from iris_state.decide.machine import Machine
+from iris_state.effects import orders
+from iris_state.inputs.kinds import Output, Request
 from iris_state.policy import Policy
 from iris_worker.agent.agent import Agent
 from iris_worker.agent.heartbeat import HeartbeatSchedule

@@ -19,7 +19,7 @@ from iris_core.messages import (
 from iris_core.resources import Amount
 from iris_core.spec import JobSpec
 from iris_core.states import Cause, KernelStatus
-from iris_state.machine import Machine, Request
+from iris_state.decide.machine import Machine, Request
 from iris_state.metrics import Standing, StateMetrics
 from iris_state.policy import Policy
 

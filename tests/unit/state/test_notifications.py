@@ -3,7 +3,7 @@
 import asyncio
 
 from iris_core import subjects
-from iris_state.notifications import COMPANY_S, SchedulerNotifications
+from iris_state.replication.notifications import COMPANY_S, SchedulerNotifications
 
 
 class Bus:

@@ -4,8 +4,8 @@ from iris_core import codec, subjects
 from iris_core.messages import AttemptRef, FullSnapshot, Placement, Plan, Register, WorkerReport
 from iris_core.resources import Amount
 from iris_core.states import TaskState
-from iris_state.ledger import Ledger
-from iris_state.machine import Machine, Request
+from iris_state.decide.machine import Machine, Request
+from iris_state.records.ledger import Ledger
 from iris_state.snapshots import snapshot
 from tests.support.script import Script
 

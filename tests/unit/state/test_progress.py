@@ -9,8 +9,8 @@ from iris_core import codec, subjects
 from iris_core.messages import Ended, HeartbeatMessage, Register, Stage
 from iris_core.resources import Amount
 from iris_core.states import Cause, KernelStatus
-from iris_state.inputs import DeliveryResult, Fate
-from iris_state.machine import Heartbeat
+from iris_state.decide.machine import Heartbeat
+from iris_state.inputs.kinds import DeliveryResult, Fate
 from tests.support.world import Host
 
 

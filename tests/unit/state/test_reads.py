@@ -6,8 +6,8 @@ import pytest
 
 from iris_core import codec
 from iris_core.messages import Answer, Caller, Query
-from iris_state.ledger import Ledger
-from iris_state.reads import SLICE_S, WAITING, WRITING_S, Reads
+from iris_state.records.ledger import Ledger
+from iris_state.views.reads import SLICE_S, WAITING, WRITING_S, Reads
 
 POSITION = 7
 
@@ -114,7 +114,7 @@ def test_every_question_gets_one_answer_that_says_as_of_when():
 
 
 def test_an_answer_that_no_server_takes_is_refused_instead(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("iris_state.reads.MESSAGE_BYTES", 100)
+    monkeypatch.setattr("iris_state.views.reads.MESSAGE_BYTES", 100)
     reads = Reads(2.0, lambda: 0.0)
     reads.ask(question("ann"), "a")
     assert statuses(reads) == ["unavailable"]

@@ -6,7 +6,7 @@ import pytest
 
 from iris_core.resources import Amount
 from iris_core.spec import JobSpec
-from iris_state.redaction import is_secret
+from iris_state.views.redaction import is_secret
 from tests.support import first_fit
 from tests.support.world import Host, World
 

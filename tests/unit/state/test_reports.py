@@ -191,7 +191,7 @@ def test_a_timeout_the_worker_itself_enforced_kills_the_task(script):
 
 def test_undecodable_bytes_change_nothing_and_stop_nobody(script):
     from iris_core import subjects
-    from iris_state.machine import Heartbeat, Request
+    from iris_state.decide.machine import Heartbeat, Request
 
     world = script.world
     before = world.machine.sequence
@@ -211,7 +211,7 @@ def test_a_worker_cannot_speak_for_another(script):
     from iris_core.messages import AttemptRef, Ended, HeartbeatMessage, Register, Stage, WorkerReport
     from iris_core.resources import Amount
     from iris_core.states import Cause, KernelStatus
-    from iris_state.machine import Heartbeat, Request
+    from iris_state.decide.machine import Heartbeat, Request
 
     script.play("""
         worker w0

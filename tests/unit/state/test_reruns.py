@@ -3,8 +3,8 @@
 docs/design/semantics.md#jobs.
 """
 
-from iris_state.ledger import Ledger
-from iris_state.orders import template
+from iris_state.effects.orders import template
+from iris_state.records.ledger import Ledger
 from iris_state.snapshots.snapshot import cut, read, restore
 
 ODD = """

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from iris_core.states import Cause, JobState
-from iris_state.changes import JobMoved, JobPruned
-from iris_state.retention import weight
+from iris_state.decide.retention import weight
+from iris_state.records.changes import JobMoved, JobPruned
 from iris_state.snapshots import snapshot
 from tests.unit.state.test_snapshot import HOST, Story, done, job, restored
 

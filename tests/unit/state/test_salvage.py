@@ -11,7 +11,9 @@ from iris_core.spec import JobSpec
 from iris_core.states import Cause, Initiator, JobState, KernelStatus, TaskState
 from iris_state.admin.salvage import NUMBERS, salvage
 from iris_state.admin.survey import Lost, survey
-from iris_state.changes import (
+from iris_state.decide.machine import Machine
+from iris_state.policy import Policy
+from iris_state.records.changes import (
     Assigned,
     Change,
     Commit,
@@ -23,8 +25,6 @@ from iris_state.changes import (
     Staged,
     WorkerRegistered,
 )
-from iris_state.machine import Machine
-from iris_state.policy import Policy
 from iris_state.snapshots import snapshot
 
 HOST = WorkerRegistered("w0", "i0", {"zone": "a"}, Amount(4000))

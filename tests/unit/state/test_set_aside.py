@@ -31,11 +31,11 @@ from iris_core.spec import JobSpec
 from iris_core.states import JobState, WorkerState
 from iris_core.tables.session import PREPARE
 from iris_state import views
-from iris_state.check import check
-from iris_state.inputs import Heartbeat, Input, Request, Timer, TimerKey
-from iris_state.machine import Machine
+from iris_state.decide.machine import Machine
+from iris_state.inputs.kinds import Heartbeat, Input, Request, Timer, TimerKey
+from iris_state.inputs.quarantine import Quarantine
 from iris_state.policy import Policy
-from iris_state.quarantine import Quarantine
+from iris_state.records.check import check
 from tests.support.house import ANN, House
 from tests.support.raising import Planted, raising
 from tests.support.script import Script

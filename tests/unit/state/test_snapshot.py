@@ -7,8 +7,9 @@ from iris_core.messages import Ended
 from iris_core.resources import Amount, ResourceRequest
 from iris_core.spec import JobSpec
 from iris_core.states import Cause, Initiator, JobState, KernelStatus, TaskState, WorkerState
-from iris_state.apply import apply
-from iris_state.changes import (
+from iris_state.decide.retention import Retention
+from iris_state.records.apply import apply
+from iris_state.records.changes import (
     Assigned,
     Avoided,
     Change,
@@ -22,10 +23,9 @@ from iris_state.changes import (
     WorkerMoved,
     WorkerRegistered,
 )
-from iris_state.check import check
-from iris_state.ledger import Ledger
-from iris_state.reactions import bind
-from iris_state.retention import Retention
+from iris_state.records.check import check
+from iris_state.records.ledger import Ledger
+from iris_state.records.reactions import bind
 from iris_state.snapshots import snapshot
 from iris_state.snapshots.compacted import CompactedTasks, encoder, is_compacted
 

@@ -15,9 +15,9 @@ from iris_core.spec import JobSpec
 from iris_core.states import Cause, KernelStatus
 from iris_core.subjects import CMD_DEPLOY
 from iris_core.task_tokens import SigningKey
-from iris_state.reads import answer
-from iris_state.task_scope import READABLE
+from iris_state.commands.task_scope import READABLE
 from iris_state.views import READS
+from iris_state.views.reads import answer
 from tests.support import first_fit
 from tests.support.world import Host, World
 

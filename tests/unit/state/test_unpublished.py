@@ -3,9 +3,9 @@
 import pytest
 
 from iris_core.spec import JobSpec
-from iris_state.apply import apply
-from iris_state.changes import JobAdmitted
-from iris_state.ledger import Ledger
+from iris_state.records.apply import apply
+from iris_state.records.changes import JobAdmitted
+from iris_state.records.ledger import Ledger
 from iris_state.replication import unpublished
 from iris_state.replication.unpublished import UnpublishedEvents
 

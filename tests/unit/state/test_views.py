@@ -3,8 +3,8 @@
 import pytest
 
 from iris_core.states import TaskState
-from iris_state.minutes import count
-from iris_state.records import Minute
+from iris_state.records.entities import Minute
+from iris_state.records.minutes import count
 
 
 def items(script, what, **arguments):

@@ -15,7 +15,7 @@ from iris_core import subjects
 from iris_state.admin.salvage import Salvaged, salvage
 from iris_state.admin.stored import Stored
 from iris_state.admin.survey import Lost, Survey, survey
-from iris_state.outbox import event_place
+from iris_state.effects.outbox import event_place
 from iris_state.policy import Policy
 from iris_state.snapshots import snapshot
 from iris_state.snapshots.compacted import encoder

@@ -10,10 +10,10 @@ import logging
 
 from iris_bus.contract import Connection, Publication
 from iris_core import subjects
-from iris_state import outbox
 from iris_state.admin.examine import Examination
 from iris_state.admin.stored import Stored
-from iris_state.outbox import event_place
+from iris_state.effects import outbox
+from iris_state.effects.outbox import event_place
 from iris_state.snapshots import snapshot
 from iris_state.snapshots.snapshot import name_of
 

@@ -13,7 +13,7 @@ import msgspec
 from iris_bus.contract import DamagedCommit
 from iris_bus.framing import Assembler, verify
 from iris_core import codec
-from iris_state.changes import Commit
+from iris_state.records.changes import Commit
 
 
 class Found(NamedTuple):

@@ -12,11 +12,11 @@ from typing import Any
 from iris_core.actor import actor_of
 from iris_core.limits import clipped
 from iris_core.messages import AdminCommand, CancelJob, DeployCommand, RerunJob, SubmitJob
-from iris_state.changes import Audited
 from iris_state.commands.decode import UserCommand
 from iris_state.commands.execute import ANONYMOUS, owner
-from iris_state.ledger import Ledger
-from iris_state.records import Job
+from iris_state.records.changes import Audited
+from iris_state.records.entities import Job
+from iris_state.records.ledger import Ledger
 
 
 def audited(ledger: Ledger, command: UserCommand) -> Audited | None:

@@ -16,15 +16,15 @@ from iris_core.messages import DeployCommand
 from iris_core.serving import DeploymentSpec
 from iris_core.states import Outcome
 from iris_core.tables import deployment as table
-from iris_state import quota
-from iris_state.changes import DeploymentChanged, DeploymentCreated, RolledOut
-from iris_state.claims import Step
 from iris_state.commands.execute import ANONYMOUS, check_may_act_for
+from iris_state.decide import quota
 from iris_state.deployments import lifecycle
 from iris_state.deployments.pacing import RESTED
 from iris_state.deployments.records import Deployment, Revision, Rollout
-from iris_state.ledger import Ledger
+from iris_state.inputs.claims import Step
 from iris_state.policy import Policy
+from iris_state.records.changes import DeploymentChanged, DeploymentCreated, RolledOut
+from iris_state.records.ledger import Ledger
 
 
 def on_deploy(ledger: Ledger, policy: Policy, command: DeployCommand) -> Iterator[Step]:

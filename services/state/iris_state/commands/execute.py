@@ -20,12 +20,12 @@ from iris_core.messages import AdminCommand, Caller, CancelJob, RerunJob, Submit
 from iris_core.names import JobName
 from iris_core.spec import JobSpec
 from iris_core.states import Cause, Initiator, TaskState, WorkerState
-from iris_state import cascade, quota
-from iris_state.changes import JobAdmitted, QuotaSet, WorkerForgotten, WorkerMoved
-from iris_state.claims import Step
-from iris_state.ledger import Ledger
-from iris_state.records import Job, idempotency
-from iris_state.reports.progress import lose
+from iris_state.decide import cascade, quota
+from iris_state.inputs.claims import Step
+from iris_state.inputs.reports.progress import lose
+from iris_state.records.changes import JobAdmitted, QuotaSet, WorkerForgotten, WorkerMoved
+from iris_state.records.entities import Job, idempotency
+from iris_state.records.ledger import Ledger
 
 ANONYMOUS = "anonymous"
 """The user of requests without authentication."""

@@ -13,16 +13,16 @@ from collections.abc import Iterable, Iterator
 from iris_core.limits import SENTENCE, clipped
 from iris_core.messages import DeploymentLoad, LoadReport, ProbeResult, QueriedLoad
 from iris_core.subjects import is_plain
-from iris_state import changes as c
-from iris_state.changes import DeploymentScaled, RouteProbed
-from iris_state.claims import Step
 from iris_state.deployments import lifecycle, routes
 from iris_state.deployments.records import Deployment, ProbeReport, Route
 from iris_state.deployments.scaling import ScalingDecision
-from iris_state.ledger import Ledger
+from iris_state.inputs.claims import Step
 from iris_state.policy import Policy
-from iris_state.reactions import complete
-from iris_state.timer_queue import TimerQueue
+from iris_state.records import changes as c
+from iris_state.records.changes import DeploymentScaled, RouteProbed
+from iris_state.records.ledger import Ledger
+from iris_state.records.reactions import complete
+from iris_state.records.timer_queue import TimerQueue
 
 DEPLOYMENT = "deployment"
 """What the timer of a deployment is called, beside its number."""

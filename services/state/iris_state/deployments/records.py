@@ -17,7 +17,7 @@ from iris_core.tables.deployment import LIVE as LIVE_DEPLOYMENT
 from iris_core.tables.route import LIVE
 from iris_state.deployments.pacing import RESTED, Pacing
 from iris_state.deployments.rollout import Member, RolloutProgress
-from iris_state.records import Fact, HistoryEntry
+from iris_state.records.entities import Fact, HistoryEntry
 
 ITSELF = -1
 """The ``index`` of a row of history that is about the deployment and not one of its routes."""

@@ -26,15 +26,15 @@ from iris_core.states import (
 )
 from iris_core.tables import route as table
 from iris_core.tables.route import RouteRule
-from iris_state import cascade, quota
-from iris_state.changes import JobAdmitted, RolledOut, RouteMoved, RoutesDiscovered
-from iris_state.claims import Step
+from iris_state.decide import cascade, quota
+from iris_state.decide.judging import judgement
 from iris_state.deployments import pacing, rollout
 from iris_state.deployments.health import Health, evicted, has_failed_to_start, outcome, silent_ms, start_expires_ms
 from iris_state.deployments.records import Deployment, Route
-from iris_state.judging import judgement
-from iris_state.ledger import Ledger
-from iris_state.records import Job
+from iris_state.inputs.claims import Step
+from iris_state.records.changes import JobAdmitted, RolledOut, RouteMoved, RoutesDiscovered
+from iris_state.records.entities import Job
+from iris_state.records.ledger import Ledger
 
 R = RouteStatus
 

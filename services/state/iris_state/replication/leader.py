@@ -25,20 +25,20 @@ from iris_core.limits import MESSAGE_BYTES, ROUND_BYTES
 from iris_core.messages import Order, OrderTaken, Ping, Reasons
 from iris_core.tables.deployment import LIVE
 from iris_core.task_tokens import SigningKey
-from iris_state.changes import Audited, Change
-from iris_state.deliveries import is_awaited
-from iris_state.inputs import Fate
-from iris_state.machine import DeliveryResult, Heartbeat, Input, Load, Output, Request
+from iris_state.decide.machine import DeliveryResult, Heartbeat, Input, Load, Output, Request
+from iris_state.effects.deliveries import is_awaited
+from iris_state.effects.orders import parts
+from iris_state.inputs.kinds import Fate
 from iris_state.metrics import StateMetrics
-from iris_state.notifications import SchedulerNotifications
-from iris_state.orders import parts
-from iris_state.reads import TOO_LARGE, Reads, refusal
+from iris_state.records.changes import Audited, Change
 from iris_state.replication import spans
 from iris_state.replication.discovery import DiscoveryWriter
 from iris_state.replication.load_queries import LoadQueries
+from iris_state.replication.notifications import SchedulerNotifications
 from iris_state.replication.replica import Replica
 from iris_state.replication.task_keys import TaskKeyStore
 from iris_state.snapshots.snapshotter import Snapshotter
+from iris_state.views.reads import TOO_LARGE, Reads, refusal
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from iris_bus.tracing import BegunSpan, Tracer
 from iris_core.messages import Order, TaskTemplate
-from iris_state.changes import JobAdmitted
-from iris_state.inputs import Output
+from iris_state.inputs.kinds import Output
+from iris_state.records.changes import JobAdmitted
 
 
 def committed(tracer: Tracer, output: Output, judged_s: float, took_s: float, now_ms: int) -> None:

@@ -11,7 +11,7 @@ from typing import Any, overload
 
 import msgspec
 
-from iris_state.records import Job, Task
+from iris_state.records.entities import Job, Task
 
 _OPENED_AT_ONCE = 8
 

@@ -19,11 +19,11 @@ from sortedcontainers import SortedDict
 
 from iris_core.quota import Quota
 from iris_core.states import WorkerState
-from iris_state import changes as c
 from iris_state.deployments.records import Deployment
-from iris_state.ledger import Ledger
-from iris_state.reactions import complete
-from iris_state.records import Job, Presence, Totals, Worker
+from iris_state.records import changes as c
+from iris_state.records.entities import Job, Presence, Totals, Worker
+from iris_state.records.ledger import Ledger
+from iris_state.records.reactions import complete
 from iris_state.snapshots.compacted import CompactedTasks, encoder, is_compacted
 
 VERSION = 2

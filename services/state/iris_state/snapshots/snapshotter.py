@@ -15,8 +15,8 @@ from collections.abc import AsyncIterator, Callable
 
 from iris_bus.contract import Blobs, Connection, EventPublisher, Full, Unavailable
 from iris_core import subjects
-from iris_state.machine import Machine, Output
-from iris_state.outbox import event_place
+from iris_state.decide.machine import Machine, Output
+from iris_state.effects.outbox import event_place
 from iris_state.snapshots.snapshot import Cutter, Damaged, Draft, Image, commit_of, name_of, read
 
 log = logging.getLogger(__name__)

@@ -11,13 +11,15 @@ from typing import Any
 from iris_core import codec
 from iris_core.errors import Code, Mistake, Refused
 from iris_core.messages import AdminCommand, Caller, Query
-from iris_state import privacy, task_scope
+from iris_state.commands import task_scope
 from iris_state.deployments.records import Deployment
-from iris_state.ledger import Ledger
-from iris_state.records import Job
-from iris_state.views import audit, capacity, demand, deployments, hosts, jobs, queue, sessions, tasks, users
+from iris_state.records.entities import Job
+from iris_state.records.ledger import Ledger
+from iris_state.views import deployments, privacy
+from iris_state.views.cluster import audit, capacity, demand, hosts, users
+from iris_state.views.cluster.users import quota_view
 from iris_state.views.pages import found_job, found_task
-from iris_state.views.users import quota_view
+from iris_state.views.work import jobs, queue, sessions, tasks
 
 
 def refusal(detail: str, mistakes: Sequence[Mistake] = ()) -> bytes:

@@ -26,11 +26,11 @@ from iris_core.views import (
 from iris_state.deployments import health, lifecycle, pacing, rollout
 from iris_state.deployments.records import AUTOSCALE, ITSELF, Deployment, Route
 from iris_state.deployments.routes import failed_probes, healths
-from iris_state.ledger import Ledger
-from iris_state.records import HistoryEntry
-from iris_state.redaction import redacted_env
-from iris_state.views.jobs import reason_of
+from iris_state.records.entities import HistoryEntry
+from iris_state.records.ledger import Ledger
 from iris_state.views.pages import MAX_TEXT, behind, numbers_behind, page, shortened
+from iris_state.views.redaction import redacted_env
+from iris_state.views.work.jobs import reason_of
 
 ENDED_ROUTE = frozenset({RouteStatus.TERMINATED, RouteStatus.FAILED_TO_START})
 WHY_ROWS = 20

@@ -14,7 +14,7 @@ from iris_core import codec
 from iris_core.codec import Undecodable
 from iris_core.errors import Code, Refused
 from iris_core.views import JOB_COLUMNS
-from iris_state.records import Job
+from iris_state.records.entities import Job
 from iris_state.views.pages import behind_name, cursor_of, limit_of
 
 SortValue = str | int

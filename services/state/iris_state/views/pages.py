@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 from iris_core import codec
 from iris_core.errors import Code, Refused
 from iris_core.views import Page
-from iris_state.ledger import Ledger, whole_number
-from iris_state.records import Job
+from iris_state.records.entities import Job
+from iris_state.records.ledger import Ledger, whole_number
 
 T = TypeVar("T")
 

@@ -10,8 +10,8 @@ import pytest
 from iris_core import codec
 from iris_core.messages import DeploymentLoad, DeploymentRequests, LoadReport, QueriedLoad
 from iris_core.serving import ScalingPolicy
+from iris_state.decide.machine import Load
 from iris_state.deployments.reconciler import note_loads
-from iris_state.machine import Load
 from iris_state.metrics import StateMetrics
 from tests.support.serving import Serving, answered, spec, template
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from iris_state.changes import RolledOut
 from iris_state.deployments import lifecycle
 from iris_state.deployments.reconciler import DEPLOYMENT
+from iris_state.records.changes import RolledOut
 from tests.support.raising import Planted
 from tests.support.serving import Serving
 

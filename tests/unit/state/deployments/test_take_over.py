@@ -7,7 +7,7 @@ import pytest
 from iris_core.messages import Query
 from iris_core.serving import UpdatePolicy
 from iris_state.deployments.reconciler import note_results
-from iris_state.reads import answer
+from iris_state.views.reads import answer
 from tests.support.serving import Serving
 
 

@@ -1,7 +1,7 @@
 """Charts of the last sixty minutes: tasks that ended, how long placed ones had waited, what attempts held, and the
 requests to a deployment. Pure.
 
-Source: docs/design/page.md#components. Out of scope: counting (`iris_state.minutes`,
+Source: docs/design/page.md#components. Out of scope: counting (`iris_state.records.minutes`,
 `iris_state.deployments.request_minutes`).
 """
 

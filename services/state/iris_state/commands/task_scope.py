@@ -1,0 +1,88 @@
+"""What the token of a task permits: to submit below its own job, and to read and cancel its own subtree.
+
+The gateway has verified the token without a request; only here is known whether its attempt is still open and what is
+below its job. So a token ends with its attempt, at once. Pure: reads the ledger. Source:
+docs/adr/0040-tokens-of-attempts.md. See also: `iris_gateway.http.endpoint` lists the paths that take one.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+from iris_core.errors import Code, Refused
+from iris_core.messages import Caller, CancelJob, Query, RerunJob, SubmitJob
+from iris_core.task_tokens import ROLE
+from iris_state.commands.decode import UserCommand
+from iris_state.records.entities import Job
+from iris_state.records.ledger import Ledger
+
+READABLE = frozenset({"job", "tree", "tasks", "task", "attempts", "why", "history", "sessions"})
+"""The views of one job or one task."""
+Command = TypeVar("Command", bound=UserCommand)
+
+
+def allowed_query(ledger: Ledger, query: Query) -> None:
+    """Raises Refused when a task may not read this."""
+    if query.caller.role != ROLE:
+        return
+    own = _own_job(ledger, query.caller)
+    if query.what not in READABLE:
+        raise _forbidden(own, "reads only jobs of its own subtree")
+    job, task = str(query.arguments.get("job") or ""), str(query.arguments.get("task") or "")
+    if task:
+        found = ledger.find_task(task)
+        _check_within(ledger, own, found[0] if found is not None else None, task)
+    if job or not task:
+        _check_within(ledger, own, ledger.find_job(job), job)
+
+
+def allowed_command(ledger: Ledger, command: Command) -> Command:
+    """The command as it is executed for its caller: a task's child gets at best the band of its parent.
+
+    Raises Refused when a task may not do this.
+    """
+    if command.caller.role != ROLE:
+        return command
+    own = _own_job(ledger, command.caller)
+    if isinstance(command, CancelJob):
+        _check_within(ledger, own, ledger.find_job(command.job), command.job)
+    elif isinstance(command, RerunJob):
+        job = _check_within(ledger, own, ledger.find_job(command.job), command.job)
+        if job is own:
+            raise _forbidden(own, "does not run its own job again")
+    elif isinstance(command, SubmitJob):
+        above = command.spec.name.rpartition("/")[0]
+        parent = _check_within(ledger, own, ledger.find_job(above), above or "the root", "submits only below its job")
+        if command.spec.priority_band < parent.band:
+            spec = msgspec.structs.replace(command.spec, band=parent.spec.band)
+            return msgspec.structs.replace(command, spec=spec)
+    else:
+        raise _forbidden(own, "submits, reads and cancels jobs, nothing else")
+    return command
+
+
+def _own_job(ledger: Ledger, caller: Caller) -> Job:
+    """The job of the attempt whose token this is. Raises Refused once the attempt has ended."""
+    ref = caller.attempt
+    attempt = ledger.attempt((ref.job, ref.index, ref.attempt)) if ref is not None else None
+    if ref is None or attempt is None or not attempt.is_open or attempt.worker != caller.worker:
+        raise Refused(Code.FORBIDDEN, "the attempt that this token was made for has ended")
+    return ledger.jobs[ref.job]
+
+
+def _check_within(ledger: Ledger, own: Job, job: Job | None, name: str, may: str = "") -> Job:
+    """``job``, which is ``own`` or below it. Raises Refused; which jobs exist elsewhere is not told."""
+    if job is None and name.startswith(f"{own.name}/"):
+        raise Refused(Code.NOT_FOUND, f"there is no job or task {name[:200]}")
+    above = job
+    while above is not None and above is not own:
+        above = ledger.jobs.get(above.parent)
+    if job is None or above is None:
+        raise _forbidden(own, f"{may or 'reaches only its own subtree'}, and {name[:200]} is not in it")
+    return job
+
+
+def _forbidden(own: Job, why: str) -> Refused:
+    return Refused(Code.FORBIDDEN, f"the token of a task of {own.name} {why}")

@@ -1,0 +1,514 @@
+"""The deterministic state machine of the state service: takes inputs, returns one commit and the messages after it.
+
+Inputs are judged in the order of arrival and applied at once, so that each sees the effect of those before it; no
+message is released before its commit is durable. No clock, no bus: `service` passes the time and sends the messages.
+Source: docs/ARCHITECTURE.md#modules, the picture of the one way round.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from itertools import chain, islice
+
+from iris_bus import framing
+from iris_bus.contract import DamagedCommit
+from iris_core import codec, subjects
+from iris_core.actor import actor_of
+from iris_core.codec import Undecodable
+from iris_core.errors import Code, Invalid, InvariantBroken, Refused
+from iris_core.limits import SHOWN, clipped
+from iris_core.messages import (
+    Answer,
+    Caller,
+    CancelJob,
+    DeployCommand,
+    HeartbeatMessage,
+    JobReason,
+    LoadReport,
+    Plan,
+    PlanTaken,
+    ReportTaken,
+    RerunJob,
+    SubmitJob,
+    WorkerReport,
+)
+from iris_core.quota import Quota
+from iris_core.request_ids import key_of
+from iris_core.serving import Discovery
+from iris_core.states import WorkerState
+from iris_state import views
+from iris_state.commands import execute, task_scope
+from iris_state.commands.audited import audited
+from iris_state.commands.decode import UserCommand, decode
+from iris_state.commands.deployments import known_deployment, on_deploy
+from iris_state.decide.retention import Retention
+from iris_state.decide.round import Round
+from iris_state.deployments.records import PublicFact, discovery_of
+from iris_state.effects import deltas, outbox
+from iris_state.inputs.kinds import DeliveryResult, Heartbeat, Input, Load, Output, Request, Timer
+from iris_state.inputs.plans import accept
+from iris_state.inputs.plans.skipped import record_reason
+from iris_state.inputs.quarantine import Quarantine, kind_of
+from iris_state.inputs.reports import liveness, progress
+from iris_state.inputs.timers import Timers
+from iris_state.policy import Policy
+from iris_state.records.changes import (
+    Answered,
+    Assigned,
+    Change,
+    Commit,
+    DeploymentForgotten,
+    Led,
+    RoutesDiscovered,
+)
+from iris_state.records.ledger import Ledger
+from iris_state.snapshots import snapshot
+
+__all__ = ["DeliveryResult", "Heartbeat", "Input", "Load", "Machine", "Output", "Request"]
+
+TRACES = 1000
+"""Trace contexts in one answer to a plan."""
+_FOUND = frozenset({"accepted", "ok"})
+"""The statuses of answers with a job that existed before the command: a cancelled or a kept one."""
+
+
+class Machine:
+    """Judges inputs, applies changes and makes messages; the shell appends commits and sends.
+
+    Args:
+        leader: a name for this replica, unique per start.
+
+    Attributes:
+        floor_ms: when this machine began to lead, or its service last stood still. silent_from_ms: from when on the
+            silence of hosts counts; a machine that follows a torn one takes over its value.
+        sequence, previous: of the last commit in the journal, that is where it ends, and of the one before it.
+        torn: some changes of an input that was set aside stand in the ledger, which must be reloaded.
+    """
+
+    def __init__(self, policy: Policy, leader: str) -> None:
+        self.policy = policy
+        self.leader = leader
+        self.ledger = Ledger()
+        self.ledger.default_quota = Quota("", max_pending_tasks=policy.max_pending_tasks)
+        self.sequence = self.previous = 0
+        self.serial = -1
+        self.floor_ms = self.silent_from_ms = 0
+        self._torn_ms = 0
+        self._heard_ms: dict[str, int] = {}
+        self.retention = Retention(self.ledger)
+        self.round = Round(self.ledger, policy, self.retention)
+        self.timers = Timers(self.round)
+        self._replies: list[tuple[str, bytes]] = []
+        self._answers: list[tuple[str, Answer]] = []
+        self._refused: list[str] = []
+        self._snapshots: list[Request] = []
+        self._raised: list[tuple[str, Exception]] = []
+        self.quarantine = Quarantine()
+        self.torn = False
+        self._reasons: list[JobReason] = []
+
+    @property
+    def last_ms(self) -> int:
+        """The time of the last round, or of the last replayed commit."""
+        return self.round.now_ms
+
+    # ── recovery ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def restore(self, image: snapshot.Image) -> None:
+        """Start from a snapshot; only allowed for a machine without records."""
+        snapshot.restore(self.ledger, image)
+        self.ledger.newly_queued.clear()
+        self.retention.restore()
+        rest = image.rest
+        self.sequence, self.round.now_ms = rest.sequence, rest.at_ms
+
+    def replay(self, sequence: int, data: bytes) -> list[PublicFact]:
+        """Apply an earlier commit, or one of another replica; returns its public facts. Raises DamagedCommit."""
+        try:
+            commit = codec.unpack(data, Commit)
+        except Undecodable as error:
+            raise DamagedCommit(sequence, str(error)) from error
+        if commit.epoch == self.ledger.epoch and self.serial >= 0 and commit.serial != self.serial + 1:
+            raise DamagedCommit(sequence, f"commit {commit.serial} of epoch {commit.epoch} follows {self.serial}")
+        self.serial = commit.serial
+        self.round.replay(commit)
+        self.previous, self.sequence = self.sequence, sequence
+        facts, self.ledger.facts = self.ledger.facts, []
+        self.retention.settle()
+        return facts
+
+    def bid(self, now_ms: int) -> bytes:
+        """The commit that makes this replica the leader, if the journal accepts it after `sequence`."""
+        led = Led(self.leader, self.ledger.epoch + 1)
+        return codec.pack(Commit(led.epoch, 0, max(now_ms, self.round.now_ms), [led]))
+
+    def lead(self, now_ms: int) -> Output:
+        """Our bid and all behind it was replayed: a full grace for every worker, every open order again.
+
+        After a torn machine workers have what is left of their grace, unless the reload took long: otherwise inputs
+        that raise again and again would keep dead hosts alive forever.
+        """
+        self.round.now_ms = self.floor_ms = now_ms = max(now_ms, self.round.now_ms)
+        if now_ms - self._torn_ms > self.policy.stall_ms:
+            self.silent_from_ms = now_ms
+        heard_ms = {worker: self._heard_ms.get(worker, now_ms) for worker in self.ledger.workers}
+        for worker in sorted(self.ledger.workers.values(), key=lambda one: heard_ms[one.id]):
+            if worker.state is not WorkerState.LOST:
+                self.ledger.hear(worker.id, heard_ms[worker.id])
+                self.ledger.presence[worker.id].answered = False
+                self.round.orders.probe(worker.id)
+            if worker.state is WorkerState.DEGRADED:  # orders may be what does not reach it: let one do so first
+                self.ledger.presence[worker.id].undelivered = self.policy.undelivered_limit
+        self.round.orders.again()
+        self.round.deployments.begin(self.round.now_ms)
+        output = self._finish()
+        output.discovery = [discovery_of(one) for one in self.ledger.deployments.values() if one.discovered.version]
+        output.delta = deltas.fitting(self.round.deltas.take(self.sequence, self.previous, self.round.now_ms))
+        return output
+
+    def succeed(self, torn: Machine) -> None:
+        """Continue after a torn machine of the same leader, having replayed the journal."""
+        self.serial, self.quarantine, self.timers.aside = torn.serial, torn.quarantine, torn.timers.aside
+        self.silent_from_ms, self._torn_ms = torn.silent_from_ms, torn.round.now_ms
+        self._heard_ms = dict(torn.ledger.heard.items())
+
+    # ── one round ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def step(self, inputs: Iterable[Input], now_ms: int) -> Output:
+        """Judge everything that has arrived, then whatever is due at ``now_ms``.
+
+        What raises is set aside and changes nothing, be it an input or a timer. Raises InvariantBroken.
+        """
+        if now_ms - self.round.now_ms > self.policy.stall_ms:
+            self.floor_ms = self.silent_from_ms = now_ms  # it was this service that stood still, not the workers
+            self.ledger.probes.floor_ms = now_ms
+        self.round.now_ms = self.ledger.now_ms = now_ms = max(now_ms, self.round.now_ms)
+        arrived = iter(inputs)
+        for one in chain(arrived, self.timers.expired(self.silent_from_ms)):
+            mark = self._mark()
+            try:
+                self._handle(one)
+                self.round.settle()
+            except InvariantBroken:
+                raise
+            except Exception as error:  # noqa: BLE001 - the next leader would be asked the same
+                self._set_aside(one, error, mark)
+                if self.torn:
+                    left, self._snapshots = [*self._snapshots, *arrived], []
+                    output = self._finish()
+                    output.left = left
+                    return output
+        output = self._finish()
+        request, self._snapshots = self._snapshots, []
+        for read in request:
+            try:
+                output.replies += [(read.reply, data) for data in self._full()]
+            except InvariantBroken:
+                raise
+            except Exception as error:  # noqa: BLE001 - an error is the answer to this request only
+                output.raised.append((kind_of(read), error))
+                output.replies.append((read.reply, codec.pack(Answer(Code.INTERNAL.value, _words(error)))))
+        return output
+
+    def next_due(self) -> int | None:
+        """When `step` should be called next if nothing arrives, ms; None when no timer is set."""
+        return self.timers.next_due()
+
+    def _finish(self) -> Output:
+        changes, self.round.changes = self.round.changes, []
+        replies, self._replies = self._replies, []
+        answered, self._answers = self._answers, []
+        reasons, self._reasons = self._reasons, []
+        facts, self.ledger.facts = self.ledger.facts, []
+        refused, self._refused = self._refused, []
+        raised, self._raised = self._raised, []
+        orders = {} if self.torn else self.round.orders.take(self.ledger.epoch, self.round.now_ms)
+        if not changes:
+            replies += [(to, codec.pack(Answer(one.status, one.body, self.sequence))) for to, one in answered]
+            return Output(
+                self.sequence, replies=replies, orders=orders, refused=refused, raised=raised, reasons=reasons
+            )
+        self.serial += 1
+        commit = codec.pack(Commit(self.ledger.epoch, self.serial, self.round.now_ms, changes))
+        self.previous = self.sequence
+        self.sequence += framing.count(len(commit), self.policy.journal_part_bytes)
+        replies += [(to, codec.pack(Answer(one.status, one.body, self.sequence))) for to, one in answered]
+        output = Output(
+            self.sequence,
+            commit,
+            replies,
+            orders,
+            outbox.events(facts, self.sequence),
+            self._delta(),
+            changes,
+            facts,
+            refused,
+            raised,
+            reasons=reasons,
+            discovery=self._discovery(changes),
+            undiscovered=self._undiscovered(changes),
+        )
+        if not self.torn:
+            self.retention.settle()
+        return output
+
+    def _discovery(self, changes: Iterable[Change]) -> list[Discovery]:
+        """The sets of routes after these changes."""
+        numbers = dict.fromkeys(one.deployment for one in changes if type(one) is RoutesDiscovered)
+        known = self.ledger.deployments
+        return [discovery_of(known[number]) for number in numbers if number in known]
+
+    def _undiscovered(self, changes: Iterable[Change]) -> list[str]:
+        names = self.ledger.deployment_names
+        return [one.name for one in changes if type(one) is DeploymentForgotten and one.name not in names]
+
+    def _delta(self) -> bytes:
+        if self.torn:
+            return codec.pack(deltas.everything(self.sequence, self.round.now_ms))
+        return deltas.fitting(self.round.deltas.take(self.sequence, self.previous, self.round.now_ms))
+
+    # ── what raises ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _mark(self) -> tuple[int, ...]:
+        """The lengths of all lists that an input appends to."""
+        changes, facts, replies = len(self.round.changes), len(self.ledger.facts), len(self._replies)
+        waiting = len(self._answers), len(self._snapshots), len(self._refused), len(self._reasons)
+        return self.round.begun, changes, facts, replies, *waiting
+
+    def _set_aside(self, one: Input | Timer, error: Exception, mark: tuple[int, ...]) -> None:
+        """Undo what an input or timer has appended, and answer it. Its changes in the ledger stay."""
+        begun, changes, facts, replies, answered, snapshots, refused, reasons = mark
+        self.torn = self.round.begun != begun
+        self.round.drop(changes)
+        del self.ledger.facts[facts:]
+        del self._replies[replies:]
+        del self._answers[answered:]
+        del self._snapshots[snapshots:]
+        del self._refused[refused:]
+        del self._reasons[reasons:]
+        self._raised.append((kind_of(one), error))
+        if isinstance(one, Timer):
+            self.timers.set_aside(one)
+            error.add_note(f"what had come due: {one.keys[:SHOWN]}")
+            return
+        if self.torn:
+            self.quarantine.put(one, self.round.now_ms + 2 * self.policy.lost_after_ms)
+        if isinstance(one, Request) and subjects.is_command(one.subject):
+            self._refuse(one, error)
+        elif isinstance(one, Request) and one.subject == subjects.STATE_PLAN:
+            self._refuse_plan(one)
+
+    def _refuse(self, request: Request, error: Exception) -> None:
+        """Answer a command that raised, also when it is repeated."""
+        with contextlib.suppress(Undecodable):
+            refusal = Answer(Code.INTERNAL.value, _words(error))
+            self.round.apply(Answered(decode(request.subject, request.data).request_id, refusal.status, refusal.body))
+            self._answers.append((request.reply, refusal))
+
+    def _refuse_plan(self, request: Request) -> None:
+        """Refuse a plan as a whole: its jobs pause, and others are placed."""
+        with contextlib.suppress(Undecodable):
+            plan = codec.unpack(request.data, Plan)
+            refused = tuple((p.job, index, "set_aside") for p in plan.placements for index in p.indexes)
+            self._replies.append((request.reply, codec.pack(PlanTaken(self.sequence + 1, 0, refused))))
+
+    def _handle(self, one: Input | Timer) -> None:
+        if isinstance(one, Timer):
+            one.judge()
+            return
+        if self.quarantine.holds(one, self.round.now_ms):
+            return
+        if isinstance(one, Request):
+            self._on_request(one)
+        elif isinstance(one, Heartbeat):
+            self._on_heartbeat(one)
+        elif isinstance(one, Load):
+            self._on_load(one.data)
+        else:
+            self.round.on_delivered(one)
+
+    def _on_request(self, request: Request) -> None:
+        if subjects.is_report(request.subject):
+            self._on_report(request)
+        elif request.subject == subjects.STATE_PLAN:
+            self._on_plan(request)
+        elif subjects.is_command(request.subject):
+            self._on_command(request)
+        elif request.subject == subjects.SNAPSHOT_FULL:
+            self._snapshots.append(request)
+
+    # ── commands ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _on_command(self, request: Request) -> None:
+        """Execute a command. The sender of one that cannot be decoded may retry: a later release may decode it."""
+        try:
+            user_command = decode(request.subject, request.data)
+        except Undecodable as error:
+            words = views.refusal(f"this release of the state service cannot read the command: {error}")
+            self._answers.append((request.reply, Answer(Code.UNAVAILABLE.value, words)))
+        else:
+            self._execute_once(user_command, request.reply)
+
+    def _execute_once(self, user_command: UserCommand, reply: str) -> None:
+        """Execute each request once, however often it arrives."""
+        try:
+            user_command = task_scope.allowed_command(self.ledger, user_command)
+        except Refused as error:
+            self._answers.append((reply, Answer(error.code.value, views.refusal(error.detail))))
+            return
+        request = user_command.request_id
+        known = self.ledger.answers.get(request)
+        if known is None and key_of(request) in self.ledger.answered_keys:
+            words = "this idempotency key was used for a request that asked for something else"
+            known = (Code.MISMATCH.value, views.refusal(words))
+        elif known is None:
+            known = self._execute_audited(user_command)
+            self.round.apply(Answered(request, *known))
+        self._answers.append((reply, self._worded(*known, user_command.caller)))
+
+    def _worded(self, status: str, body: bytes, caller: Caller) -> Answer:
+        """The stored answer; a job is shown as it is now."""
+        if body.startswith(b"j"):
+            job = self.ledger.find_job(body.decode())
+            if job is None:
+                what = "is about" if status in _FOUND else "has made"
+                words = views.refusal(f"this request {what} job {body.decode()}, which has ended and is forgotten")
+                return Answer(Code.CONFLICT.value, words)
+            word = views.admitted if status == "created" else views.job
+            body = word(self.ledger, job, caller)
+        elif body.startswith(b"d"):
+            deployment = self.ledger.deployments.get(int(body[1:]))
+            if deployment is None:
+                return Answer(Code.CONFLICT.value, views.refusal("the deployment of this request is forgotten"))
+            body = views.deployment(self.ledger, deployment, caller)
+        return Answer(status, body)
+
+    def _execute_audited(self, user_command: UserCommand) -> tuple[str, bytes]:
+        """Execute a command as its caller, and put it into the audit if it has changed something."""
+        begun, done = self.round.begun, audited(self.ledger, user_command)
+        with self.round.acting(actor_of(user_command.caller)):
+            answer = self._execute(user_command)
+            self.round.settle()
+        if done is not None and self.round.begun != begun:
+            self.round.apply(done)
+        return answer
+
+    def _execute(self, user_command: UserCommand) -> tuple[str, bytes]:
+        try:
+            if isinstance(user_command, RerunJob):
+                user_command = execute.rerun_of(self.ledger, user_command)
+            if isinstance(user_command, SubmitJob):
+                return self._submit(user_command)
+            if isinstance(user_command, DeployCommand):
+                return self._deploy(user_command)
+            if isinstance(user_command, CancelJob):
+                self.round.take(execute.on_cancel(self.ledger, user_command))
+                self.round.settle()
+                return "accepted", execute.known_job(self.ledger, user_command.job).id.encode()
+            self.round.take(execute.on_admin(self.ledger, user_command))
+            return "accepted", views.admin(self.ledger, user_command)
+        except Invalid as error:
+            return error.code.value, views.refusal(error.detail, error.mistakes)
+        except Refused as error:
+            return error.code.value, views.refusal(error.detail)
+
+    def _submit(self, user_command: SubmitJob) -> tuple[str, bytes]:
+        before = execute.earlier(self.ledger, user_command)
+        if before is not None:
+            return "replayed", before.id.encode()
+        live = self.ledger.find_job(user_command.spec.name)
+        if user_command.if_exists == "keep" and live is not None and not live.is_terminal:
+            return "ok", live.id.encode()
+        for happening in execute.on_submit(self.ledger, user_command, self.round.now_ms):
+            self.round.take([happening])
+            self.round.settle()
+        return "created", self.ledger.jobs[self.ledger.next_number - 1].id.encode()
+
+    def _deploy(self, user_command: DeployCommand) -> tuple[str, bytes]:
+        self.round.take(on_deploy(self.ledger, self.policy, user_command))
+        self.round.settle()
+        deployment = known_deployment(self.ledger, user_command.name)
+        self.round.reconcile(deployment.number)
+        return "created" if user_command.action == "create" else "accepted", deployment.id.encode()
+
+    def _full(self) -> Iterable[bytes]:
+        """A full snapshot as of the end of the round, which includes everything before the request."""
+        whole = deltas.full(self.ledger, self.sequence, self.round.now_ms, self.policy.max_building)
+        return deltas.chunks(whole)
+
+    # ── the scheduler ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def _on_plan(self, request: Request) -> None:
+        try:
+            plan = codec.unpack(request.data, Plan)
+        except Undecodable:
+            return
+        refused: accept.Refusals = []
+        before = len(self.round.changes)
+        self.round.take(accept.on_plan(self.ledger, self.policy, plan, refused, self.round.now_ms, self.sequence + 1))
+        placed = [change.job for change in self.round.changes[before:] if type(change) is Assigned]
+        self._explain(plan)
+        self._refused.extend(cause for _, _, cause in refused)
+        taken = PlanTaken(self.sequence + 1, len(placed), tuple(refused), self._traces(placed))
+        self._replies.append((request.reply, codec.pack(taken)))
+
+    def _traces(self, numbers: list[int]) -> dict[int, str]:
+        found = ((job, self.ledger.jobs[job].traceparent) for job in dict.fromkeys(numbers))
+        return dict(islice(((job, traceparent) for job, traceparent in found if traceparent), TRACES))
+
+    def _explain(self, plan: Plan) -> None:
+        """Store the reasons of pending jobs, and send them to followers."""
+        for update in plan.reasons:
+            job = self.ledger.jobs.get(update.job)
+            if job is not None and not job.is_terminal and job.is_waiting:
+                self.round.take(record_reason(self.ledger, job, update, self.round.now_ms))
+                self._reasons.append(update)
+
+    # ── hosts ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _on_report(self, request: Request) -> None:
+        try:
+            report = codec.unpack(request.data, WorkerReport)
+        except Undecodable:
+            return
+        if not subjects.is_from(request.subject, report.worker):
+            return
+        if report.register is not None:
+            if report.register.worker != report.worker or not progress.is_lawful(report.register):
+                return
+            self.round.take(progress.on_register(self.ledger, self.policy, report.register))
+        if not liveness.is_known(self.ledger, report.worker, report.incarnation):
+            self._replies.append((request.reply, codec.pack(ReportTaken(known=False))))
+            return
+        self.ledger.hear(report.worker, self.round.now_ms)
+        presence = self.ledger.presence[report.worker]
+        presence.hear(report.monotonic_ms, self.round.now_ms)
+        presence.reported_ms = max(presence.reported_ms, report.monotonic_ms)
+        self.round.take(progress.on_stages(self.ledger, self.policy, report.worker, report.stages))
+        stages = report.stages + (report.register.attempts if report.register is not None else ())
+        if report.leaving:
+            self.round.take(progress.on_leaving(self.ledger, report.worker, report.leaving, report.why))
+        drop = liveness.stop_astray(self.ledger, self.round.orders, report.worker, stages)
+        self._replies.append((request.reply, codec.pack(ReportTaken(drop=tuple(drop)))))
+
+    def _on_heartbeat(self, one: Heartbeat) -> None:
+        try:
+            heartbeat = codec.unpack(one.data, HeartbeatMessage)
+        except Undecodable:
+            return
+        if not subjects.is_from(one.subject, heartbeat.worker):
+            return
+        ledger, now_ms = self.ledger, self.round.now_ms
+        self.round.take(liveness.on_heartbeat(ledger, self.policy, self.round.orders, heartbeat, self.floor_ms, now_ms))
+        if heartbeat.probes and liveness.is_known(ledger, heartbeat.worker, heartbeat.incarnation):
+            self.round.take(self.round.deployments.on_probes(heartbeat.worker, heartbeat.probes, now_ms))
+
+    def _on_load(self, data: bytes) -> None:
+        with contextlib.suppress(Undecodable):
+            self.round.take(self.round.deployments.on_loads(codec.unpack(data, LoadReport), self.round.now_ms))
+
+
+def _words(error: Exception) -> bytes:
+    """The answer to an input that raised; the log has the traceback."""
+    return views.refusal(clipped(f"the state service could not judge this: {error!r}; nothing was changed"))

@@ -1,0 +1,81 @@
+"""Limits of users: whether a job would exceed one, and the usage of each. The scheduler enforces running limits.
+
+Source: docs/design/semantics.md#order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from iris_core.errors import Code, Refused
+from iris_core.quota import QUOTA_LIMITS, Quota
+from iris_core.resources import Amount
+from iris_core.spec import JobSpec
+from iris_core.states import PriorityBand, TaskState
+from iris_state.records.entities import Job
+from iris_state.records.ledger import Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """How a limit on submissions is counted.
+
+    Attributes:
+        has: the present count of the user. adds: what a job adds. frees: what a job's end subtracts.
+    """
+
+    has: Callable[[Ledger, str], int]
+    adds: Callable[[JobSpec], int]
+    frees: Callable[[Job], int]
+
+
+COUNTED = {
+    "max_pending_tasks": Counted(
+        has=lambda ledger, user: ledger.pending_of_user[user],
+        adds=lambda spec: spec.task_count,
+        frees=lambda job: job.counts[TaskState.PENDING],
+    ),
+}
+"""By the name of the limit. Limits on resources are not in it, because they refuse nothing."""
+
+if COUNTED.keys() != {limit.name for limit in QUOTA_LIMITS if limit.resource is None}:
+    raise ValueError("every limit of the table that bounds no resource is counted, and no other")
+
+
+def check(ledger: Ledger, spec: JobSpec, user: str, replaced: Job | None) -> None:
+    """Raises Refused when the job would exceed a limit of its user, not counting the job it replaces."""
+    quota = ledger.quota_of(user)
+    for limit in QUOTA_LIMITS:
+        counted, most = COUNTED.get(limit.name), getattr(quota, limit.name)
+        if counted is None or not most:
+            continue
+        has, adds = counted.has(ledger, user), counted.adds(spec)
+        if replaced is not None and replaced.user == user:
+            has -= counted.frees(replaced)
+        if has + adds > most:
+            words = f"{user} may have {most} {limit.words}, has {has} and asks for {adds} more"
+            raise Refused(Code.OVER_QUOTA, words)
+    if spec.priority_band < quota.max_band:
+        best = PriorityBand(quota.max_band).name.lower()
+        raise Refused(Code.FORBIDDEN, f"{user} may ask for band {best} at best, not {spec.band}")
+
+
+def quota_from(user: str, arguments: Mapping[str, Any]) -> Quota:
+    """The limits from an operator's command; an omitted limit is 0, unlimited. Raises Refused."""
+    names = (*(limit.name for limit in QUOTA_LIMITS), "max_band")
+    values = {name: arguments[name] for name in names if name in arguments}
+    if not all(type(value) is int and value >= 0 for value in values.values()):  # True would be stored as a boolean
+        raise Refused(Code.INVALID, "quota limits are whole numbers, 0 for no limit")
+    if values.get("max_band", 0) > max(PriorityBand):
+        raise Refused(Code.INVALID, f"max_band is a band from 1 to {max(PriorityBand):d}")
+    return Quota(user, **values)
+
+
+def used(ledger: Ledger, user: str, running: Amount) -> dict[str, int]:
+    """The amount in use for each limit, by `UserLimit.used`; ``running`` is what the user's open attempts hold."""
+    return {
+        limit.used: getattr(running, limit.resource.name) if limit.resource else COUNTED[limit.name].has(ledger, user)
+        for limit in QUOTA_LIMITS
+    }

@@ -1,0 +1,318 @@
+"""Deltas for the scheduler's mirror: one numbered delta per commit, and a full snapshot on request.
+
+A delta is the net effect of a commit, in the order `messages.Delta` prescribes. The version is the commit's journal
+sequence, so a gap is seen across restarts too. Source: docs/ARCHITECTURE.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from iris_core import codec
+from iris_core.limits import CHUNK_BYTES, DELTA_BYTES
+from iris_core.messages import (
+    AttemptRef,
+    Avoid,
+    Delta,
+    FullSnapshot,
+    Hold,
+    JobRow,
+    Nomination,
+    Queued,
+    WorkerRow,
+)
+from iris_core.queue import as_ranges
+from iris_core.states import KERNEL_UNSTARTED, KernelStatus
+from iris_state.records import changes as c
+from iris_state.records.entities import Attempt, Job, Key, Worker
+from iris_state.records.ledger import Ledger
+from iris_state.records.reactions import complete
+
+NOTHING = -2
+"""A version that no mirror has, so that a delta after it never applies."""
+
+
+class DeltaBuilder:
+    """Collects the changes of one commit, after each has been applied."""
+
+    def __init__(self, ledger: Ledger, max_building: int) -> None:
+        self._ledger = ledger
+        self._max_building = max_building
+        self._clear()
+
+    def _clear(self) -> None:
+        self._jobs: dict[int, None] = {}
+        self._workers: dict[str, None] = {}
+        self._forgotten: dict[str, None] = {}
+        self._quotas: dict[str, None] = {}
+        self._opened: dict[AttemptRef, None] = {}
+        self._closed: dict[AttemptRef, None] = {}
+        self._touched: dict[AttemptRef, None] = {}
+        self._queued: dict[Key, None] = {}
+        self._unqueued: dict[Key, None] = {}
+        self._avoid: list[Avoid] = []
+        self._nominated: dict[Key, str] = {}
+        self._released: list[Nomination] = []
+        self._gone: dict[int, None] = {}
+
+    def _admitted(self, change: c.JobAdmitted) -> None:
+        self._jobs[change.number] = None
+
+    def _staged(self, change: c.Staged) -> None:
+        if change.status is KernelStatus.RUNNING:
+            self._touched[AttemptRef(change.job, change.index, change.attempt)] = None
+
+    def _assigned(self, change: c.Assigned) -> None:
+        self._opened[AttemptRef(change.job, change.index, change.attempt)] = None
+        self._queued.pop((change.job, change.index), None)
+
+    def _moved(self, change: c.Moved) -> None:
+        key = (change.job, change.index)
+        if change.attempt >= 0:
+            ref = AttemptRef(change.job, change.index, change.attempt)
+            if change.closed:
+                self._close(ref)
+            else:
+                self._touched[ref] = None
+        elif key in self._queued:
+            del self._queued[key]
+        elif change.job not in self._jobs:
+            self._unqueued[key] = None
+        self._requeue()
+
+    def _closed_late(self, change: c.Closed) -> None:
+        self._close(AttemptRef(change.job, change.index, change.attempt))
+        self._end(change.job)
+        self._requeue()
+
+    def _requeue(self) -> None:
+        """A task that left its attempt, or whose attempt has ended, may be in the queue again."""
+        for key in self._ledger.newly_queued:
+            self._queued[key] = None
+        self._ledger.newly_queued.clear()
+
+    def _close(self, ref: AttemptRef) -> None:
+        self._touched.pop(ref, None)
+        if ref in self._opened:
+            del self._opened[ref]
+            self._unqueued[(ref.job, ref.index)] = None
+        else:
+            self._closed[ref] = None
+
+    def _job_moved(self, change: c.JobMoved) -> None:
+        self._end(change.job)
+
+    def _end(self, number: int) -> None:
+        """A job is removed when it has ended and none of its attempts holds resources."""
+        if self._ledger.jobs[number].is_terminal and not self._ledger.open_of_job[number]:
+            self._gone[number] = None
+
+    def _nomination(self, change: c.Nominated) -> None:
+        if change.worker:
+            self._nominated[(change.job, change.index)] = change.worker
+        else:
+            self._released.append(Nomination(change.job, change.index, ""))
+
+    def _avoided(self, change: c.Avoided) -> None:
+        self._avoid.append(Avoid(change.job, change.index, change.worker, change.until_ms))
+        attempts = self._ledger.jobs[change.job].task(change.index).attempts
+        if not change.until_ms and attempts and attempts[-1].is_open:
+            self._touched[AttemptRef(change.job, change.index, attempts[-1].number)] = None
+
+    def _worker_moved(self, change: c.WorkerRegistered | c.WorkerMoved) -> None:
+        self._workers[change.worker] = None
+        self._forgotten.pop(change.worker, None)
+
+    def _worker_forgotten(self, change: c.WorkerForgotten) -> None:
+        self._workers.pop(change.worker, None)
+        self._forgotten[change.worker] = None
+
+    def _quota_set(self, change: c.QuotaSet) -> None:
+        self._quotas[change.quota.user] = None
+
+    REACTIONS = complete(
+        {
+            c.JobAdmitted: _admitted,
+            c.Assigned: _assigned,
+            c.Staged: _staged,
+            c.Moved: _moved,
+            c.Closed: _closed_late,
+            c.JobMoved: _job_moved,
+            c.Nominated: _nomination,
+            c.Avoided: _avoided,
+            c.WorkerRegistered: _worker_moved,
+            c.WorkerMoved: _worker_moved,
+            c.WorkerForgotten: _worker_forgotten,
+            c.QuotaSet: _quota_set,
+        },
+        nothing=(c.JobPruned, c.SessionMoved, c.Judged, c.Answered, c.Dropped, c.Audited, c.Led, *c.DEPLOYMENT_KINDS),
+    )
+
+    def take(self, version: int, after: int, at_ms: int) -> Delta:
+        """The delta of the commit with this journal sequence, after the one at ``after``; then begin the next."""
+        ledger = self._ledger
+        new = [ledger.jobs[number] for number in self._jobs if number in ledger.jobs]
+        queued = [*self._fresh(new), *self._again()]
+        moved = [ref for ref in self._touched if ref not in self._opened]
+        delta = Delta(
+            version=version,
+            at_ms=at_ms,
+            jobs=tuple(job_row(job) for job in new),
+            workers=tuple(worker_row(ledger.workers[w], self._max_building) for w in self._workers),
+            quotas=tuple(ledger.quotas[user] for user in self._quotas),
+            closed=tuple(self._closed),
+            unqueued=tuple(_grouped(self._unqueued, ledger)),
+            opened=tuple(hold(ledger, ref) for ref in self._opened),
+            moved=tuple(hold(ledger, ref) for ref in moved),
+            queued=tuple(queued),
+            avoid=tuple(self._avoid),
+            nominations=tuple(Nomination(*key, worker) for key, worker in self._nominated.items()),
+            released=tuple(self._released),
+            gone=tuple(self._gone),
+            lost_workers=tuple(self._forgotten),
+            after=after,
+        )
+        self._clear()
+        return delta
+
+    def _fresh(self, new: Iterable[Job]) -> Iterable[Queued]:
+        """The pending tasks of jobs admitted in this commit."""
+        for job in new:
+            pending = self._ledger.queue.pending(job.number)
+            if len(pending):
+                yield Queued(job.number, as_ranges(pending), job.submitted_ms)
+
+    def _again(self) -> Iterable[Queued]:
+        """Tasks of earlier jobs that are pending again."""
+        back = {key: None for key in self._queued if key[0] not in self._jobs}
+        return _grouped(back, self._ledger)
+
+
+def _grouped(keys: Iterable[Key], ledger: Ledger) -> list[Queued]:
+    """Tasks as ranges per job, with the time since which the job's first one is pending."""
+    indexes: dict[int, list[int]] = {}
+    for number, index in keys:
+        indexes.setdefault(number, []).append(index)
+    return [
+        Queued(number, as_ranges(sorted(found)), ledger.jobs[number].task(min(found)).queued_ms)
+        for number, found in indexes.items()
+        if number in ledger.jobs
+    ]
+
+
+def hold(ledger: Ledger, ref: AttemptRef) -> Hold:
+    """One open attempt as the scheduler sees it."""
+    return _hold(ref, ledger.jobs[ref.job].task(ref.index).attempts[ref.attempt])
+
+
+def _hold(ref: AttemptRef, attempt: Attempt) -> Hold:
+    stopping = attempt.status is KernelStatus.TERMINATING
+    return Hold(
+        ref,
+        attempt.worker,
+        building=attempt.status in KERNEL_UNSTARTED,
+        stopping=stopping,
+        since_ms=attempt.started_ms or attempt.assigned_ms,
+        stopping_ms=attempt.since_ms if stopping else 0,
+        alone=attempt.alone,
+    )
+
+
+def job_row(job: Job) -> JobRow:
+    spec = job.spec
+    return JobRow(
+        job=job.number,
+        name=job.name,
+        user=job.user,
+        band=job.band,
+        depth=job.depth,
+        root_submitted_ms=job.root_submitted_ms,
+        submitted_ms=job.submitted_ms,
+        replicas=spec.task_count,
+        resources=spec.resources,
+        constraints=spec.placement,
+        group_by=spec.coscheduling.group_by if spec.coscheduling is not None else "",
+        timeout_ms=job.timeout_ms,
+        spread=spec.spread_key,
+    )
+
+
+def worker_row(worker: Worker, max_building: int) -> WorkerRow:
+    return WorkerRow(worker.id, worker.state, worker.attributes, worker.total, max_building, worker.max_attempts)
+
+
+def full(ledger: Ledger, version: int, at_ms: int, max_building: int) -> FullSnapshot:
+    """The content of a mirror as of the commit with this journal sequence.
+
+    It holds the jobs with a pending or an open task, including ended jobs with an attempt that is being stopped, and
+    jobs that are held back by one.
+    """
+    holds = [
+        _hold(AttemptRef(*key), attempt)
+        for presence in ledger.presence.values()
+        for key, attempt in presence.open.items()
+    ]
+    numbers = dict.fromkeys([*ledger.queue.jobs(), *(h.ref.job for h in holds), *sorted(ledger.held_back)])
+    return FullSnapshot(
+        version=version,
+        at_ms=at_ms,
+        jobs=tuple(job_row(ledger.jobs[number]) for number in numbers),
+        workers=tuple(worker_row(worker, max_building) for worker in ledger.workers.values()),
+        quotas=tuple(ledger.quotas.values()),
+        holds=tuple(holds),
+        queued=tuple(
+            Queued(number, ledger.queue.ranges(number), _since(ledger.jobs[number], ledger))
+            for number in ledger.queue.jobs()
+        ),
+        avoid=tuple(
+            Avoid(*key, worker, until)
+            for key, workers in ledger.avoided.items()
+            for worker, until in workers.items()
+            if until > at_ms
+        ),
+        nominations=tuple(Nomination(*key, worker) for key, worker in ledger.nominations.items()),
+    )
+
+
+def chunks(whole: FullSnapshot) -> Iterator[bytes]:
+    """The same as messages of about `CHUNK_BYTES`, the last one marked."""
+    number, size, rows = 0, 0, _no_rows()
+    for name in rows:
+        for row in getattr(whole, name):
+            packed = msgspec.Raw(codec.pack(row))
+            if size and size + len(packed) > CHUNK_BYTES:
+                yield codec.pack(msgspec.structs.replace(_EMPTY, **_head(whole, number), **rows, last=False))
+                number, size, rows = number + 1, 0, _no_rows()
+            rows[name].append(packed)
+            size += len(packed)
+    yield codec.pack(msgspec.structs.replace(_EMPTY, **_head(whole, number), **rows))
+
+
+_EMPTY: Any = FullSnapshot(0, 0)
+
+
+def _head(whole: FullSnapshot, number: int) -> dict[str, int]:
+    return {"version": whole.version, "at_ms": whole.at_ms, "chunk": number}
+
+
+def _no_rows() -> dict[str, list[msgspec.Raw]]:
+    return {name: [] for name in ("jobs", "workers", "quotas", "holds", "queued", "avoid", "nominations")}
+
+
+def fitting(delta: Delta) -> bytes:
+    """A delta as a message; one that is too large becomes `everything`."""
+    data = codec.pack(delta)
+    return data if len(data) <= DELTA_BYTES else codec.pack(everything(delta.version, delta.at_ms))
+
+
+def everything(version: int, at_ms: int) -> Delta:
+    """The message that makes every scheduler request a full snapshot."""
+    return Delta(version, at_ms, after=NOTHING)
+
+
+def _since(job: Job, ledger: Ledger) -> int:
+    pending = ledger.queue.pending(job.number)
+    return job.task(pending[0]).queued_ms if len(pending) else job.submitted_ms

@@ -1,0 +1,292 @@
+"""Orders to workers after a commit: one order per worker, with the templates of its jobs.
+
+Collects; decides nothing. Orders are idempotent, so sending one again is always safe. Source:
+docs/ARCHITECTURE.md#storage; docs/design/semantics.md#sessions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from iris_core import codec, task_tokens
+from iris_core.limits import CHUNK_BYTES
+from iris_core.messages import AttemptRef, Gang, Order, Stop, TaskGrant, TaskTemplate
+from iris_core.spec import Environment
+from iris_core.states import Cause, KernelStatus, SessionStatus
+from iris_core.task_tokens import SigningKey
+from iris_state.records import changes as c
+from iris_state.records.entities import Attempt, AttemptKey, Job, Ordered
+from iris_state.records.ledger import Ledger
+from iris_state.records.reactions import complete
+
+
+@dataclass(slots=True)
+class _Draft:
+    """One worker's order under construction; dicts keep the order and drop duplicates."""
+
+    run: dict[AttemptRef, None] = field(default_factory=dict)
+    prepare: dict[AttemptRef, None] = field(default_factory=dict)
+    start: dict[AttemptRef, None] = field(default_factory=dict)
+    stop: dict[AttemptRef, Cause] = field(default_factory=dict)
+    incarnation: str = ""
+    renew: bool = False
+
+
+class OrderBook:
+    """The orders of one commit.
+
+    Attributes:
+        keys: those that sign the tokens of attempts; none while they are not known.
+    """
+
+    def __init__(self, ledger: Ledger, stop_grace_ms: int, expires_ms: int, token_life_ms: int) -> None:
+        self.keys: Sequence[SigningKey] = ()
+        self._ledger = ledger
+        self._stop_grace_ms = stop_grace_ms
+        self._expires_ms = expires_ms
+        self._token_life_ms = token_life_ms
+        self._drafts: dict[str, _Draft] = {}
+        self._new: set[AttemptKey] = set()
+
+    def _assigned(self, change: c.Assigned) -> None:
+        self._new.add((change.job, change.index, change.attempt))
+        self.place(AttemptRef(change.job, change.index, change.attempt))
+
+    def _moved(self, change: c.Moved) -> None:
+        if change.attempt >= 0 and (self._drafts or not change.closed):
+            self._left(AttemptRef(change.job, change.index, change.attempt), change.closed)
+
+    def _session_moved(self, change: c.SessionMoved) -> None:
+        if change.status is SessionStatus.PREPARED:
+            self.start_all(self._ledger.jobs[change.job])
+
+    REACTIONS = complete(
+        {c.Assigned: _assigned, c.Moved: _moved, c.SessionMoved: _session_moved},
+        nothing=(
+            *(c.JobAdmitted, c.Staged, c.Closed, c.JobMoved, c.JobPruned, c.Judged, c.Nominated, c.Avoided),
+            *(c.WorkerRegistered, c.WorkerMoved, c.WorkerForgotten, c.QuotaSet),
+            *(c.Answered, c.Dropped, c.Audited, c.Led),
+            *c.DEPLOYMENT_KINDS,
+        ),
+    )
+
+    def place(self, ref: AttemptRef) -> None:
+        """Order an attempt: a session of one is run, a gang's member only prepared."""
+        job = self._ledger.jobs[ref.job]
+        draft = self._draft(job.task(ref.index).attempts[ref.attempt].worker)
+        (draft.prepare if job.is_gang else draft.run)[ref] = None
+
+    def start_all(self, job: Job) -> None:
+        """Start every member of a prepared gang."""
+        for index, task in job.numbered():
+            if task.current is not None:
+                self.start(AttemptRef(job.number, index, task.current.number))
+
+    def start(self, ref: AttemptRef) -> None:
+        attempt = self._ledger.jobs[ref.job].task(ref.index).attempts[ref.attempt]
+        self._draft(attempt.worker).start[ref] = None
+
+    def _left(self, ref: AttemptRef, closed: bool) -> None:
+        """A task has left an attempt: drop its orders, and stop it unless it has ended."""
+        attempt = self._ledger.jobs[ref.job].task(ref.index).attempts[ref.attempt]
+        if not closed:
+            self.stop(attempt.worker, ref, attempt)
+        elif attempt.worker in self._drafts:
+            _withdraw(self._drafts[attempt.worker], ref)
+
+    def stop(self, worker: str, ref: AttemptRef, attempt: Attempt | None) -> None:
+        """End an attempt on a host, also one that the ledger does not know."""
+        draft = self._draft(worker)
+        _withdraw(draft, ref)
+        draft.stop[ref] = attempt.cause if attempt is not None and attempt.cause is not None else Cause.CANCELLED
+
+    def register(self, worker: str, incarnation: str) -> None:
+        """Order an unknown host to register."""
+        self._draft(worker).incarnation = incarnation
+
+    def again(self) -> None:
+        """Repeat every order that a new leader cannot know to have arrived."""
+        for presence in self._ledger.presence.values():
+            for key, attempt in presence.open.items():
+                ref = AttemptRef(*key)
+                if attempt.status is KernelStatus.SCHEDULED:
+                    self.place(ref)
+                elif attempt.status is KernelStatus.TERMINATING:
+                    self.stop(attempt.worker, ref, attempt)
+        for number in self._ledger.kernels:
+            job = self._ledger.jobs[number]
+            if job.session is not None and job.session.status in (SessionStatus.PREPARED, SessionStatus.CREATING):
+                self.start_all(job)
+
+    def probe(self, worker: str) -> None:
+        """An empty order, which shows whether orders reach a host, and its clock."""
+        self._draft(worker)
+
+    def renew_tokens(self, worker: str, now_ms: int) -> None:
+        """Renew the tokens of everything that runs on a host, in good time before they expire; several times, as an
+        order may be lost.
+        """
+        presence = self._ledger.presence[worker]
+        if self.keys and presence.open and now_ms >= presence.renew_ms:
+            presence.renew_ms = now_ms + self._token_life_ms // RENEWALS
+            self._draft(worker).renew = True
+
+    def take(self, epoch: int, now_ms: int) -> dict[str, Order]:
+        """Each worker's order; then begin the next commit's."""
+        drafts, self._drafts = self._drafts, {}
+        orders = {worker: self._write(worker, draft, epoch, now_ms) for worker, draft in drafts.items()}
+        self._new.clear()
+        return orders
+
+    def _expiry(self, worker: str, draft: _Draft, now_ms: int) -> int:
+        """When an order expires, by the host's monotonic clock; 0 when it starts nothing or the clock is unknown.
+
+        All orders to start one attempt expire at the same time, after which none of them can be accepted. An expired
+        order is not repeated, and nothing is started on a host whose clock this leader does not know.
+        """
+        presence = self._ledger.presence.get(worker)
+        if presence is None or not (draft.run or draft.prepare):
+            return 0
+        if not presence.heard:
+            draft.run.clear()
+            draft.prepare.clear()
+            return 0
+        clock_ms = presence.clock_ms
+        fresh_ms = 0 if clock_ms is None else now_ms + clock_ms + self._expires_ms
+        earliest_ms = fresh_ms
+        first, later = Ordered(fresh_ms, once=True), Ordered(fresh_ms, inherited=True)
+        for ref in (*draft.run, *draft.prepare):
+            key = (ref.job, ref.index, ref.attempt)
+            known = presence.orders.get(key)
+            if known is None:
+                presence.orders[key] = first if key in self._new else later
+            elif clock_ms is None or not known.expires_ms:
+                presence.orders[key] = Ordered(0)
+            elif now_ms + clock_ms > known.expires_ms:
+                _withdraw(draft, ref)
+            else:
+                presence.orders[key] = known._replace(once=False)
+                earliest_ms = min(earliest_ms, known.expires_ms)
+        return earliest_ms
+
+    def _draft(self, worker: str) -> _Draft:
+        draft = self._drafts.get(worker)
+        if draft is None:
+            draft = self._drafts[worker] = _Draft()
+        return draft
+
+    def _write(self, worker: str, draft: _Draft, epoch: int, now_ms: int) -> Order:
+        expires_ms = self._expiry(worker, draft, now_ms)
+        key = task_tokens.signing(self.keys, now_ms)
+        known = self._ledger.workers.get(worker)
+        jobs = dict.fromkeys(ref.job for part in (draft.run, draft.prepare, draft.start) for ref in part)
+        gangs = [self._ledger.jobs[number] for number in jobs if self._ledger.jobs[number].is_gang]
+        return Order(
+            incarnation=draft.incarnation or (known.incarnation if known is not None else ""),
+            epoch=epoch,
+            templates=tuple(self._template(number, self._grant(key, number, worker, now_ms)) for number in jobs),
+            run=tuple(draft.run),
+            prepare=tuple(draft.prepare),
+            start=tuple(draft.start),
+            stop=tuple(self._stop(ref, why) for ref, why in draft.stop.items()),
+            gangs=tuple(Gang(job.number, self._hosts(job), len(job.task(0).attempts) - 1) for job in gangs),
+            register=bool(draft.incarnation),
+            expires_ms=expires_ms,
+            renewals=self._renewals(key, worker, now_ms) if draft.renew else (),
+        )
+
+    def _renewals(self, key: SigningKey | None, worker: str, now_ms: int) -> tuple[TaskGrant, ...]:
+        """A grant for each job with an open attempt on a host."""
+        jobs = dict.fromkeys(job for job, _, _ in self._ledger.presence[worker].open)
+        grants = (self._grant(key, number, worker, now_ms) for number in jobs)
+        return tuple(grant for grant in grants if grant is not None)
+
+    def _grant(self, key: SigningKey | None, number: int, worker: str, now_ms: int) -> TaskGrant | None:
+        if key is None:
+            return None
+        return task_tokens.grant(key, number, self._ledger.jobs[number].user, worker, now_ms + self._token_life_ms)
+
+    def _template(self, number: int, grant: TaskGrant | None) -> TaskTemplate:
+        """The template of a job's tasks, and for a route the port of requests and its settle time."""
+        made, found = template(self._ledger.jobs[number], grant), self._ledger.route_for(number)
+        if found is None:
+            return made
+        spec = found[0].spec
+        return msgspec.structs.replace(made, serves=spec.port, settle_ms=int(spec.settle_s * 1000))
+
+    def _stop(self, ref: AttemptRef, why: Cause) -> Stop:
+        """How an attempt is ended: a route serves until proxies have stopped sending it requests, then finishes those
+        it has.
+
+        A preempted route has the same grace period as a job.
+        """
+        found = self._ledger.route_for(ref.job)
+        if found is None:
+            return Stop(ref, self._stop_grace_ms, why)
+        spec = found[0].spec
+        grace_ms = self._stop_grace_ms if why is Cause.PREEMPTED else int(spec.grace_s * 1000)
+        return Stop(ref, grace_ms, why, int(spec.settle_s * 1000))
+
+    def _hosts(self, job: Job) -> tuple[str, ...]:
+        """The address of each member's host, by task index."""
+        return tuple(self._address(task.attempts[-1].worker) if task.attempts else "" for task in job.tasks)
+
+    def _address(self, worker: str) -> str:
+        known = self._ledger.workers.get(worker)
+        return (known.address if known is not None else "") or worker
+
+
+def parts(order: Order) -> Iterator[Order]:
+    """The order split into orders of at most `CHUNK_BYTES`, or of one attempt where that is larger.
+
+    Each part is idempotent, so the parts may be executed in any sequence and repeated separately. Renewals go with the
+    first.
+    """
+    refs = [(name, ref) for name in _LISTS for ref in getattr(order, name)]
+    if len(refs) < 2 or len(codec.pack(order)) <= CHUNK_BYTES:
+        yield order
+        return
+    renewals = order.renewals
+    for half in (refs[: len(refs) // 2], refs[len(refs) // 2 :]):
+        lists = {name: tuple(ref for kind, ref in half if kind == name) for name in _LISTS}
+        jobs = {ref.job for name in _LISTS[:3] for ref in lists[name]}
+        templates = tuple(template for template in order.templates if template.job in jobs)
+        gangs = tuple(gang for gang in order.gangs if gang.job in jobs)
+        yield from parts(msgspec.structs.replace(order, templates=templates, gangs=gangs, renewals=renewals, **lists))
+        renewals = ()
+
+
+RENEWALS = 4
+"""How often tokens are renewed while one lives."""
+_LISTS = ("run", "prepare", "start", "stop")
+
+
+def _withdraw(draft: _Draft, ref: AttemptRef) -> None:
+    draft.run.pop(ref, None)
+    draft.prepare.pop(ref, None)
+    draft.start.pop(ref, None)
+
+
+def template(job: Job, grant: TaskGrant | None = None) -> TaskTemplate:
+    """The parts of the template that all tasks of a job share."""
+    spec = job.spec
+    return TaskTemplate(
+        job=job.number,
+        name=job.name,
+        command=spec.command,
+        env=spec.env,
+        replicas=spec.replicas,
+        resources=spec.resources,
+        user=job.user,
+        bundle=spec.bundle,
+        ports=spec.ports,
+        timeout_ms=job.timeout_ms,
+        probe=spec.probe,
+        traceparent=job.traceparent,
+        environment=spec.environment if spec.environment != Environment() else None,
+        grant=grant,
+        output=spec.output,
+    )

@@ -1,0 +1,155 @@
+"""The public events of one commit, such as ``task.state.*``, with their ids.
+
+An event's id is the commit's journal sequence and its place in the commit, so a new leader that replays the commit
+makes the same events. Source: docs/design/interfaces.md#events, docs/design/reliability.md#promises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from iris_bus.contract import Publication
+from iris_core import codec, subjects
+from iris_core.actor import Actor, named
+from iris_core.states import Cause
+from iris_core.views import DeploymentEvent, JobEvent, RouteEvent, SessionEvent, TaskEvent
+from iris_state.deployments.records import DeploymentFact, PublicFact
+from iris_state.records.entities import Fact
+
+
+def events(facts: Sequence[PublicFact], sequence: int) -> list[Publication]:
+    """The events for the facts of the commit with this journal sequence, in order."""
+    out: list[Publication] = []
+    for fact in facts:
+        if isinstance(fact, DeploymentFact):
+            out.append(_deployment_event(fact, sequence, len(out)))
+        elif fact.task is None:
+            out.append(_whole_event(fact, sequence, len(out)))
+        else:
+            out += _task_events(fact, fact.task, sequence, len(out))
+    return out
+
+
+def unheard(facts: Sequence[PublicFact], sequence: int, place: tuple[int, int]) -> list[Publication]:
+    """The events of an earlier commit after the last published one."""
+    if sequence < place[0] or not facts:
+        return []
+    worded = events(facts, sequence)
+    return worded[place[1] + 1 :] if sequence == place[0] else worded
+
+
+def _task_events(fact: Fact, index: int, sequence: int, first: int) -> list[Publication]:
+    job, attempt, tasks = fact.job, fact.attempt, fact.tasks
+    name, id_, subject, why = job.name, job.id, subjects.event("task", fact.state), _word(fact.cause)
+    number, worker = (None, None) if attempt is None else (attempt.number, attempt.worker)
+    shared = {"Iris-Job": name}
+    if number is not None:
+        shared["Iris-Attempt"] = str(number)
+    if job.traceparent:
+        shared["traceparent"] = job.traceparent
+    by, out = _name(fact.by) if fact.by is not None else msgspec.UNSET, []
+    for place, number_of_task in enumerate(job.indexes if tasks > 1 else (index,)):  # all tasks only of a new job
+        task = f"{name}/{number_of_task}"
+        body = TaskEvent(
+            task=task,
+            attempt=number,
+            job=name,
+            state=fact.state,
+            previous=fact.previous,
+            cause=why,
+            exit_code=fact.exit_code,
+            worker=worker,
+            at_ms=fact.at_ms,
+            seq=sequence,
+            job_id=id_,
+            task_id=f"{id_}/{number_of_task}",
+            by=by,
+        )
+        headers = shared if tasks == 1 else shared.copy()
+        headers["Iris-Task"] = task
+        out.append(Publication(subject, codec.to_json(body), f"{sequence}.{first + place}", headers))
+    return out
+
+
+def _whole_event(fact: Fact, sequence: int, place: int) -> Publication:
+    job = fact.job
+    body: JobEvent | SessionEvent
+    if fact.entity == "job":
+        body = JobEvent(
+            job=job.name,
+            state=fact.state,
+            previous=fact.previous,
+            cause=_word(fact.cause),
+            at_ms=fact.at_ms,
+            seq=sequence,
+            job_id=job.id,
+            by=_name(fact.by),
+        )
+    else:
+        body = SessionEvent(
+            session=job.id,
+            job=job.name,
+            state=fact.state,
+            previous=fact.previous,
+            cause=_word(fact.cause),
+            at_ms=fact.at_ms,
+            seq=sequence,
+            job_id=job.id,
+            by=_name(fact.by),
+        )
+    headers = {"Iris-Job": job.name}
+    if job.traceparent:
+        headers["traceparent"] = job.traceparent
+    return Publication(subjects.event(fact.entity, fact.state), codec.to_json(body), f"{sequence}.{place}", headers)
+
+
+def _deployment_event(fact: DeploymentFact, sequence: int, place: int) -> Publication:
+    deployment, route = fact.deployment, fact.route
+    body: DeploymentEvent | RouteEvent
+    if route is None:
+        body = DeploymentEvent(
+            deployment=deployment.name,
+            state=fact.state,
+            previous=fact.previous,
+            revision=fact.revision,
+            at_ms=fact.at_ms,
+            seq=sequence,
+            by=_name(fact.by),
+        )
+    else:
+        body = RouteEvent(
+            route=route.id,
+            deployment=deployment.name,
+            job=deployment.job_name(route),
+            state=fact.state,
+            previous=fact.previous,
+            revision=fact.revision,
+            worker=fact.worker,
+            reason=fact.reason or None,
+            at_ms=fact.at_ms,
+            seq=sequence,
+            job_id=f"j{route.job}" if route.job else "",
+        )
+    headers = {"Iris-Deployment": deployment.name}
+    if deployment.traceparent:
+        headers["traceparent"] = deployment.traceparent
+    return Publication(subjects.event(fact.entity, fact.state), codec.to_json(body), f"{sequence}.{place}", headers)
+
+
+def _word(cause: Cause | None) -> str | None:
+    return cause.value if cause is not None else None
+
+
+def _name(actor: Actor | None) -> str | msgspec.UnsetType:
+    """Left out of the event when nobody caused it, as in nearly all of them."""
+    return msgspec.UNSET if actor is None else named(actor)
+
+
+def event_place(message_id: str) -> tuple[int, int]:
+    """Journal sequence and index of the event with this id; (0, -1) when there is none. Raises ValueError."""
+    if not message_id:
+        return 0, -1
+    sequence, _, place = message_id.partition(".")
+    return int(sequence), int(place)

@@ -1,0 +1,209 @@
+"""Checks a scheduler's plan against the current ledger: each session is accepted or rejected as a whole.
+
+Sources: docs/design/semantics.md#sessions, docs/design/semantics.md#coscheduling, docs/design/semantics.md#order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from iris_core.constraints import eligible
+from iris_core.messages import AttemptRef, Eviction, Nomination, Placement, Plan
+from iris_core.resources import Amount
+from iris_core.states import Cause, Initiator, Outcome, TaskState, WorkerState
+from iris_core.tables import task as table
+from iris_core.tables.session import SCHEDULE
+from iris_state.decide import coordinator
+from iris_state.decide.handlers import SessionId
+from iris_state.inputs.claims import Claim, Step
+from iris_state.policy import Policy
+from iris_state.records.changes import GANG, Nominated
+from iris_state.records.entities import Job
+from iris_state.records.ledger import Ledger
+
+Refusals = list[tuple[int, int, str]]
+"""(job, index, cause) of each task that was refused."""
+
+
+def on_plan(
+    ledger: Ledger, policy: Policy, plan: Plan, refused: Refusals, now_ms: int, sequence: int
+) -> Iterator[Step]:
+    """Accept or refuse each session of a plan as a whole; refusals are appended to ``refused``.
+
+    ``sequence`` is the journal sequence this round will have. Capacity that is gone is a failure of the session.
+    """
+    for placement in plan.placements:
+        cause = _why_not(ledger, policy, plan, placement)
+        if cause:
+            refused.extend((placement.job, index, cause) for index in placement.indexes)
+        else:
+            yield from _place(ledger, policy, plan, placement, refused, now_ms)
+    for id_, cause in _failed(ledger, refused):
+        if _knew(ledger, plan, id_):
+            yield from coordinator.settle(
+                ledger, policy, SCHEDULE, id_, Outcome.FAILURE, f"refused: {cause}", now_ms, version=sequence
+            )
+    for eviction in plan.evictions:
+        yield from _evict(ledger, eviction)
+
+
+_GONE = frozenset({"no_room", "no_match", "worker_unavailable", "building_window_full", "gang_split"})
+"""Refusals that count as failures of a session; the others are about tasks that are no longer pending."""
+
+
+def _failed(ledger: Ledger, refused: Refusals) -> list[tuple[SessionId, str]]:
+    """The sessions whose capacity was gone, each once."""
+    found: dict[SessionId, str] = {}
+    for number, index, cause in refused:
+        if cause in _GONE:
+            found.setdefault((number, GANG if ledger.jobs[number].is_gang else index), cause)
+    return list(found.items())
+
+
+def _knew(ledger: Ledger, plan: Plan, id_: SessionId) -> bool:
+    """Whether the plan is based on a snapshot with the session's last refusal; if not, it counts as the same
+    failure.
+    """
+    session = ledger.session(ledger.jobs[id_[0]], id_[1])
+    return session is None or plan.version >= session.judged_at
+
+
+def _why_not(ledger: Ledger, policy: Policy, plan: Plan, placement: Placement) -> str:
+    """Why a placement must be refused as a whole; empty when it can be checked task by task."""
+    job = ledger.jobs.get(placement.job)
+    if job is None or job.is_terminal:
+        return "job_ended"
+    if len(placement.indexes) != len(placement.workers) or not all(
+        0 <= at < len(plan.workers) for at in placement.workers
+    ):
+        return "malformed"
+    if not job.is_gang:
+        return ""
+    if sorted(placement.indexes) != list(job.indexes):
+        return "gang_incomplete"
+    if _misfits(ledger, job, plan, placement):
+        return "no_match"
+    ask = job.spec.resources.amount
+    for index, at in zip(placement.indexes, placement.workers, strict=True):
+        cause = _no_seat(ledger, policy, job, index, plan.workers[at], ask)
+        if cause:
+            return cause
+    hosts = {plan.workers[at] for at in placement.workers}
+    groups = {ledger.workers[host].attributes.get(_group_by(job)) for host in hosts}
+    if len(groups) != 1 or None in groups or len(hosts) != len(job.tasks):
+        return "gang_split"
+    return ""
+
+
+def _misfits(ledger: Ledger, job: Job, plan: Plan, placement: Placement) -> frozenset[str]:
+    """The hosts of a placement on which the job must not be placed, by its constraints and their taints."""
+    named = {plan.workers[at] for at in placement.workers}
+    hosts = [ledger.workers[name] for name in named if name in ledger.workers]
+    spec = job.spec
+    return frozenset(h.id for h in hosts if not eligible(spec.placement, spec.resources, h.attributes))
+
+
+def _group_by(job: Job) -> str:
+    return job.spec.coscheduling.group_by if job.spec.coscheduling is not None else ""
+
+
+def _place(
+    ledger: Ledger, policy: Policy, plan: Plan, placement: Placement, refused: Refusals, now_ms: int
+) -> Iterator[Step]:
+    job = ledger.jobs[placement.job]
+    ask = job.spec.resources.amount
+    misfits = frozenset[str]() if job.is_gang else _misfits(ledger, job, plan, placement)
+    for index, at in zip(placement.indexes, placement.workers, strict=True):
+        worker = plan.workers[at]
+        cause = "" if job.is_gang else _no_seat(ledger, policy, job, index, worker, ask)
+        if worker in misfits:
+            cause = cause or "no_match"
+        if cause:
+            refused.append((job.number, index, cause))
+        else:
+            yield Claim(
+                table.ASSIGN, job.number, index, initiator=Initiator.SCHEDULER, cause=Cause.EXITED, worker=worker
+            )
+    if job.is_gang:
+        yield from coordinator.settle(ledger, policy, SCHEDULE, (job.number, GANG), Outcome.SUCCESS, "", now_ms)
+
+
+def _no_seat(ledger: Ledger, policy: Policy, job: Job, index: int, worker: str, ask: Amount) -> str:
+    task = job.task(index) if job.has(index) else None
+    if task is None or task.state is not TaskState.PENDING:
+        return "not_pending"
+    if (task.attempts or job.number in ledger.held_back) and (job.number, index) not in ledger.queue:
+        return "not_pending"  # the previous attempt may still run
+    host = ledger.workers.get(worker)
+    if host is None or host.state is not WorkerState.HEALTHY:
+        return "worker_unavailable"
+    presence = ledger.presence[worker]
+    if presence.open and ledger.is_apart((job.number, index)):
+        return "not_alone"
+    if ledger.alone and any(attempt.worker == worker for attempt in ledger.alone.values()):
+        return "kept_for_one"
+    if not presence.heard:
+        return "worker_not_heard"  # this leader does not know yet whether the host is alive
+    if presence.building >= policy.max_building:
+        return "building_window_full"
+    if len(presence.open) >= host.max_attempts or not ask.fits(host.total - presence.committed):
+        return "no_room"
+    return ""
+
+
+def _evict(ledger: Ledger, eviction: Eviction) -> Iterator[Step]:
+    """Preempt all victims or none: each must still run, and be of a lower band than every task it is preempted for."""
+    if not eviction.nominations or not all(
+        _can_be_nominated(ledger, nomination) for nomination in eviction.nominations
+    ):
+        return
+    waiting = [ledger.jobs[nomination.job] for nomination in eviction.nominations]
+    lowest = max(job.band for job in waiting)
+    for victim in eviction.victims:
+        job = ledger.jobs.get(victim.job)
+        if job is None or job.band <= lowest or not _is_live(job, victim):
+            return
+    if not _whole_gangs(ledger, eviction):
+        return
+    note = "preempted for " + ", ".join(sorted({job.name for job in waiting}))
+    for victim in eviction.victims:
+        yield Claim(
+            table.PREEMPT,
+            victim.job,
+            victim.index,
+            victim.attempt,
+            Cause.PREEMPTED,
+            Initiator.SCHEDULER,
+            note=note,
+        )
+    for nomination in eviction.nominations:
+        yield Nominated(nomination.job, nomination.index, nomination.worker)
+
+
+def _can_be_nominated(ledger: Ledger, nomination: Nomination) -> bool:
+    """Whether the task is still pending and the host still accepts work."""
+    job, host = ledger.jobs.get(nomination.job), ledger.workers.get(nomination.worker)
+    return (
+        job is not None
+        and (nomination.job, nomination.index) in ledger.queue
+        and host is not None
+        and host.state is WorkerState.HEALTHY
+    )
+
+
+def _whole_gangs(ledger: Ledger, eviction: Eviction) -> bool:
+    victims = {(v.job, v.index) for v in eviction.victims}
+    gangs = {v.job for v in eviction.victims if ledger.jobs[v.job].is_gang}
+    return all(
+        (number, index) in victims
+        for number in gangs
+        for index, task in ledger.jobs[number].numbered()
+        if task.current is not None
+    )
+
+
+def _is_live(job: Job, ref: AttemptRef) -> bool:
+    if not job.has(ref.index):
+        return False
+    current = job.task(ref.index).current
+    return current is not None and current.number == ref.attempt

@@ -1,0 +1,179 @@
+"""Handles messages of hosts: registration, stages and ends of attempts, and the loss of a host.
+
+Sources: docs/design/semantics.md#tasks-and-attempts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+import msgspec
+
+from iris_core import codec
+from iris_core.limits import ATTEMPTS, SENTENCE, TAIL, WORKER_BYTES, clipped
+from iris_core.messages import AttemptRef, Ended, Register, Stage
+from iris_core.states import Cause, Initiator, WorkerState
+from iris_core.tables import task as table
+from iris_core.tables.task import TaskRule
+from iris_state.decide import cascade, poison
+from iris_state.deployments import routes
+from iris_state.inputs.claims import Claim, Step
+from iris_state.policy import Policy
+from iris_state.records.changes import WorkerMoved, WorkerRegistered
+from iris_state.records.entities import AttemptKey, Worker
+from iris_state.records.ledger import Ledger
+
+
+def is_lawful(register: Register) -> bool:
+    """Whether a host's registration is small enough to be forwarded."""
+    return len(codec.pack(msgspec.structs.replace(register, attempts=()))) <= WORKER_BYTES
+
+
+def lose(ledger: Ledger, worker: str, reason: str, death: cascade.Death | None = None) -> Iterator[Step]:
+    """Mark a host as LOST; every attempt on it ends. ``death``: see `cascade.lost_with`."""
+    yield WorkerMoved(worker, WorkerState.LOST, reason)
+    yield from cascade.lost_with(ledger, worker, death)
+
+
+def on_leaving(ledger: Ledger, worker: str, how: str, why: str = "") -> Iterator[Step]:
+    """A worker shuts down: it accepts nothing new, and later reports that none of its attempts is left.
+
+    Its routes leave discovery at once; the worker lets them settle before it ends them.
+    """
+    if how == "gone":
+        yield from lose(ledger, worker, clipped(why) or "it was stopped")
+        return
+    if ledger.workers[worker].state is not WorkerState.DRAINING:
+        yield WorkerMoved(worker, WorkerState.DRAINING, clipped(why) or "it is stopping", drained=False)
+    for number in dict.fromkeys(key[0] for key in ledger.presence[worker].open):
+        found = ledger.route_for(number)
+        if found is not None:
+            yield from routes.end(*found, f"worker {worker} is stopping")
+
+
+def on_register(ledger: Ledger, policy: Policy, register: Register) -> Iterator[Step]:
+    """A host starts: its attributes are stored, the attempts it still runs are adopted, those it does not list are
+    missing.
+
+    A repeated registration is handled as a report, though it may have other attributes: attempts ordered since do not
+    count as missing. A registration older than the present one is ignored.
+    """
+    known = ledger.workers.get(register.worker)
+    if known is not None and known.state is not WorkerState.LOST:
+        repeated = known.incarnation == register.incarnation
+        older = register.boot == known.boot and register.monotonic_ms < known.monotonic_ms
+        if repeated:
+            if register.attributes != known.attributes and not older:
+                yield _registered(register)
+            yield from on_stages(ledger, policy, register.worker, register.attempts)
+        if repeated or older:
+            return
+    found = {(s.ref.job, s.ref.index, s.ref.attempt) for s in register.attempts}
+    presence = ledger.presence.get(register.worker)
+    gone = [key for key in presence.open if key not in found] if presence is not None else []
+    died = known is not None and known.state not in (WorkerState.LOST, WorkerState.DRAINING)
+    crashed = [*gone, *_crashed(ledger, register.attempts)] if died else []
+    beside = poison.bystanders(ledger, policy, crashed)
+    yield _registered(register)
+    yield from on_stages(ledger, policy, register.worker, register.attempts, gone)
+    for key in gone:
+        yield missing(key, register.worker, sudden=died, beside=key in beside)
+
+
+def _crashed(ledger: Ledger, stages: Iterable[Stage]) -> list[AttemptKey]:
+    """The open attempts that ended with their worker's process."""
+    ended = (stage.ref for stage in stages if stage.ended is not None and stage.ended.cause is Cause.WORKER_CRASHED)
+    keys = ((ref.job, ref.index, ref.attempt) for ref in ended)
+    return [key for key in keys if (attempt := ledger.attempt(key)) is not None and attempt.is_open]
+
+
+def _registered(register: Register) -> WorkerRegistered:
+    return WorkerRegistered(
+        register.worker,
+        register.incarnation,
+        register.attributes,
+        register.total,
+        register.address,
+        register.version,
+        register.monotonic_ms,
+        min(register.max_attempts, ATTEMPTS),
+        register.boot,
+    )
+
+
+def missing(key: AttemptKey, worker: str, error: str = "", *, sudden: bool = False, beside: bool = False) -> Claim:
+    """An attempt that its worker does not know has ended. ``sudden``: the worker's process has too; ``beside``: see
+    `poison.bystanders`.
+    """
+    error = (error or f"worker {worker} has no trace of it") + (poison.NOT_CHARGED if beside else "")
+    return Claim(
+        table.LOSE_BESIDE if beside else table.LOSE,
+        *key,
+        Cause.MISSING,
+        Initiator.WORKER,
+        ended=Ended(Cause.MISSING, error=error),
+        note=error,
+        sudden=sudden,
+    )
+
+
+def on_stages(
+    ledger: Ledger, policy: Policy, worker: str, stages: Collection[Stage], gone: Collection[AttemptKey] = ()
+) -> Iterator[Claim]:
+    """What a worker says of attempts; words about an attempt of another worker count for nothing.
+
+    ``gone``: attempts that ended with the worker's process as well, and that it does not know any more.
+    """
+    crashed = _crashed(ledger, stages)
+    beside = poison.bystanders(ledger, policy, [*crashed, *gone]) if crashed else frozenset()
+    for stage in stages:
+        ref = stage.ref
+        attempt = ledger.attempt((ref.job, ref.index, ref.attempt))
+        if attempt is None or attempt.worker != worker:
+            continue
+        if stage.ended is not None:
+            succeeded = table.FINISH if ledger.jobs[ref.job].is_gang else table.SUCCEED
+            claim = _ended(ref, stage.ended, succeeded, ledger.workers[worker])
+            innocent = claim.sudden and (ref.job, ref.index, ref.attempt) in beside
+            yield _uncharged(claim) if innocent else claim
+        elif stage.status in table.STAGES:
+            rule = table.STAGES[stage.status]
+            detail = stage.detail and clipped(stage.detail)
+            yield Claim(
+                rule, ref.job, ref.index, ref.attempt, initiator=Initiator.WORKER, status=stage.status, detail=detail
+            )
+
+
+def _uncharged(claim: Claim) -> Claim:
+    return msgspec.structs.replace(claim, rule=table.LOSE_BESIDE, note=claim.note + poison.NOT_CHARGED)
+
+
+_WORKERS_END = frozenset({Cause.MISSING, Cause.WORKER_CRASHED})
+
+
+def _ended(ref: AttemptRef, ended: Ended, succeeded: TaskRule, worker: Worker) -> Claim:
+    """The claim for an end: exit 0 succeeded, any other exit failed; everything else is charged to the host."""
+    if len(ended.error) > SENTENCE or len(ended.stderr_tail) > TAIL:
+        tail = ended.stderr_tail[-TAIL:]
+        ended = msgspec.structs.replace(ended, error=clipped(ended.error), stderr_tail=tail)
+    if (kept := ended.artifact) is not None and len(kept.note) + len(kept.upload) > SENTENCE:
+        kept = msgspec.structs.replace(kept, note=clipped(kept.note), upload=kept.upload[:SENTENCE])
+        ended = msgspec.structs.replace(ended, artifact=kept)
+    if ended.cause is Cause.EXITED:
+        good = ended.exit_code == 0 and ended.signal is None
+        rule, cause = (succeeded, Cause.EXITED) if good else (table.FAIL, Cause.FAILED)
+    elif ended.cause is Cause.TIMEOUT:
+        rule, cause = table.KILL, Cause.TIMEOUT
+    else:
+        rule, cause = table.LOSE, ended.cause if ended.cause in _WORKERS_END else Cause.INFRASTRUCTURE
+    return Claim(
+        rule,
+        ref.job,
+        ref.index,
+        ref.attempt,
+        cause,
+        Initiator.WORKER,
+        ended=ended,
+        note=ended.error if rule is not succeeded else "",
+        sudden=cause is Cause.WORKER_CRASHED and worker.state is not WorkerState.DRAINING,
+    )

@@ -1,0 +1,27 @@
+"""Expires the limits that a job's owner set. The coordinator handles timeouts of placed work.
+
+Source: docs/design/semantics.md#jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from iris_core.states import JOB_TERMINAL, Cause
+from iris_core.tables import task as table
+from iris_state.decide import coordinator
+from iris_state.inputs.claims import Claim, Step
+from iris_state.records.ledger import Ledger
+
+
+def on_limit(ledger: Ledger, kind: str, number: int, index: int) -> Iterator[Step]:
+    """A limit set by a job's owner has passed: a running task's timeout, or a pending job's scheduling timeout."""
+    job = ledger.jobs.get(number)
+    if job is None or job.state in JOB_TERMINAL:
+        return
+    if kind == "timeout":
+        note = f"ran longer than {job.spec.timeout_s:g} s"
+        yield Claim(table.KILL, number, index, cause=Cause.TIMEOUT, note=note)
+        return
+    note = f"not placed within {job.spec.scheduling_timeout_s:g} s of submission"
+    yield from coordinator.expire(job, note)

@@ -1,0 +1,134 @@
+"""Applies changes of hosts, nominations, quotas, and answers.
+
+Sources: docs/design/semantics.md#tasks-and-attempts, docs/design/semantics.md#order,
+docs/design/semantics.md#constraints-and-resources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from iris_core.errors import Code
+from iris_core.messages import OCCUPIED
+from iris_core.states import WorkerState
+from iris_state.records import changes as c
+from iris_state.records.entities import Presence, Worker
+from iris_state.records.ledger import Ledger
+
+
+def worker_registered(ledger: Ledger, change: c.WorkerRegistered, at_ms: int) -> None:
+    """A host registers, for the first time or again; a drained one stays drained.
+
+    One that has not restarted has other attributes, and all else is as it was.
+    """
+    known = ledger.workers.get(change.worker)
+    if known is not None and known.incarnation == change.incarnation and known.state is not WorkerState.LOST:
+        known.attributes, known.monotonic_ms = change.attributes, change.monotonic_ms
+        return
+    drained = known is not None and known.drained
+    ledger.workers[change.worker] = Worker(
+        change.worker,
+        change.incarnation,
+        change.attributes,
+        change.total,
+        state=WorkerState.DRAINING if drained else WorkerState.HEALTHY,
+        reason=known.reason if known is not None and drained else "",
+        address=change.address,
+        version=change.version,
+        registered_ms=at_ms,
+        monotonic_ms=change.monotonic_ms,
+        drained=drained,
+        max_attempts=change.max_attempts,
+        boot=change.boot,
+        held=known.held if known is not None else [],
+        by=known.by if known is not None and drained else None,
+    )
+    ledger.lost.leave(change.worker)
+    ledger.presence.setdefault(change.worker, Presence(at_ms)).begin()
+    ledger.hear(change.worker, at_ms)
+
+
+def worker_moved(ledger: Ledger, change: c.WorkerMoved, at_ms: int) -> None:
+    """A host has another state; why it was drained, and by whom, is kept while it is lost."""
+    worker = ledger.workers[change.worker]
+    worker.state = change.state
+    if change.state is WorkerState.LOST:
+        ledger.heard.leave(change.worker)
+        if change.drained is not None:
+            worker.drained, worker.reason, worker.by = change.drained, change.reason, change.by
+        elif not worker.drained:
+            worker.reason, worker.by = change.reason, change.by
+        worker.lost_ms = at_ms
+        ledger.miss(worker)
+        return
+    worker.reason, worker.by = change.reason, change.by
+    worker.drained = change.state is WorkerState.DRAINING and change.drained is not False
+
+
+def worker_forgotten(ledger: Ledger, change: c.WorkerForgotten, at_ms: int) -> None:
+    """A host is deleted; attempts keep its name."""
+    del ledger.workers[change.worker], ledger.presence[change.worker]
+    ledger.lost.leave(change.worker)
+    for key, workers in list(ledger.avoided.items()):
+        workers.pop(change.worker, None)
+        if not workers:
+            del ledger.avoided[key]
+
+
+def nominated(ledger: Ledger, change: c.Nominated, at_ms: int) -> None:
+    """Nominate a worker for a pending task, or withdraw the nomination."""
+    if change.worker:
+        ledger.nominations[(change.job, change.index)] = change.worker
+    else:
+        ledger.nominations.pop((change.job, change.index), None)
+
+
+def avoided(ledger: Ledger, change: c.Avoided, at_ms: int) -> None:
+    """Exclude a worker for a task until a time; a task that is kept apart no longer shares its worker again."""
+    ledger.avoided.setdefault((change.job, change.index), {})[change.worker] = change.until_ms
+    if change.worker == OCCUPIED and not change.until_ms:
+        for key in [key for key in ledger.alone if key[:2] == (change.job, change.index)]:
+            ledger.alone.pop(key).alone = False
+
+
+def quota_set(ledger: Ledger, change: c.QuotaSet, at_ms: int) -> None:
+    ledger.quotas[change.quota.user] = change.quota
+
+
+def answered(ledger: Ledger, change: c.Answered, at_ms: int) -> None:
+    """Keep the latest answers, so that a repeated request gets the same answer."""
+    ledger.keep_answer(change.request_id, change.status, change.body)
+    if change.status == Code.INTERNAL.value:
+        ledger.totals.dead_letters += 1
+
+
+def dropped(ledger: Ledger, change: c.Dropped, at_ms: int) -> None:
+    for _ in range(change.keys):
+        ledger.drop_key()
+    for _ in range(change.answers):
+        ledger.drop_answer()
+    for _ in range(change.audited):
+        ledger.audit.drop()
+
+
+def audited(ledger: Ledger, change: c.Audited, at_ms: int) -> None:
+    ledger.audit.add(change, at_ms)
+
+
+def led(ledger: Ledger, change: c.Led, at_ms: int) -> None:
+    ledger.epoch = change.epoch
+
+
+WRITERS: dict[type, Callable[[Ledger, Any, int], None]] = {
+    c.WorkerRegistered: worker_registered,
+    c.WorkerMoved: worker_moved,
+    c.WorkerForgotten: worker_forgotten,
+    c.Nominated: nominated,
+    c.Avoided: avoided,
+    c.QuotaSet: quota_set,
+    c.Answered: answered,
+    c.Led: led,
+    c.Dropped: dropped,
+    c.Audited: audited,
+}

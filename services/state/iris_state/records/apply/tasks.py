@@ -1,0 +1,234 @@
+"""Applies changes of tasks and their attempts. Sources: docs/design/semantics.md#tasks-and-attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from iris_core.actor import Actor
+from iris_core.messages import OCCUPIED, Ended
+from iris_core.states import (
+    ACTIVE,
+    KERNEL_UNSTARTED,
+    TERMINAL,
+    Budget,
+    Cause,
+    KernelStatus,
+    TaskState,
+)
+from iris_core.tables.session import SINGLE
+from iris_core.tables.task import ASSIGN, BUDGET_OF_STATE, STAGES, becomes, is_finished
+from iris_state.records import changes as c
+from iris_state.records import minutes
+from iris_state.records.entities import Attempt, Fact, Job, Task, kernel_status, spent_and_limit
+from iris_state.records.ledger import Ledger
+
+ChangeWriter = Callable[[Ledger, Any, int], None]
+
+WORDS = {state: state.name.lower() for state in TaskState}
+_NO_EXIT = frozenset({Cause.INFRASTRUCTURE, Cause.MISSING, Cause.WORKER_LOST, Cause.WORKER_CRASHED, Cause.UNDELIVERED})
+
+
+def counted(write: ChangeWriter) -> ChangeWriter:
+    """Keep a gang's counts of kernel statuses correct around a change of one of its tasks."""
+
+    def enter(ledger: Ledger, change: Any, at_ms: int) -> None:
+        kernels = ledger.kernels.get(change.job)
+        if kernels is None:
+            write(ledger, change, at_ms)
+            return
+        task = ledger.jobs[change.job].task(change.index)
+        kernels[kernel_status(task)] -= 1
+        write(ledger, change, at_ms)
+        kernels[kernel_status(task)] += 1
+
+    return enter
+
+
+def assigned(ledger: Ledger, change: c.Assigned, at_ms: int) -> None:
+    """Open a new attempt."""
+    job = ledger.jobs[change.job]
+    task = job.task(change.index)
+    state, shown = becomes(ASSIGN)
+    attempt = Attempt(change.attempt, change.worker, at_ms, at_ms, shown=shown)
+    if ledger.avoided:
+        attempt.alone = ledger.avoided.get((change.job, change.index), {}).get(OCCUPIED, 0) > at_ms
+    if task.attempts:
+        task.attempts.append(attempt)
+    else:
+        task.attempts = [attempt]
+    ledger.dequeue(job, change.index)
+    _show(ledger, job, change.index, state, attempt, None, at_ms)
+    ledger.hold(job, change.index, attempt)
+    if job.session is None:
+        task.session = None
+        ledger.start_timeout(SINGLE[attempt.status], (job.number, change.index), at_ms)
+
+
+def staged(ledger: Ledger, change: c.Staged, at_ms: int) -> None:
+    """Set an attempt's stage, and the task's state when it changes with it."""
+    job = ledger.jobs[change.job]
+    task = job.task(change.index)
+    attempt = task.attempts[change.attempt]
+    before, attempt.status = attempt.status, change.status
+    attempt.detail = change.detail
+    if before is change.status:
+        return
+    if change.status is KernelStatus.RUNNING:
+        attempt.started_ms = attempt.started_ms or at_ms
+        ledger.presence[attempt.worker].building -= 1
+    elif not attempt.building_ms:
+        attempt.building_ms = at_ms
+    left, entered = SINGLE[before], SINGLE[change.status]
+    if left is not entered:  # a change of stage within a status does not restart its clock
+        attempt.since_ms = at_ms
+        if job.session is None:
+            key = (job.number, change.index)
+            ledger.stop_timeout(left, key)
+            ledger.start_timeout(entered, key, at_ms)
+            task.session = None
+    state, attempt.shown = becomes(STAGES[change.status])
+    if state is not task.state:
+        _show(ledger, job, change.index, state, attempt, None, at_ms)
+    if change.status is KernelStatus.RUNNING and job.spec.timeout_s is not None:
+        ledger.watch(job, change.index, attempt)
+
+
+def moved(ledger: Ledger, change: c.Moved, at_ms: int) -> None:
+    """A task leaves its attempt, the queue, or its gang."""
+    job = ledger.jobs[change.job]
+    index = change.index
+    task = job.task(index)
+    attempt = task.attempts[change.attempt] if change.attempt >= 0 else None
+    if task.state is TaskState.PENDING:
+        ledger.dequeue(job, index)
+    if attempt is not None and task.state in ACTIVE:
+        _leave(ledger, job, task, attempt, change, at_ms)
+    elif attempt is not None:
+        _end_late(ledger, job, task, attempt, change, at_ms)
+    if change.state in TERMINAL:
+        task.cause, task.note, task.by = change.cause, change.note, change.by
+        if ledger.avoided:
+            ledger.avoided.pop((change.job, index), None)
+        budget = BUDGET_OF_STATE.get(change.state)
+        task.no_retry = budget is not None and not is_finished(change.state, *spent_and_limit(job, task, budget))
+        if not change.closed or attempt is None:
+            _await_end(ledger, job, index)
+    if change.state is TaskState.RUNNING and attempt is not None:
+        attempt.started_ms = attempt.started_ms or at_ms
+    if change.state is not task.state:
+        cause = None if change.state in ACTIVE else change.cause
+        last = task.attempts[-1] if task.state in ACTIVE else attempt
+        _show(ledger, job, index, change.state, last, cause, at_ms, change.by)
+    if change.state is TaskState.PENDING:
+        task.queued_ms = at_ms
+        ledger.wait_for_place(job, index)
+
+
+def _await_end(ledger: Ledger, job: Job, index: int) -> None:
+    """A session of one is terminating once its kernel is ordered to stop, unless its end is known."""
+    last = job.task(index).attempts[-1:]
+    if job.session is None and last and last[0].is_open:
+        ledger.start_timeout(SINGLE[last[0].status], (job.number, index), last[0].since_ms)
+
+
+def closed(ledger: Ledger, change: c.Closed, at_ms: int) -> None:
+    """Close an attempt that its task has left before."""
+    job = ledger.jobs[change.job]
+    task = job.task(change.index)
+    _close(ledger, job, change.index, task.attempts[change.attempt], change.ended, at_ms)
+    if task.state is TaskState.PENDING:
+        ledger.enqueue(job, change.index)
+
+
+def _leave(ledger: Ledger, job: Job, task: Task, attempt: Attempt, change: c.Moved, at_ms: int) -> None:
+    _record_end(task, attempt, change, at_ms)
+    ledger.unwatch(job, change.index, attempt)
+    if attempt.status in KERNEL_UNSTARTED:
+        ledger.presence[attempt.worker].building -= 1
+    if change.closed:
+        _close(ledger, job, change.index, attempt, change.ended, at_ms)
+    else:
+        attempt.status, attempt.since_ms = KernelStatus.TERMINATING, at_ms
+
+
+def _end_late(ledger: Ledger, job: Job, task: Task, attempt: Attempt, change: c.Moved, at_ms: int) -> None:
+    """The attempt that a pending task has left had exited by itself: that, and not its stop, is its end."""
+    _charge(task, attempt.charged_to, -1)
+    _record_end(task, attempt, change, at_ms)
+    _close(ledger, job, change.index, attempt, change.ended, at_ms)
+
+
+def _record_end(task: Task, attempt: Attempt, change: c.Moved, at_ms: int) -> None:
+    """Charge the end of an attempt, and store what it is known by."""
+    failures, preemptions = task.failure_count, task.preemption_count
+    _charge(task, change.charged_to)
+    attempt.failures = (failures, task.failure_count)
+    attempt.preemptions = (preemptions, task.preemption_count)
+    attempt.cause, attempt.initiator, attempt.charged_to = change.cause, change.initiator, change.charged_to
+    attempt.shown = change.shown
+    attempt.ended_ms = at_ms
+    attempt.error = change.note
+    attempt.suspect = change.suspect
+    attempt.by = change.by
+
+
+def _charge(task: Task, budget: Budget | None, by: int = 1) -> None:
+    if budget is Budget.FAILURE:
+        task.failure_count += by
+    elif budget is Budget.PREEMPTION:
+        task.preemption_count += by
+    elif budget is Budget.RESCHEDULE:
+        task.reschedules += by
+
+
+def _close(ledger: Ledger, job: Job, index: int, attempt: Attempt, ended: Ended | None, at_ms: int) -> None:
+    if ended is not None:
+        attempt.exit_code, attempt.signal = ended.exit_code, ended.signal
+        attempt.error = attempt.error or ended.error
+        attempt.stderr_tail, attempt.peak_rss_bytes = ended.stderr_tail, ended.peak_rss_bytes
+        attempt.dropped_bytes, attempt.usage, attempt.artifact = ended.dropped_bytes, ended.usage, ended.artifact
+    if attempt.status is KernelStatus.TERMINATING and job.session is None:
+        ledger.stop_timeout(SINGLE[attempt.status], (job.number, index))
+    attempt.status = KernelStatus.ERROR if ended is None or ended.cause in _NO_EXIT else KernelStatus.TERMINATED
+    attempt.since_ms = attempt.closed_ms = at_ms
+    ledger.release(job, index, attempt)
+
+
+def _show(
+    ledger: Ledger,
+    job: Job,
+    index: int,
+    state: TaskState,
+    attempt: Attempt | None,
+    cause: Cause | None,
+    at_ms: int,
+    by: Actor | None = None,
+) -> None:
+    """Set the task's state, update the counts, and append the public fact."""
+    task = job.task(index)
+    previous = task.state
+    job.counts[previous] -= 1
+    job.counts[state] += 1
+    tally = ledger.tally[job.band]
+    tally[previous] -= 1
+    tally[state] += 1
+    task.state = state
+    exit_code = attempt.exit_code if attempt is not None else None
+    lasted_ms = None
+    if state is TaskState.ASSIGNED:
+        lasted_ms = at_ms - task.queued_ms
+    elif previous is TaskState.RUNNING and attempt is not None:
+        lasted_ms = (attempt.ended_ms or at_ms) - attempt.started_ms
+    minutes.count(ledger.totals.minutes, state, lasted_ms, at_ms)
+    ledger.facts.append(
+        Fact("task", job, index, attempt, WORDS[state], WORDS[previous], cause, at_ms, exit_code, 1, lasted_ms, by)
+    )
+
+
+WRITERS: dict[type, ChangeWriter] = {
+    c.Assigned: counted(assigned),
+    c.Staged: counted(staged),
+    c.Moved: counted(moved),
+    c.Closed: counted(closed),
+}

@@ -1,0 +1,468 @@
+"""The invariants of the ledger, one function each; `check` runs all of them.
+
+Queue, counters, holds and clocks are indexes over the records, so most functions count the records again. Slow on
+purpose and never on a hot path: tests and the simulation run it after every step.
+Source: docs/design/reliability.md#invariants.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Container, Iterator
+
+from iris_core.errors import InvariantBroken
+from iris_core.reasons import ReasonCode
+from iris_core.resources import NOTHING
+from iris_core.states import (
+    ACTIVE,
+    KERNEL_UNSTARTED,
+    SESSION_TERMINAL,
+    TERMINAL,
+    Budget,
+    Cause,
+    DeploymentLifecycle,
+    JobState,
+    KernelStatus,
+    PriorityBand,
+    SessionStatus,
+    TaskState,
+    WorkerState,
+)
+from iris_core.tables import deployment as deployment_table
+from iris_core.tables import session as session_table
+from iris_core.tables import task as task_table
+from iris_state.decide import cascade, coordinator
+from iris_state.deployments import rollout, routes
+from iris_state.deployments.reconciler import DEPLOYMENT
+from iris_state.deployments.records import Deployment
+from iris_state.inputs.kinds import TimerKey
+from iris_state.records.changes import GANG
+from iris_state.records.entities import AttemptKey, Job, Key, Task, kernel_status, lingers, spent_and_limit
+from iris_state.records.index import JobIndex
+from iris_state.records.ledger import Ledger
+from iris_state.snapshots.compacted import is_compacted
+
+Wrongs = Iterator[str]
+
+
+def check(ledger: Ledger, aside: Container[TimerKey] = ()) -> None:
+    """Raises InvariantBroken naming every record that is inconsistent in itself or with an index.
+
+    ``aside``: timers that raised; the reconciliation of such a deployment is outstanding.
+    """
+    wrong = list(violations(ledger, aside))
+    if wrong:
+        raise InvariantBroken("; ".join(wrong))
+
+
+def violations(ledger: Ledger, aside: Container[TimerKey] = ()) -> Wrongs:
+    """Every broken invariant as a sentence, naming the record and both values."""
+    for of_ledger in OF_LEDGER:
+        yield from of_ledger(ledger)
+    for job in ledger.jobs.values():
+        for of_job in OF_JOB:
+            yield from of_job(ledger, job)
+    for deployment in ledger.deployments.values():
+        for of_deployment in OF_DEPLOYMENT if (DEPLOYMENT, deployment.number) not in aside else ():
+            yield from of_deployment(ledger, deployment)
+
+
+# ── one job ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def states_are_counted(ledger: Ledger, job: Job) -> Wrongs:
+    recount = [0] * len(job.counts)
+    for task in job.tasks:
+        recount[task.state] += 1
+    if recount != job.counts:
+        yield f"{job.name} counts {job.counts}, recount {recount}"
+
+
+def waiting_is_queued(ledger: Ledger, job: Job) -> Wrongs:
+    """A pending task without a possibly running attempt is in the queue unless held back; a gang's members all or
+    none.
+    """
+    waiting = [i for i, task in job.numbered() if task.state is TaskState.PENDING and not lingers(job, i)]
+    if job.number in ledger.held_back or (job.is_gang and len(waiting) < len(job.tasks)):
+        waiting = []
+    queued = list(ledger.queue.pending(job.number))
+    if waiting != queued:
+        yield f"{job.name} has the waiting tasks {waiting}, the queue {queued}"
+    elif waiting and ledger.queue.key(job.number) != job.key:
+        yield f"{job.name} waits at {ledger.queue.key(job.number)}, its key is {job.key}"
+
+
+def attempts_are_in_order(ledger: Ledger, job: Job) -> Wrongs:
+    for index, task in job.numbered():
+        numbers = [attempt.number for attempt in task.attempts]
+        if numbers != list(range(len(numbers))):
+            yield f"{job.name}/{index} has the attempts {numbers}"
+
+
+def one_attempt_lives(ledger: Ledger, job: Job) -> Wrongs:
+    """The only open attempt that is not being stopped is an active task's current one; only a gang's members may have
+    none.
+    """
+    for index, task in job.numbered():
+        lively = [a.number for a in task.attempts if a.is_open and a.status is not KernelStatus.TERMINATING]
+        wanted = [task.current.number] if task.current is not None else []
+        if lively != wanted:
+            yield f"{job.name}/{index} is {task.state.name} with the live attempts {lively}"
+        if task.waits_for_gang and not job.is_gang:
+            yield f"{job.name}/{index} waits for a gang and has none"
+
+
+def budgets_are_exact(ledger: Ledger, job: Job) -> Wrongs:
+    spec = job.spec
+    for index, task in job.numbered():
+        charged = Counter(attempt.charged_to for attempt in task.attempts)
+        if task.failure_count != charged[Budget.FAILURE] or task.failure_count > spec.max_retries_failure + 1:
+            yield f"{job.name}/{index} failure_count {task.failure_count}, charged {charged[Budget.FAILURE]}"
+        if task.reschedules != charged[Budget.RESCHEDULE]:
+            yield f"{job.name}/{index} reschedules {task.reschedules}, charged {charged[Budget.RESCHEDULE]}"
+        wanted = charged[Budget.PREEMPTION]
+        if task.preemption_count != wanted or task.preemption_count > spec.max_retries_preemption + 1:
+            yield f"{job.name}/{index} preemption_count {task.preemption_count}, charged {wanted}"
+
+
+def what_ended_is_finished(ledger: Ledger, job: Job) -> Wrongs:
+    """A task that failed for good has no retry left: its budget is spent, or it carries the mark ``no_retry``."""
+    for index, task in job.numbered():
+        budget = task_table.BUDGET_OF_STATE.get(task.state)
+        if budget is None:
+            if task.no_retry:
+                yield f"{job.name}/{index} is {task.state.name} and marked as without a retry"
+            continue
+        spent, limit = spent_and_limit(job, task, budget)
+        if task.no_retry is (spent > limit):
+            yield f"{job.name}/{index} is {task.state.name}, spent {spent} of {limit}, no_retry {task.no_retry}"
+
+
+def job_is_derived(ledger: Ledger, job: Job) -> Wrongs:
+    if job.is_terminal:
+        left = [index for index, task in job.numbered() if task.state not in TERMINAL]
+        if left:
+            yield f"{job.name} is {job.state.name} with the tasks {left} not ended"
+    elif (moved := cascade.job(job)) is not None:
+        yield f"{job.name} is {job.state.name}, its tasks say {moved.state.name}"
+
+
+def ended_subtree_is_dead(ledger: Ledger, job: Job) -> Wrongs:
+    if job.is_terminal and job.state is not JobState.SUCCEEDED:
+        yield from (
+            f"{child.name} is {child.state.name} under {job.name}, which is {job.state.name}"
+            for child in cascade.below(ledger, job)
+            if not child.is_terminal
+        )
+
+
+def family_is_linked(ledger: Ledger, job: Job) -> Wrongs:
+    parent = ledger.jobs.get(job.parent)
+    if parent is None:
+        return
+    if job.number not in parent.children:
+        yield f"{job.name} is not among the children of {parent.name}"
+    if job.root_submitted_ms != parent.root_submitted_ms:
+        yield f"{job.name} counts from {job.root_submitted_ms}, its root from {parent.root_submitted_ms}"
+
+
+def gang_is_together(ledger: Ledger, job: Job) -> Wrongs:
+    """The live members of a gang have one group value and one worker each, and all or none are pending."""
+    if job.session is None or job.spec.coscheduling is None:
+        return
+    group_by = job.spec.coscheduling.group_by
+    hosts = [task.current.worker for task in job.tasks if task.current is not None]
+    groups = {ledger.workers[host].attributes.get(group_by) for host in hosts}
+    if len(groups) > 1 or None in groups or len(set(hosts)) != len(hosts):
+        yield f"{job.name} lives on {hosts}, in the groups {groups}"
+    if job.counts[TaskState.PENDING] and any(job.counts[state] for state in ACTIVE):
+        yield f"{job.name} is placed in part: {job.counted()}"
+
+
+def gang_succeeds_together(ledger: Ledger, job: Job) -> Wrongs:
+    """A member that waits for its gang has exited 0 or is stopped for the leader; none waits for a gang that has
+    ended.
+    """
+    if job.session is None:
+        return
+    waiting = [task.attempts[-1] for task in job.tasks if task.waits_for_gang]
+    for attempt in waiting:
+        stopped = attempt.cause is Cause.LEADER_DONE and job.leader_is_done
+        if attempt.exit_code != 0 and not stopped:
+            yield f"{job.name} has a task that waits for the others after {attempt.cause}, {attempt.exit_code}"
+    if waiting and job.session.status in SESSION_TERMINAL:
+        yield f"{job.name} is over, and {len(waiting)} of its tasks wait for it"
+    if job.counts[TaskState.SUCCEEDED] and any(job.counts[state] for state in ACTIVE):
+        yield f"{job.name} has succeeded in part: {job.counted()}"
+
+
+def session_follows_kernels(ledger: Ledger, job: Job) -> Wrongs:
+    if job.session is None or is_compacted(job):
+        return
+    recount = Counter(kernel_status(task) for task in job.tasks)
+    if +ledger.kernels[job.number] != recount:
+        yield f"{job.name} counts the kernels {dict(+ledger.kernels[job.number])}, recount {dict(recount)}"
+    moved = coordinator.promote(ledger, job)
+    if moved is not None:
+        yield f"session of {job.name} is {job.session.status}, {moved.handler} says {moved.status}"
+
+
+OF_JOB: tuple[Callable[[Ledger, Job], Wrongs], ...] = (
+    states_are_counted,
+    waiting_is_queued,
+    attempts_are_in_order,
+    one_attempt_lives,
+    budgets_are_exact,
+    what_ended_is_finished,
+    job_is_derived,
+    ended_subtree_is_dead,
+    family_is_linked,
+    gang_is_together,
+    gang_succeeds_together,
+    session_follows_kernels,
+)
+
+
+# ── the whole ledger ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def queue_is_sorted(ledger: Ledger) -> Wrongs:
+    try:
+        ledger.queue.check()
+    except InvariantBroken as broken:
+        yield str(broken)
+    waiting = Counter({job.user: 0 for job in ledger.jobs.values()})
+    for job in ledger.jobs.values():
+        waiting[job.user] += job.counts[TaskState.PENDING]
+    if +waiting != +ledger.pending_of_user:
+        yield f"waiting tasks by user {dict(+ledger.pending_of_user)}, recount {dict(+waiting)}"
+    because: Counter[tuple[PriorityBand, ReasonCode]] = Counter()
+    for number, reason in ledger.reasons.items():
+        because[ledger.jobs[number].band, reason.code] += ledger.jobs[number].counts[TaskState.PENDING]
+    if +because != +ledger.pending_because:
+        yield f"waiting tasks by reason {dict(+ledger.pending_because)}, recount {dict(+because)}"
+    known = sum(len(ledger.queue.pending(number)) for number in ledger.jobs)
+    if len(ledger.queue) != known:
+        yield f"the queue holds {len(ledger.queue)} tasks, {known} of jobs that are known"
+
+
+def open_attempts_are_held(ledger: Ledger) -> Wrongs:
+    """What each host holds is the sum over its open attempts, and at most its capacity."""
+    opened: dict[str, set[AttemptKey]] = {worker: set() for worker in ledger.presence}
+    for job in ledger.jobs.values():
+        for index, task in job.numbered():
+            for attempt in task.attempts:
+                if attempt.is_open:
+                    opened.setdefault(attempt.worker, set()).add((job.number, index, attempt.number))
+    for name, keys in opened.items():
+        presence = ledger.presence[name]
+        if set(presence.open) != keys:
+            yield f"{name} is thought to hold {sorted(presence.open)}, recount {sorted(keys)}"
+            continue
+        alone = [key for key in keys if presence.open[key].alone]
+        if alone != [key for key in keys if key in ledger.alone]:
+            yield f"{name} is thought to be kept for one of {list(ledger.alone)}, recount {alone}"
+        held, building = NOTHING, 0
+        for key in keys:
+            held = held + ledger.jobs[key[0]].spec.resources.amount
+            building += presence.open[key].status in KERNEL_UNSTARTED
+        if (held, building) != (presence.committed, presence.building):
+            yield f"{name} commits {presence.committed} building {presence.building}, recount {held}, {building}"
+        if not held.fits(ledger.workers[name].total):
+            yield f"{name} has {ledger.workers[name].total} and holds {held}"
+
+
+def lost_hosts_hold_nothing(ledger: Ledger) -> Wrongs:
+    for worker in ledger.workers.values():
+        if worker.state is WorkerState.LOST and ledger.presence[worker.id].open:
+            yield f"{worker.id} is lost and holds {sorted(ledger.presence[worker.id].open)}"
+
+
+def the_lost_are_in_line(ledger: Ledger) -> Wrongs:
+    lost = (w for w in ledger.workers.values() if w.state is WorkerState.LOST and not w.drained)
+    wanted = {worker.id: worker.lost_ms for worker in lost}
+    if dict(ledger.lost.items()) != wanted:
+        yield f"the lost hosts are {dict(ledger.lost.items())}, recount {wanted}"
+
+
+def nominations_are_for_those_who_wait(ledger: Ledger) -> Wrongs:
+    for (number, index), worker in ledger.nominations.items():
+        job, host = ledger.jobs.get(number), ledger.workers.get(worker)
+        if job is None or job.task(index).state is not TaskState.PENDING:
+            yield f"{worker} is nominated for j{number}/{index}, which does not wait"
+        if host is None or host.state is WorkerState.LOST:
+            yield f"{worker} is nominated for j{number}/{index} and is gone"
+
+
+def avoidances_are_of_those_who_go_on(ledger: Ledger) -> Wrongs:
+    for (number, index), workers in ledger.avoided.items():
+        job = ledger.jobs.get(number)
+        if job is None or job.task(index).is_terminal:
+            yield f"j{number}/{index} has ended and is kept off {sorted(workers)}"
+
+
+def clocks_are_set(ledger: Ledger) -> Wrongs:
+    """Every record in a status with a timeout is in that status's queue with the right time, and no other record is."""
+    wanted: dict[SessionStatus, dict[Key, int]] = {status: {} for status in ledger.timeouts}
+    for job in ledger.jobs.values():
+        for key, status, since in _clocks(job):
+            if status in wanted:
+                wanted[status][key] = since
+    for status, line in ledger.timeouts.items():
+        if dict(line.items()) != wanted[status]:
+            yield f"the line of {status.value} is {dict(line.items())}, recount {wanted[status]}"
+        times = [since for _, since in line.items()]
+        if times != sorted(times):
+            yield f"the line of {status.value} is not in order: {times}"
+
+
+def _clocks(job: Job) -> Iterator[tuple[Key, SessionStatus, int]]:
+    if job.session is not None:
+        yield (job.number, GANG), job.session.status, job.session.since_ms
+        return
+    for index, task in job.numbered():
+        if task.state in ACTIVE:
+            attempt = task.attempts[-1]
+            yield (job.number, index), session_table.SINGLE[attempt.status], attempt.since_ms
+        elif task.is_terminal and task.attempts and task.attempts[-1].is_open and not _is_over(task):
+            yield (job.number, index), SessionStatus.TERMINATING, task.attempts[-1].since_ms
+
+
+def _is_over(task: Task) -> bool:
+    """Whether its session of one is TERMINATED for the user although its kernel's end is not known."""
+    return task.session is not None and task.session.status is SessionStatus.TERMINATED
+
+
+def timeouts_are_set(ledger: Ledger) -> Wrongs:
+    wanted = {}
+    for job in ledger.jobs.values():
+        if job.spec.scheduling_timeout_s is not None and not job.is_terminal:
+            wanted["scheduling", job.number, 0] = job.submitted_ms + int(job.spec.scheduling_timeout_s * 1000)
+        for index, task in job.numbered():
+            if job.timeout_ms is not None and task.state is TaskState.RUNNING and task.current is not None:
+                wanted["timeout", job.number, index] = task.attempts[-1].started_ms + job.timeout_ms
+    # A scheduling timeout fires once; attempts that were placed before it continue.
+    rung = {key for key in wanted if key[0] == "scheduling"} - dict(ledger.timers.items()).keys()
+    wanted = {key: due for key, due in wanted.items() if key not in rung}
+    if dict(ledger.timers.items()) != wanted:
+        yield f"alarms {dict(ledger.timers.items())}, recount {wanted}"
+
+
+def names_lead_to_the_newest(ledger: Ledger) -> Wrongs:
+    newest: dict[str, int] = {}
+    for job in ledger.jobs.values():
+        newest[job.name] = max(newest.get(job.name, 0), job.number)
+    if newest != ledger.names:
+        yield f"names {ledger.names}, recount {newest}"
+    if any(number >= ledger.next_number for number in ledger.jobs):
+        yield f"the next job is {ledger.next_number}, there is {max(ledger.jobs)}"
+
+
+def one_run_of_a_name_lives(ledger: Ledger) -> Wrongs:
+    """A run has no attempts until those of earlier runs of the name have ended; until then it is held back."""
+    runs: dict[str, list[Job]] = {}
+    for job in ledger.jobs.values():
+        runs.setdefault(job.name, []).append(job)
+    held_back = set()
+    for name, found in runs.items():
+        found.sort(key=lambda job: job.number)
+        live = [any(a.is_open for task in job.tasks for a in task.attempts) for job in found]
+        if sum(live) > 1:
+            yield f"{name} is open in the runs {[job.id for job, is_live in zip(found, live, strict=True) if is_live]}"
+        held_back |= {job.number for place, job in enumerate(found) if not job.is_terminal and any(live[:place])}
+    if held_back != ledger.held_back:
+        yield f"the jobs {sorted(ledger.held_back)} are held back, recount {sorted(held_back)}"
+
+
+def listings_are_indexed(ledger: Ledger) -> Wrongs:
+    recount = JobIndex()
+    for job in ledger.jobs.values():
+        recount.add(job)
+    if (list(ledger.index.all), ledger.index.fields()) != (list(recount.all), recount.fields()):
+        yield f"listings know {ledger.index.fields()}, recount {recount.fields()}"
+    for band, counts in ledger.tally.items():
+        jobs = [job.counts for job in ledger.jobs.values() if job.band is band]
+        if counts != [sum(column) for column in zip([0] * len(counts), *jobs, strict=True)]:
+            yield f"{band.name} counts the tasks {counts}, its jobs have {jobs}"
+
+
+# ── deployments ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def routes_lead_to_jobs(ledger: Ledger, deployment: Deployment) -> Wrongs:
+    """A live route has a live job, and a terminated one has none; the index holds both."""
+    for route in deployment.held():
+        job = ledger.jobs.get(route.job)
+        has_job = job is not None and not job.is_terminal
+        if has_job is not route.is_live:
+            state = job.state.name if job is not None else "unknown"
+            yield f"{deployment.name}/{route.id} is {route.status.value} and its job {state}"
+        if ledger.route_of_job.get(route.job) != (deployment.number, route.number) and route.job:
+            yield f"j{route.job} does not lead to {deployment.name}/{route.id}"
+        if route.is_live and route.revision not in deployment.revisions:
+            yield f"{deployment.name}/{route.id} is of a revision that is forgotten"
+
+
+def routes_are_as_many_as_wanted(ledger: Ledger, deployment: Deployment) -> Wrongs:
+    live = deployment.live()
+    replicas = deployment.spec.replicas
+    as_wanted = len(live) == replicas and all(route.revision == deployment.revision for route in live)
+    if deployment.status is DeploymentLifecycle.READY and not as_wanted:
+        yield f"{deployment.name} is ready with {[route.id for route in live]}, wanted {replicas}"
+    most = replicas + rollout.target(deployment.spec.update, replicas).surge
+    if deployment.status not in deployment_table.LIVE:
+        most = 0
+    if len(live) > most:
+        yield f"{deployment.name} is {deployment.status.value} with {len(live)} routes, at most {most} may live"
+
+
+def discovery_is_published(ledger: Ledger, deployment: Deployment) -> Wrongs:
+    for other in routes.discovery(ledger, deployment):
+        yield f"{deployment.name} answers at {other.routes}, published is {deployment.discovered}"
+
+
+OF_DEPLOYMENT: tuple[Callable[[Ledger, Deployment], Wrongs], ...] = (
+    routes_lead_to_jobs,
+    routes_are_as_many_as_wanted,
+    discovery_is_published,
+)
+
+
+def deployments_are_indexed(ledger: Ledger) -> Wrongs:
+    newest: dict[str, int] = {}
+    for deployment in ledger.deployments.values():
+        newest[deployment.name] = max(newest.get(deployment.name, 0), deployment.number)
+    if newest != ledger.deployment_names:
+        yield f"deployments are named {dict(ledger.deployment_names)}, recount {newest}"
+    over = {deployment.number for deployment in ledger.deployments.values() if deployment.is_terminal}
+    if over != set(ledger.destroyed):
+        yield f"{sorted(ledger.destroyed)} are destroyed, recount {sorted(over)}"
+    held = sum(bool(route.job) for deployment in ledger.deployments.values() for route in deployment.held())
+    if held != len(ledger.route_of_job):
+        yield f"{len(ledger.route_of_job)} jobs lead to routes, recount {held}"
+
+
+def audit_is_counted(ledger: Ledger) -> Wrongs:
+    audit = ledger.audit
+    found = [entry.number for entry in audit.newest_first()]
+    if found != list(range(audit.next_number - 1, audit.next_number - 1 - len(audit), -1)):
+        yield f"the audit holds {found}, the next number is {audit.next_number}"
+    if audit.bytes != sum(size for _, size in audit.sizes()):
+        yield f"the audit counts {audit.bytes} bytes"
+
+
+OF_LEDGER: tuple[Callable[[Ledger], Wrongs], ...] = (
+    queue_is_sorted,
+    open_attempts_are_held,
+    lost_hosts_hold_nothing,
+    the_lost_are_in_line,
+    nominations_are_for_those_who_wait,
+    avoidances_are_of_those_who_go_on,
+    clocks_are_set,
+    timeouts_are_set,
+    names_lead_to_the_newest,
+    one_run_of_a_name_lives,
+    listings_are_indexed,
+    deployments_are_indexed,
+    audit_is_counted,
+)

@@ -1,0 +1,443 @@
+"""All records, in memory: `apply` is the only way to write them, for a new change and for replay alike.
+
+Queue, open attempts, capacity, clocks and children are indexes over the records and can be rebuilt; `check` compares
+the two. The package `apply` holds one function per kind of change; neither decides anything.
+Source: docs/ARCHITECTURE.md; docs/design/semantics.md#entities, docs/design/semantics.md#tasks-and-attempts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, OrderedDict
+
+import msgspec
+from sortedcontainers import SortedDict
+
+from iris_core.messages import OCCUPIED
+from iris_core.queue import TaskQueue
+from iris_core.quota import Quota
+from iris_core.reasons import Reason, ReasonCode
+from iris_core.request_ids import key_of
+from iris_core.resources import Amount
+from iris_core.states import KERNEL_UNSTARTED, KernelStatus, PriorityBand, SessionStatus, TaskState
+from iris_core.tables.session import SINGLE, StatusTimeout
+from iris_state.deployments.load import Loads
+from iris_state.deployments.records import Deployment, Probes, PublicFact, Route
+from iris_state.records import changes as c
+from iris_state.records.audit import AuditLog
+from iris_state.records.entities import (
+    Attempt,
+    AttemptKey,
+    HistoryEntry,
+    Job,
+    Key,
+    Presence,
+    Session,
+    Task,
+    Totals,
+    Worker,
+    kernel_status,
+    lingers,
+    was_cancelled,
+)
+from iris_state.records.index import WAITING, JobIndex
+from iris_state.records.timer_queue import TimeoutQueue, TimerQueue
+
+KEY_BYTES = 290
+"""Bytes of memory of an idempotency key or an answer, besides its text: measured, rounded up."""
+
+_WHOLE = re.compile(r"[0-9]{1,18}")
+
+
+def whole_number(text: str) -> int | None:
+    """The number in a text of ASCII digits; None for any other text, or one that is too long."""
+    return int(text) if _WHOLE.fullmatch(text) else None
+
+
+def _answer_bytes(request: str, body: bytes) -> int:
+    return KEY_BYTES + len(request) + len(body)
+
+
+class Ledger:
+    """All records and their indexes."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[int, Job] = {}
+        self.names: dict[str, int] = SortedDict()
+        self.namesakes: dict[str, list[int]] = {}
+        self.index = JobIndex()
+        self.tally: dict[PriorityBand, list[int]] = {band: [0] * len(TaskState) for band in PriorityBand}
+        self.idempotency: dict[str, int] = {}
+        self.spent_keys: OrderedDict[str, int] = OrderedDict()
+        self.spent_bytes = 0
+        self.answers: OrderedDict[str, tuple[str, bytes]] = OrderedDict()
+        self.answered_keys: dict[str, str] = {}
+        self.answers_bytes = 0
+        self.audit = AuditLog()
+        self.workers: dict[str, Worker] = {}
+        self.presence: dict[str, Presence] = {}
+        self.heard: TimeoutQueue[str] = TimeoutQueue()
+        self.lost: TimeoutQueue[str] = TimeoutQueue()
+        self.quotas: dict[str, Quota] = {}
+        self.default_quota = Quota("")
+        self.nominations: dict[Key, str] = {}
+        self.avoided: dict[Key, dict[str, int]] = {}
+        self.alone: dict[AttemptKey, Attempt] = {}
+        self.reasons: dict[int, Reason] = {}
+        self.pending_because: Counter[tuple[PriorityBand, ReasonCode]] = Counter()
+        self.looks: dict[int, int] = {}
+        self.newest_rows: dict[int, dict[int, HistoryEntry]] = {}
+        self.kernels: dict[int, Counter[KernelStatus]] = {}
+        self.open_of_job: Counter[int] = Counter()
+        self.open_attempts = 0
+        self.held_back: set[int] = set()
+        self.requested: dict[int, Amount] = {}
+        self.totals = Totals()
+        self.next_number = 1
+        self.epoch = 0
+        self.deployments: dict[int, Deployment] = {}
+        self.deployment_names: dict[str, int] = SortedDict()
+        self.destroyed: dict[int, None] = {}
+        self.route_of_job: dict[int, tuple[int, int]] = {}
+        self.probes = Probes()
+        self.loads = Loads()
+        self.next_deployment = 1
+        self.now_ms = 0
+        self.discovery_version = 0
+        self.queue = TaskQueue()
+        self.newly_queued: list[Key] = []
+        self.pending_of_user: Counter[str] = Counter()
+        self.timeouts: dict[SessionStatus, TimeoutQueue[Key]] = {
+            status: TimeoutQueue() for status in SessionStatus if StatusTimeout().of(status) is not None
+        }
+        self.timers: TimerQueue[tuple[str, int, int]] = TimerQueue()
+        self.facts: list[PublicFact] = []
+
+    # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def find_job(self, text: str) -> Job | None:
+        """The job of a name (its newest run) or of an opaque id ``j<number>``."""
+        if text.startswith("j") and (found := whole_number(text[1:])) is not None:
+            return self.jobs.get(found)
+        number = self.names.get(text)
+        return self.jobs.get(number) if number is not None else None
+
+    def find_deployment(self, text: str) -> Deployment | None:
+        """The deployment of a name (its newest), else of an opaque id ``d<number>``."""
+        named = self.deployment_named(text)
+        number = whole_number(text[1:]) if named is None and text.startswith("d") else None
+        return self.deployments.get(number) if number is not None else named
+
+    def deployment_named(self, name: str) -> Deployment | None:
+        """The newest deployment of a name."""
+        number = self.deployment_names.get(name)
+        return self.deployments[number] if number is not None else None
+
+    def route_for(self, job: int) -> tuple[Deployment, Route] | None:
+        """The deployment and the route of a job, until the route has ended; None for any other job."""
+        found = self.route_of_job.get(job)
+        if found is None:
+            return None
+        deployment = self.deployments[found[0]]
+        return deployment, deployment.routes[found[1]]
+
+    def ending_runs(self, job: Job) -> list[Job]:
+        """Earlier runs of a job's name with attempts whose end is not known yet."""
+        runs = self.namesakes.get(job.name, ())
+        return [self.jobs[number] for number in runs if number < job.number and self.open_of_job[number]]
+
+    def quota_of(self, user: str) -> Quota:
+        """A user's limits: those set for the user, else the default."""
+        return self.quotas.get(user) or msgspec.structs.replace(self.default_quota, user=user)
+
+    def find_task(self, text: str) -> tuple[Job, int] | None:
+        """The job and index of ``/train/0`` or ``j7/0``."""
+        name, _, last = text.rpartition("/")
+        job, index = self.find_job(name), whole_number(last)
+        if job is None or index is None or not job.has(index):
+            return None
+        return job, index
+
+    def attempt(self, key: AttemptKey) -> Attempt | None:
+        job = self.jobs.get(key[0])
+        if job is None or not job.has(key[1]):
+            return None
+        attempts = job.task(key[1]).attempts
+        return attempts[key[2]] if 0 <= key[2] < len(attempts) else None
+
+    def is_apart(self, key: Key) -> bool:
+        """Whether a task is kept off workers with other attempts now."""
+        return bool(self.avoided) and self.avoided.get(key, {}).get(OCCUPIED, 0) > self.now_ms
+
+    def session(self, job: Job, index: int) -> Session | None:
+        """The stored session record of a task; None while a session of one has nothing to store."""
+        return job.session if job.session is not None else job.task(index).session
+
+    def session_since(self, job: Job, index: int) -> int:
+        """When a session entered its status, ms."""
+        if job.session is not None:
+            return job.session.since_ms
+        task = job.task(index)
+        return task.queued_ms if task.state is TaskState.PENDING or not task.attempts else task.attempts[-1].since_ms
+
+    def session_status(self, job: Job, index: int) -> SessionStatus:
+        """A coscheduled session's stored status; a session of one follows its only kernel."""
+        if job.session is not None:
+            return job.session.status
+        task = job.task(index)
+        if task.session is not None and task.session.status is SessionStatus.TERMINATED:
+            return SessionStatus.TERMINATED  # the session's end has timed out; its kernel's end is still unknown
+        return SINGLE[KernelStatus.CANCELLED if was_cancelled(job, task) else kernel_status(task)]
+
+    def hear(self, worker: str, at_ms: int) -> None:
+        """Record contact from a host that is not lost; kept in memory only."""
+        self.presence[worker].heartbeat_ms = at_ms
+        self.heard.enter(worker, at_ms)
+
+    def miss(self, worker: Worker) -> None:
+        """A host is LOST; a drained one is expected back, the others are deleted after a long time."""
+        self.lost.leave(worker.id)
+        if not worker.drained:
+            self.lost.enter(worker.id, worker.lost_ms)
+
+    # ── indexes: jobs ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def index_job(self, job: Job) -> None:
+        """Add a job to every index: a new one, or one from a snapshot."""
+        self.file_job(job)
+        if not job.is_terminal and self.ending_runs(job):
+            self.held_back.add(job.number)
+        pending = job.counts[TaskState.PENDING]
+        if pending == len(job.tasks) and not any(task.attempts for task in job.tasks):
+            if job.number not in self.held_back:
+                self.queue.add(job.number, job.key, job.indexes.ranges)
+            self.pending_of_user[job.user] += pending
+        else:
+            for index, task in job.numbered():
+                self._index_task(job, index, task)
+            for index, task in job.numbered():
+                if task.state is TaskState.PENDING:
+                    self.wait_for_place(job, index)
+        if job.session is not None:
+            self.kernels[job.number] = Counter(kernel_status(task) for task in job.tasks)
+            self.start_timeout(job.session.status, (job.number, c.GANG), job.session.since_ms)
+        timeout = job.spec.scheduling_timeout_s
+        if timeout is not None and not job.is_terminal:
+            self.timers.set(("scheduling", job.number, 0), job.submitted_ms + int(timeout * 1000))
+
+    def file_job(self, job: Job) -> None:
+        """Add a finished job to the indexes by number, name and parent only."""
+        self.jobs[job.number] = job
+        self.requested[job.number] = job.spec.resources.amount
+        before = self.names.get(job.name)
+        if before is not None:
+            self.namesakes.setdefault(job.name, [before]).append(job.number)
+        self.names[job.name] = max(job.number, before or 0)
+        parent = self.jobs.get(job.parent)
+        if parent is not None:
+            parent.children.append(job.number)
+
+    def count_tasks(self, job: Job, sign: int) -> None:
+        """Add a job's tasks to the counts of its band, or subtract them with ``sign`` -1."""
+        counts = self.tally[job.band]
+        for state, n in enumerate(job.counts):
+            counts[state] += sign * n
+
+    def _index_task(self, job: Job, index: int, task: Task) -> None:
+        self._index_open(job, index, task)
+        if task.current is not None:
+            self.watch(job, index, task.current)
+        elif job.session is None and task.is_terminal and self.session_status(job, index) is SessionStatus.TERMINATING:
+            self.start_timeout(SessionStatus.TERMINATING, (job.number, index), task.attempts[-1].since_ms)
+
+    def _index_open(self, job: Job, index: int, task: Task) -> None:
+        for attempt in task.attempts:
+            if attempt.is_open:
+                self.hold(job, index, attempt)
+
+    def spend_key(self, key: str, at_ms: int) -> None:
+        """A key's job is deleted: the key keeps the job's number for a while."""
+        self.spent_keys[key] = at_ms
+        self.spent_bytes += KEY_BYTES + len(key)
+
+    def drop_key(self) -> None:
+        """Delete the oldest key of a deleted job."""
+        key, _ = self.spent_keys.popitem(last=False)
+        self.idempotency.pop(key, None)
+        self.spent_bytes -= KEY_BYTES + len(key)
+
+    def keep_answer(self, request: str, status: str, body: bytes) -> None:
+        if request in self.answers:
+            self.answers_bytes -= _answer_bytes(request, self.answers.pop(request)[1])
+        self.answers[request] = (status, body)
+        if key := key_of(request):
+            self.answered_keys[key] = request
+        self.answers_bytes += _answer_bytes(request, body)
+
+    def drop_answer(self) -> None:
+        """Delete the oldest answer."""
+        request, (_, body) = self.answers.popitem(last=False)
+        self.answered_keys.pop(key_of(request), None)
+        self.answers_bytes -= _answer_bytes(request, body)
+
+    def forget_job(self, job: Job) -> None:
+        """Remove a job from every index."""
+        del self.jobs[job.number], self.requested[job.number], self.open_of_job[job.number]
+        self.kernels.pop(job.number, None)
+        self.newest_rows.pop(job.number, None)
+        self._forget_name(job)
+        self.index.remove(job)
+        self.count_tasks(job, -1)
+        parent = self.jobs.get(job.parent)
+        if parent is not None:
+            parent.children = [number for number in parent.children if number != job.number]
+
+    def _forget_name(self, job: Job) -> None:
+        """Point the name at its newest remaining run."""
+        runs = self.namesakes.get(job.name, [job.number])
+        runs.remove(job.number)
+        if runs:
+            self.names[job.name] = max(runs)
+        else:
+            del self.names[job.name]
+        if len(runs) < 2:
+            self.namesakes.pop(job.name, None)
+
+    # ── indexes: deployments ────────────────────────────────────────────────────────────────────────────────────
+
+    def index_deployment(self, deployment: Deployment) -> None:
+        """Add a deployment to every index: a new one, or one from a snapshot."""
+        self.deployments[deployment.number] = deployment
+        self.deployment_names[deployment.name] = deployment.number
+        for route in deployment.held():
+            if route.job:
+                self.route_of_job[route.job] = (deployment.number, route.number)
+
+    def forget_deployment(self, deployment: Deployment) -> None:
+        """Remove a deployment from the indexes; its name may belong to a newer one."""
+        del self.deployments[deployment.number]
+        self.destroyed.pop(deployment.number, None)
+        self.loads.books.pop(deployment.number, None)
+        self.loads.minutes.forget(deployment.number)
+        if self.deployment_names.get(deployment.name) == deployment.number:
+            del self.deployment_names[deployment.name]
+
+    # ── indexes: the queue, resources, timers ───────────────────────────────────────────────────────────────────
+
+    def wait_for_place(self, job: Job, index: int) -> None:
+        """A task waits."""
+        self._count_pending(job, 1)
+        if job.counts[TaskState.PENDING] == 1:
+            self.index.enter(WAITING, job.number)
+        self.enqueue(job, index)
+
+    def enqueue(self, job: Job, index: int) -> None:
+        """Add a pending task to the queue under its job's key, unless an attempt of it, or of an earlier run of the
+        job, may still run.
+
+        The members of a gang are added together.
+        """
+        if job.number in self.held_back or (job.is_gang and job.counts[TaskState.PENDING] < len(job.tasks)):
+            return
+        ready = job.indexes if job.is_gang else (index,)
+        if self.open_of_job[job.number] and any(lingers(job, one) for one in ready):
+            return
+        for one in ready:
+            if self.queue.add(job.number, job.key, ((one, one + 1),)):
+                self.newly_queued.append((job.number, one))
+
+    def dequeue(self, job: Job, index: int) -> None:
+        """A task is no longer pending: remove it from the queue, and its nomination."""
+        self.queue.remove(job.number, index)
+        self._count_pending(job, -1)
+        if job.counts[TaskState.PENDING] == 1:
+            self.index.leave(WAITING, job.number)
+        if not self.pending_of_user[job.user]:
+            del self.pending_of_user[job.user]
+        if self.nominations:
+            self.nominations.pop((job.number, index), None)
+
+    def _count_pending(self, job: Job, by: int) -> None:
+        self.pending_of_user[job.user] += by
+        reason = self.reasons.get(job.number)
+        if reason is not None:
+            self.pending_because[job.band, reason.code] += by
+
+    def keep_reason(self, job: Job, reason: Reason) -> None:
+        """Why the waiting tasks of a job wait, from now on."""
+        self.drop_reason(job)
+        self.reasons[job.number] = reason
+        self.pending_because[job.band, reason.code] += job.counts[TaskState.PENDING]
+
+    def drop_reason(self, job: Job) -> None:
+        before = self.reasons.pop(job.number, None)
+        if before is not None:
+            self.pending_because[job.band, before.code] -= job.counts[TaskState.PENDING]
+
+    def hold(self, job: Job, index: int, attempt: Attempt) -> None:
+        """An attempt is open and holds resources of its worker."""
+        presence = self.presence.get(attempt.worker)
+        if presence is None:
+            presence = self.presence[attempt.worker] = Presence(attempt.assigned_ms)
+        presence.open[(job.number, index, attempt.number)] = attempt
+        self.open_of_job[job.number] += 1
+        self.open_attempts += 1
+        presence.committed = presence.committed + self.requested[job.number]
+        if attempt.status in KERNEL_UNSTARTED:
+            presence.building += 1
+        if attempt.alone:
+            self.alone[(job.number, index, attempt.number)] = attempt
+
+    def release(self, job: Job, index: int, attempt: Attempt) -> None:
+        """The end of an attempt is known: free its resources; a repeated call changes nothing."""
+        presence = self.presence[attempt.worker]
+        if presence.open.pop((job.number, index, attempt.number), None) is not None:
+            if presence.orders:
+                presence.orders.pop((job.number, index, attempt.number), None)
+            if attempt.alone:
+                self.alone.pop((job.number, index, attempt.number), None)
+            presence.committed = presence.committed - self.requested[job.number]
+            self.open_of_job[job.number] -= 1
+            if not self.open_of_job[job.number]:
+                del self.open_of_job[job.number]
+            self.open_attempts -= 1
+            if self.held_back and not self.open_of_job[job.number]:
+                self._enqueue_next_run(self.jobs[self.names[job.name]])
+
+    def _enqueue_next_run(self, job: Job) -> None:
+        """An earlier run of a name has ended: queue the newest run, unless another one has not ended."""
+        if job.number not in self.held_back or self.ending_runs(job):
+            return
+        self.held_back.remove(job.number)
+        for index, task in job.numbered():
+            if task.state is TaskState.PENDING and (job.number, index) not in self.queue:
+                self.enqueue(job, index)
+
+    def watch(self, job: Job, index: int, attempt: Attempt) -> None:
+        """Start the timers of a placed task: its timeout while it runs, its session's timeout until then."""
+        if attempt.status is KernelStatus.RUNNING:
+            if job.timeout_ms is not None:
+                self.timers.set(("timeout", job.number, index), attempt.started_ms + job.timeout_ms)
+        elif job.session is None:
+            self.start_timeout(SINGLE[attempt.status], (job.number, index), attempt.since_ms)
+
+    def unwatch(self, job: Job, index: int, attempt: Attempt) -> None:
+        """Stop the timers of an attempt that its task leaves."""
+        if job.timeout_ms is not None:
+            self.timers.clear(("timeout", job.number, index))
+        if job.session is None:
+            self.stop_timeout(SINGLE[attempt.status], (job.number, index))
+            job.task(index).session = None
+
+    def start_timeout(self, status: SessionStatus, key: Key, at_ms: int) -> None:
+        """Start the timeout of a session's status, if it has one."""
+        line = self.timeouts.get(status)
+        if line is not None:
+            line.enter(key, at_ms)
+            if status is SessionStatus.TERMINATING:  # a task may have waited for its kernel's end before it ended
+                line.keep_order()
+
+    def stop_timeout(self, status: SessionStatus, key: Key) -> None:
+        line = self.timeouts.get(status)
+        if line is not None:
+            line.leave(key)

@@ -1,0 +1,1 @@
+"""Views of hosts, of users, and of what the cluster holds and lacks."""

@@ -1,0 +1,66 @@
+"""View of the audit: commands with their actors, newest first.
+
+Admins read all of it; others what they did, and what was done to their own records.
+"""
+
+from __future__ import annotations
+
+from iris_core.actor import actor_view
+from iris_core.messages import Caller, Query
+from iris_core.views import AuditView, Page, moment
+from iris_state.records.audit import AuditEntry
+from iris_state.records.changes import Audited
+from iris_state.records.ledger import Ledger
+from iris_state.views.pages import behind, page
+
+
+def audit(ledger: Ledger, query: Query) -> Page:
+    """Commands ``by`` a user, done to ``of`` (a job, a worker, a deployment, or all that a user owns), since
+    ``since_ms``.
+    """
+    asked, caller = query.arguments, query.caller
+    by, of, since_ms = str(asked.get("by") or ""), str(asked.get("of") or ""), asked.get("since_ms") or 0
+    names = _names(ledger, of)
+
+    def wanted(entry: AuditEntry) -> bool:
+        done = entry.done
+        if not may_read(caller, done) or by not in ("", done.by.user) or entry.at_ms < since_ms:
+            return False
+        return not of or not names.isdisjoint((done.record, done.name, done.owner))
+
+    rows = ((entry.number, entry) for entry in ledger.audit.newest_first(behind(asked)))
+    return page(rows, _view, asked, wanted)
+
+
+def may_read(caller: Caller, done: Audited) -> bool:
+    """Whether a caller has given this command, owns what it was done to, or is an admin."""
+    return caller.role == "admin" or (caller.user != "" and caller.user in (done.by.user, done.owner))
+
+
+def _names(ledger: Ledger, of: str) -> set[str]:
+    """By what the audit knows a record: a job by its id and those above it, with which it is cancelled."""
+    job = ledger.find_job(of)
+    if job is None:
+        deployment = ledger.find_deployment(of)
+        return {of} if deployment is None else {of, deployment.id}
+    names = {of} if of == job.name else set()
+    while job is not None:
+        names.add(job.id)
+        job = ledger.jobs.get(job.parent)
+    return names
+
+
+def _view(entry: AuditEntry) -> AuditView:
+    done, by = entry.done, actor_view(entry.done.by)
+    assert by is not None, "every command has an actor"
+    return AuditView(
+        number=entry.number,
+        at=moment(entry.at_ms),
+        by=by,
+        action=done.action,
+        kind=done.kind,
+        id=done.record,
+        name=done.name,
+        owner=done.owner or None,
+        detail=done.detail,
+    )

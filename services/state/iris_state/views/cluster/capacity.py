@@ -1,0 +1,75 @@
+"""Checks whether any registered host could ever hold a job, for the submitter. The scheduler decides placement."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from iris_core.constraints import eligible
+from iris_core.resources import AUTO, RESOURCES, Device
+from iris_core.states import WorkerState
+from iris_state.records.entities import Job, Worker
+from iris_state.records.ledger import Ledger
+
+
+def warnings(ledger: Ledger, record: Job) -> list[str]:
+    """Why no registered host or group could run the job even if it were empty; empty when one could.
+
+    LOST hosts do not count, and without any hosts there is no warning, because the cluster may be starting.
+    """
+    spec = record.spec
+    group_by = spec.coscheduling.group_by if spec.coscheduling is not None else ""
+    groups: Counter[object] = Counter()
+    hosts, matching, large = 0, list[Worker](), 0
+    for worker in ledger.workers.values():
+        if worker.state is WorkerState.LOST:
+            continue
+        hosts += 1
+        if not eligible(spec.placement, spec.resources, worker.attributes):
+            continue
+        matching.append(worker)
+        if not spec.resources.amount.fits(worker.total):
+            continue
+        if not record.is_gang:
+            return []
+        large += 1
+        group = worker.attributes.get(group_by)
+        groups[group] += 1
+        if group is not None and groups[group] >= len(record.tasks):
+            return []
+    return (
+        [f"no registered worker can ever take {record.name}: {_why(ledger, record, hosts, matching, large)}"]
+        if hosts
+        else []
+    )
+
+
+def _why(ledger: Ledger, record: Job, hosts: int, matching: list[Worker], large: int) -> str:
+    if not matching:
+        if lacking := _lacking_device(ledger, record.spec.resources.device, hosts):
+            return lacking
+        return f"none of {hosts} matches what it asks for (iris why {record.name} says which condition removes them)"
+    if not large:
+        ask = record.spec.resources.amount
+        most = [max(column) for column in zip(*(worker.total.values for worker in matching), strict=True)]
+        short = [r.words for r, asked, there in zip(RESOURCES, ask.values, most, strict=True) if asked > there]
+        words = " and ".join(short) or "resources together"
+        return f"none of {len(matching)} that match has as much {words} in all"
+    assert record.spec.coscheduling is not None
+    group_by = record.spec.coscheduling.group_by
+    return f"no group by {group_by} has {len(record.tasks)} workers that match and are large enough"
+
+
+def _lacking_device(ledger: Ledger, wanted: Device | None, hosts: int) -> str:
+    """That no host has the device, and which devices there are; empty when some host has it, or none is wanted."""
+    workers = [worker for worker in ledger.workers.values() if worker.state is not WorkerState.LOST]
+    there = sorted(
+        {
+            (str(kind), str(worker.attributes.get("device-variant", "")))
+            for worker in workers
+            if (kind := worker.attributes.get("device-type"))
+        }
+    )
+    if wanted is None or any(kind == wanted.kind and wanted.variant in (AUTO, variant) for kind, variant in there):
+        return ""
+    found = ", ".join(f"{kind} {variant}".strip() for kind, variant in there) or "no gpu or tpu"
+    return f"none of {hosts} has {wanted.kind} {wanted.variant}; there is {found}"

@@ -1,0 +1,185 @@
+"""Views of hosts, slices and the whole cluster."""
+
+from __future__ import annotations
+
+from collections import Counter
+from heapq import nsmallest
+from itertools import islice
+from typing import Any
+
+from msgspec.structs import asdict
+
+from iris_core import codec
+from iris_core.actor import actor_view
+from iris_core.constraints import TPU_NAME, TPU_TOPOLOGY
+from iris_core.errors import Code, Refused
+from iris_core.states import JobState, TaskState, WorkerState, display_name
+from iris_core.topology import topology_of
+from iris_core.views import Page, WorkerView, moment
+from iris_state.records.entities import Worker
+from iris_state.records.ledger import Ledger
+from iris_state.records.minutes import held_by_all, held_in_last_hour
+from iris_state.views.pages import MAX_TEXT, behind, behind_name, cursor_of, page, shortened
+
+WARNINGS = 8
+"""Warnings shown of a host."""
+TASKS = 200
+"""Open attempts shown for a host."""
+USERS = 200
+"""Users shown in the overview; `users` lists all."""
+
+
+def worker_view(ledger: Ledger, worker: Worker) -> WorkerView:
+    presence = ledger.presence[worker.id]
+    return WorkerView(
+        id=worker.id,
+        state=worker.state.value,
+        attributes=worker.attributes,
+        total=asdict(worker.total),
+        committed=asdict(presence.committed),
+        tasks=[f"{ledger.jobs[number].name}/{index}" for number, index, _ in islice(presence.open, TASKS)],
+        building=presence.building,
+        last_heartbeat_at=moment(presence.heartbeat_ms),
+        detail=shortened(worker.reason or presence.detail, MAX_TEXT),
+        task_count=len(presence.open),
+        registered_at=moment(worker.registered_ms),
+        version=worker.version,
+        clock_ahead_ms=presence.clock_ahead_ms,
+        task_ids=[f"{ledger.jobs[number].id}/{index}" for number, index, _ in islice(presence.open, TASKS)],
+        by=actor_view(worker.by),
+        warnings={code: shortened(text, MAX_TEXT) for code, text in islice(presence.warnings.items(), WARNINGS)},
+    )
+
+
+def workers(ledger: Ledger, arguments: dict[str, Any]) -> Page:
+    """Workers by id, those of slices left out with ``without_slice``; the cursor is the last id read."""
+    last, state, alone = behind_name(arguments), arguments.get("state"), arguments.get("without_slice")
+    rows = ((cursor_of(id_), ledger.workers[id_]) for id_ in sorted(ledger.workers) if id_ > last)
+
+    def wanted(worker: Worker) -> bool:
+        return state in (None, "", worker.state.value) and not (alone and TPU_NAME in worker.attributes)
+
+    return page(rows, lambda worker: worker_view(ledger, worker), arguments, wanted)
+
+
+def worker(ledger: Ledger, arguments: dict[str, Any]) -> WorkerView:
+    return worker_view(ledger, _found_worker(ledger, arguments.get("id")))
+
+
+def _found_worker(ledger: Ledger, id_: object) -> Worker:
+    worker = ledger.workers.get(str(id_))
+    if worker is None:
+        raise Refused(Code.NOT_FOUND, f"there is no worker {id_}")
+    return worker
+
+
+def slices(ledger: Ledger, arguments: dict[str, Any]) -> Page:
+    """Workers that share a ``tpu-name``, by ``tpu-worker-id``; the cursor is the place of the last slice by name."""
+    groups = _by_slice(ledger)
+    after = behind(arguments)
+    start = 0 if after is None else after + 1
+    rows = enumerate(sorted(groups)[start:], start)
+    return page(rows, lambda name: _slice(ledger, name, groups[name]), arguments)
+
+
+def slice_states(ledger: Ledger) -> Counter[tuple[str, str]]:
+    """Slices by variant and state: free as a whole, used, or broken (a host is missing or takes no work)."""
+    found: Counter[tuple[str, str]] = Counter()
+    for hosts in _by_slice(ledger).values():
+        topology = topology_of(str(hosts[0].attributes.get(TPU_TOPOLOGY)))
+        whole = topology is None or len(hosts) >= topology.vm_count
+        if any(ledger.presence[host.id].open for host in hosts):
+            state = "used"
+        else:
+            state = "free" if whole and all(_is_free(ledger, host) for host in hosts) else "broken"
+        found[topology.variant if topology is not None else "other", state] += 1
+    return found
+
+
+def _slices_by_state(ledger: Ledger) -> dict[str, int]:
+    counts: Counter[str] = Counter()
+    for (_, state), count in slice_states(ledger).items():
+        counts[state] += count
+    return dict(counts)
+
+
+def _by_slice(ledger: Ledger) -> dict[str, list[Worker]]:
+    """The hosts of each slice, by its name."""
+    groups: dict[str, list[Worker]] = {}
+    for worker in ledger.workers.values():
+        name = worker.attributes.get(TPU_NAME)
+        if name is not None:
+            groups.setdefault(str(name), []).append(worker)
+    return groups
+
+
+def _slice(ledger: Ledger, name: str, hosts: list[Worker]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "topology": hosts[0].attributes.get(TPU_TOPOLOGY),
+        "workers": [worker_view(ledger, host) for host in sorted(hosts, key=_slice_order)],
+        "free_workers": sum(_is_free(ledger, host) for host in hosts),
+        "whole_free": all(_is_free(ledger, host) for host in hosts),
+    }
+
+
+def _is_free(ledger: Ledger, worker: Worker) -> bool:
+    """Whether a host has no open attempt and accepts work."""
+    return worker.state is WorkerState.HEALTHY and not ledger.presence[worker.id].open
+
+
+def _slice_order(worker: Worker) -> tuple[float, str]:
+    place = worker.attributes.get("tpu-worker-id")
+    return (float(place) if isinstance(place, int | float) else float("inf"), worker.id)
+
+
+def overview(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Counts for the first page: tasks and jobs by state, workers and slices, what healthy workers have and hold, the
+    first users.
+    """
+    tasks = {
+        display_name(state): n for state in TaskState if (n := sum(counts[state] for counts in ledger.tally.values()))
+    }
+    jobs = {display_name(state): n for state in JobState if (n := len(ledger.index.of(("state", state))))}
+    workers: dict[str, int] = {}
+    committed, capacity = held_by_all(ledger)
+    for worker in ledger.workers.values():
+        workers[worker.state.value] = workers.get(worker.state.value, 0) + 1
+    return {
+        "tasks": tasks,
+        "jobs": jobs,
+        "workers": workers,
+        "pending": len(ledger.queue),
+        "capacity": asdict(capacity),
+        "committed": asdict(committed),
+        "slices": _slices_by_state(ledger),
+        "users": nsmallest(USERS, ledger.index.values("user")),
+    }
+
+
+def last_hour(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
+    """The last minutes in which tasks were placed or ended, oldest first, sixty at most; and what one ``worker``, else
+    all healthy ones, held from each minute on in which that changed.
+    """
+    host = _found_worker(ledger, arguments.get("worker")) if arguments.get("worker") else None
+    held = held_in_last_hour(ledger, host)
+    return {
+        "minutes": [{"at": moment(one.number * 60_000), **asdict(one)} for one in ledger.totals.minutes],
+        "held": [
+            {"number": one.number, "committed": asdict(one.committed), "capacity": asdict(one.capacity)} for one in held
+        ],
+    }
+
+
+def dead_letters(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Commands that were set aside because judging them raised: how many ever, and those whose answers are kept."""
+    total, after = ledger.totals.dead_letters, behind(arguments) or 0
+    kept = [(request, body) for request, (status, body) in ledger.answers.items() if status == Code.INTERNAL.value]
+    numbered = enumerate(kept, total - len(kept) + 1)
+    found = page(((number, (number, *one)) for number, one in numbered if number > after), _dead_letter, arguments)
+    return {"total": total, "items": found.items, "next_cursor": found.next_cursor}
+
+
+def _dead_letter(letter: tuple[int, str, bytes]) -> dict[str, Any]:
+    number, request, body = letter
+    return {"number": number, "request_id": request, "detail": codec.from_json(body, dict).get("detail", "")}

@@ -1,0 +1,52 @@
+"""View of a user's limits and usage. docs/design/semantics.md#order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from iris_core.resources import NOTHING, Amount
+from iris_core.states import PriorityBand, display_name
+from iris_core.views import Page, QuotaView
+from iris_state.decide.quota import used
+from iris_state.records.ledger import Ledger
+from iris_state.views.pages import behind_name, cursor_of, page
+
+
+def quota_view(ledger: Ledger, user: str) -> Struct:
+    return _view(ledger, user, _running(ledger))
+
+
+def quotas(ledger: Ledger, arguments: dict[str, Any]) -> Page:
+    """Users with a quota, by name."""
+    return _page(ledger, ledger.quotas, arguments)
+
+
+def users(ledger: Ledger, arguments: dict[str, Any]) -> Page:
+    """Users with a job on record, by name."""
+    return _page(ledger, ledger.index.values("user"), arguments)
+
+
+def _page(ledger: Ledger, names: Iterable[str], arguments: dict[str, Any]) -> Page:
+    last = behind_name(arguments)
+    running = _running(ledger)
+    rows = ((cursor_of(name), name) for name in sorted(names) if name > last)
+    return page(rows, lambda name: _view(ledger, name, running), arguments)
+
+
+def _running(ledger: Ledger) -> dict[str, Amount]:
+    """What each user's open attempts hold."""
+    held: dict[str, Amount] = {}
+    for number, n in ledger.open_of_job.items():
+        user = ledger.jobs[number].user
+        held[user] = held.get(user, NOTHING) + ledger.requested[number] * n
+    return held
+
+
+def _view(ledger: Ledger, user: str, running: dict[str, Amount]) -> Struct:
+    quota = ledger.quota_of(user)
+    best = {"max_band": display_name(PriorityBand(max(quota.max_band, 1)))}
+    return QuotaView(**asdict(quota) | best | used(ledger, user, running.get(user, NOTHING)))

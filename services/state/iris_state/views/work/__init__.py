@@ -1,0 +1,1 @@
+"""Views of jobs, their tasks and sessions, their history and the queue."""

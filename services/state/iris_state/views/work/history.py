@@ -1,0 +1,189 @@
+"""A job's history for display: the recorded judgements, and those derived from attempts' times.
+
+A session of one that succeeded without a retry has no row of its own: its SUCCESS rows are made here from the times of
+its attempts. History is shown and decides nothing. Source: docs/design/semantics.md#rules-and-judgement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from iris_core.actor import Actor, actor_view
+from iris_core.lifecycle import Derivation
+from iris_core.states import Cause
+from iris_core.states import SchedulingResult as Result
+from iris_core.states import SessionStatus as S
+from iris_core.tables import session as table
+from iris_core.tables.session import Promotion, SessionRule
+from iris_core.views import HistoryRow, moment
+from iris_state.decide.coordinator import REQUEUED_BY_A_HANDLER
+from iris_state.records.changes import GANG
+from iris_state.records.entities import Attempt, HistoryEntry, Job, Task, ended_waiting, was_cancelled
+
+TASKS, ATTEMPTS = 100, 500
+"""At most so many tasks, and attempts of them, are sorted by time together: see `parts`."""
+
+Part = tuple[int, int]
+"""The first task of a part of a history, and the number of the first attempt of each of its tasks."""
+
+Timed = tuple[int, int, HistoryEntry]
+"""A row with its time, and its rank among the rows of that millisecond."""
+
+
+def parts(job: Job, start: Part, task: int | None = None) -> Iterator[Part]:
+    """The parts of a job's history from a given one on, so that a page needs only one of them; with ``task``, the parts
+    with rows of that task, and of its gang, which are in the first part.
+
+    A part has the rows of at most `TASKS` tasks and `ATTEMPTS` attempts. The boundaries depend on the number of tasks
+    only, so a growing history is divided in the same way.
+    """
+    tasks, attempts = _sizes(job)
+    first, number = start
+    own = 0 if task is None else _position(job, task) // tasks * tasks
+    while first < len(job.tasks):
+        if task is None or first in (0, own):
+            yield first, number
+        number += attempts
+        if all(len(task.attempts) <= number for task in job.tasks[first : first + tasks]):
+            first, number = first + tasks, 0
+
+
+def entries(job: Job, part: Part, task: int | None = None) -> list[HistoryEntry]:
+    """Every judgement about the sessions of one part, oldest first; with ``task``, of that task and its gang only."""
+    first, number = part
+    timed = _derived(job, part)
+    if not number:
+        of_part = range(first, first + _sizes(job)[0])
+        timed += _stored(entry for entry in job.history if _position(job, entry.index) in of_part)
+    found = _in_order(timed)
+    return found if task is None else [entry for entry in found if entry.index in (GANG, task)]
+
+
+def newest(job: Job, index: int, count: int) -> list[HistoryRow]:
+    """The newest rows: the stored ones, and those of the part with the newest attempt of a task."""
+    tasks, attempts = _sizes(job)
+    made = len(job.task(index).attempts)
+    part = _position(job, index) // tasks * tasks, max(made - 1, 0) // attempts * attempts
+    return [row_of(job, entry) for entry in _in_order([*_stored(job.history), *_derived(job, part)])[-count:]]
+
+
+def _position(job: Job, index: int) -> int:
+    """The position of a task among those of its job; 0 for rows of the whole job."""
+    if not job.spec.indexes or index == GANG:
+        return max(index, 0)
+    return job.indexes.position(index)
+
+
+def _sizes(job: Job) -> tuple[int, int]:
+    """The number of tasks of a part, and of attempts of each."""
+    tasks = min(TASKS, len(job.tasks))
+    return tasks, ATTEMPTS // tasks
+
+
+def _stored(kept: Iterable[HistoryEntry]) -> list[Timed]:
+    return [(entry.first_ms, _JUDGED[entry.from_status == S.PENDING], entry) for entry in kept]
+
+
+def _derived(job: Job, part: Part) -> list[Timed]:
+    """The rows derived from the attempts of a part; all rows of a gang are stored."""
+    if job.is_gang:
+        return []
+    (first, number), (tasks, attempts) = part, _sizes(job)
+    found: list[HistoryEntry] = []
+    indexes = job.indexes.since(job.indexes[first])
+    for task, index in zip(job.tasks[first : first + tasks], indexes, strict=False):
+        for attempt in task.attempts[number : number + attempts]:
+            found += _without_delay(index, task, attempt)
+        if ended_waiting(task) and number <= max(len(task.attempts) - 1, 0) < number + attempts:
+            found += _cancelled(job, index, task)
+    return [(entry.first_ms, _DERIVED[entry.to_status in _OUT], entry) for entry in found if entry.first_ms]
+
+
+def _in_order(timed: list[Timed]) -> list[HistoryEntry]:
+    return [entry for *_, entry in sorted(timed, key=lambda one: one[:2])]
+
+
+_JUDGED, _DERIVED = (2, 0), (1, 3)
+"""Ranks of rows within one millisecond: judged while pending, stages up to the start, judged since, stages of the end.
+"""
+_OUT = frozenset({S.PENDING, S.TERMINATING, S.TERMINATED, S.CANCELLED})
+
+
+def entity(job: Job, index: int) -> str:
+    """The public id of a session."""
+    return job.id if index == GANG else f"{job.id}-{index}"
+
+
+def row_of(job: Job, entry: HistoryEntry) -> HistoryRow:
+    """A judgement as a row of the history."""
+    return HistoryRow(
+        entity=entity(job, entry.index),
+        handler=entry.handler,
+        from_status=entry.from_status.lower(),
+        to_status=entry.to_status.lower(),
+        result=entry.result.value,
+        reason=entry.reason,
+        attempts=entry.attempts,
+        first_at=moment(entry.first_ms),
+        last_at=moment(entry.last_ms),
+        by=actor_view(entry.by),
+    )
+
+
+def _entry(
+    index: int,
+    at_ms: int,
+    row: SessionRule | Promotion,
+    before: S,
+    why: str = "",
+    result: Result = Result.SUCCESS,
+    by: Actor | None = None,
+) -> HistoryEntry:
+    after = _after(row, before, result).value
+    return HistoryEntry(index, row.name, before.value, after, result, why, 1, at_ms, at_ms, by)
+
+
+def _after(row: SessionRule | Promotion, before: S, result: Result = Result.SUCCESS) -> S:
+    if isinstance(row, Derivation):
+        return row.target
+    to = row.target(result)
+    return to.status if to is not None and to.status is not None else before
+
+
+def _without_delay(index: int, task: Task, attempt: Attempt) -> Iterator[HistoryEntry]:
+    """The rows derived from the times of one attempt; a time of 0 means that the stage was not reached.
+
+    A host reports building and running; the statuses between them were passed by then.
+    """
+    started, reached = attempt.started_ms, S.PENDING
+    for row, at_ms in (
+        (table.SCHEDULE, attempt.assigned_ms),
+        (table.PREPARE, attempt.building_ms or started),
+        (table.PROMOTE_TO_PREPARED, started),
+        (table.START, started),
+        (table.PROMOTE_TO_RUNNING, started),
+    ):
+        if at_ms:
+            yield _entry(index, at_ms, row, reached)
+            reached = _after(row, reached)
+    why = attempt.cause.value if attempt.cause is not None else ""
+    if attempt is task.attempts[-1] and task.is_terminal and not ended_waiting(task):
+        yield _entry(index, attempt.ended_ms, table.DETECT_TERMINATION, reached, why, by=attempt.by)
+        yield _entry(index, attempt.closed_ms, table.PROMOTE_TO_TERMINATED, S.TERMINATING)
+    elif attempt.cause not in REQUEUED_BY_A_HANDLER:
+        yield _entry(index, attempt.ended_ms, table.REGRESS_TO_PENDING, reached, why, by=attempt.by)
+
+
+def _cancelled(job: Job, index: int, task: Task) -> Iterator[HistoryEntry]:
+    """The end of a task that was pending, unless a handler gave it up, which is a stored row."""
+    at_ms, why = job.finished_ms, task.cause.value if task.cause is not None else ""
+    if task.cause is Cause.SCHEDULING_TIMEOUT:
+        yield _entry(index, at_ms, table.SCHEDULE, S.PENDING, task.note, Result.EXPIRED)
+    elif was_cancelled(job, task):
+        if task.cause is not Cause.RESCHEDULES_SPENT:
+            yield _entry(index, at_ms, table.DETECT_CANCELLATION, S.PENDING, why, by=task.by)
+    else:
+        yield _entry(index, at_ms, table.DETECT_TERMINATION, S.PENDING, why, by=task.by)
+        closed_ms = task.attempts[-1].closed_ms
+        if closed_ms:
+            yield _entry(index, closed_ms, table.PROMOTE_TO_TERMINATED, S.TERMINATING)

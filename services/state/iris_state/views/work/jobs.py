@@ -1,0 +1,316 @@
+"""Views of jobs: one, a listing, a tree, why one is pending, and its history."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterable, Iterator
+from enum import IntEnum
+from itertools import islice, takewhile
+from typing import Any
+
+from sortedcontainers import SortedList
+
+from iris_core.actor import actor_view
+from iris_core.reasons import NOT_YET_LOOKED_AT, Reason, run_before_ending, still_ending
+from iris_core.states import JobState, PriorityBand, TaskState, display_name
+from iris_core.views import JOBS_ORDERED, NEWEST_FIRST, JobView, OutOfMemoryView, Page, TreeView, moment
+from iris_state.records.entities import Attempt, HistoryEntry, Job, Task
+from iris_state.records.index import Field, has
+from iris_state.records.ledger import Ledger
+from iris_state.views.order import in_order
+from iris_state.views.pages import MAX_TEXT, SCANNED, behind, found_job, found_task, numbers_behind, page, shortened
+from iris_state.views.redaction import redacted
+from iris_state.views.work import interruptions
+from iris_state.views.work.abridged import abridged
+from iris_state.views.work.history import entries, newest, parts, row_of
+
+TREE_JOBS = 500
+"""Descendants of a job shown in a tree."""
+WHY_ROWS = 20
+"""The newest rows of history that `why` shows."""
+_ROUTE = re.compile(r"/[^/]+/r\d+-\d+\Z")
+_LAST = "\U0010ffff"
+"""Sorts after every character of a name."""
+
+
+def job_view(ledger: Ledger, record: Job, *, whole: bool = True) -> JobView:
+    """One job; in a listing (``whole`` False) with a truncated specification."""
+    parent = ledger.jobs.get(record.parent)
+    before = ledger.jobs.get(record.rerun_of)
+    head, _, _ = record.name.rpartition("/")
+    spec = record.spec if whole else abridged(record.spec)
+    return JobView(
+        id=record.id,
+        name=record.name,
+        state=display_name(record.state),
+        user=record.user,
+        band=display_name(record.band),
+        replicas=len(record.tasks),
+        spec=redacted(spec),
+        parent=parent.name if parent is not None else head or None,
+        submitted_at=moment(record.submitted_ms),
+        root_submitted_at=moment(record.root_submitted_ms),
+        started_at=moment(record.started_ms),
+        finished_at=moment(record.finished_ms),
+        error=shortened(record.error, MAX_TEXT) or None,
+        task_counts={display_name(state): n for state, n in record.counted().items()},
+        pending_reason=reason_of(ledger, record),
+        children=len(record.children),
+        coscheduled=record.is_gang,
+        cause=record.cause.value if record.cause is not None else None,
+        interrupted=interruptions.of_job(ledger, record),
+        spec_abridged=spec is not record.spec,
+        rerun_of=before.id if before is not None else None,
+        next_run=_next_run(ledger, record),
+        parent_id=parent.id if parent is not None else None,
+        submitted_by=actor_view(record.by),
+        ended_by=actor_view(record.ended_by),
+    )
+
+
+def _next_run(ledger: Ledger, record: Job) -> str | None:
+    """The id of the next job of the same name."""
+    runs = ledger.namesakes.get(record.name, [])  # ascending
+    place = bisect_right(runs, record.number)
+    return ledger.jobs[runs[place]].id if place < len(runs) else None
+
+
+def reason_of(ledger: Ledger, record: Job) -> Reason | None:
+    """Why the pending tasks of a job are pending; None when none is."""
+    if record.is_terminal or not record.is_waiting:
+        return None
+    if len(ledger.queue.pending(record.number)):
+        return ledger.reasons.get(record.number, NOT_YET_LOOKED_AT)
+    return _reason_outside_the_queue(ledger, record, [task for task in record.tasks if task.state is TaskState.PENDING])
+
+
+def reason_of_task(ledger: Ledger, record: Job, index: int) -> Reason | None:
+    """Why one task is pending; None when it is not."""
+    task = record.task(index)
+    if task.state is not TaskState.PENDING:
+        return None
+    if record.is_gang or (record.number, index) in ledger.queue:
+        return reason_of(ledger, record)
+    return _reason_outside_the_queue(ledger, record, [task])
+
+
+def _reason_outside_the_queue(ledger: Ledger, record: Job, waiting: Iterable[Task]) -> Reason:
+    before = _open_on(task for run in ledger.ending_runs(record) for task in run.tasks)
+    if before:
+        return run_before_ending(before)
+    ending = _open_on(waiting)
+    return still_ending(ending) if ending else ledger.reasons.get(record.number, NOT_YET_LOOKED_AT)
+
+
+def _open_on(tasks: Iterable[Task]) -> list[str]:
+    return sorted({attempt.worker for task in tasks for attempt in task.attempts if attempt.is_open})
+
+
+def jobs(ledger: Ledger, arguments: dict[str, Any]) -> Page:
+    """Newest first, or by ``order``; with ``since_ms`` those that were submitted since."""
+    fields = _fields(ledger, arguments)
+    prefix, without_routes = str(arguments.get("name_prefix") or ""), bool(arguments.get("without_routes"))
+    numbers = _shortest(ledger, fields, prefix)
+
+    def wanted(record: Job) -> bool:
+        if without_routes and is_route(record):
+            return False
+        return record.name.startswith(prefix) and (not fields or all(has(record, field) for field in fields))
+
+    def view(record: Job) -> JobView:
+        return job_view(ledger, record, whole=False)
+
+    order = str(arguments.get("order") or NEWEST_FIRST)
+    last = behind(arguments) if order == NEWEST_FIRST else None
+    below: Iterator[int] = numbers.irange(maximum=last, inclusive=(True, False), reverse=True)
+    rows: Iterator[tuple[int, Job]] = ((number, ledger.jobs[number]) for number in below)
+    if since_ms := arguments.get("since_ms"):
+        rows = takewhile(lambda row: row[1].submitted_ms >= since_ms, rows)
+    if order != NEWEST_FIRST:
+        found = (job for _, job in islice(rows, JOBS_ORDERED) if wanted(job))
+        return page(in_order(found, order, arguments, ledger.now_ms), view, arguments)
+    return page(rows, view, arguments, wanted)
+
+
+def is_route(record: Job) -> bool:
+    """Whether a deployment made the job, as one of its routes."""
+    return not record.parent and _ROUTE.match(record.name) is not None
+
+
+def named_jobs(ledger: Ledger, arguments: dict[str, Any]) -> Page:
+    """The jobs with these names and ids that there are, in their order."""
+    found = (ledger.find_job(str(name)) for name in arguments.get("names", ()))
+    rows = enumerate(record for record in found if record is not None)
+    return page(rows, lambda record: job_view(ledger, record, whole=False), arguments)
+
+
+def _fields(ledger: Ledger, arguments: dict[str, Any]) -> set[Field]:
+    """The fields that listed jobs must have. Raises Refused for an unknown parent."""
+    given = {name: str(value) for name, value in arguments.items() if value not in (None, "")}
+    fields: set[Field] = {(name, given[name]) for name in ("user", "label") if name in given}
+    if "state" in given:
+        fields.add(("state", _named(JobState, given["state"])))
+    if "band" in given:
+        fields.add(("band", _named(PriorityBand, given["band"])))
+    if "parent" in given:
+        fields.add(("parent", found_job(ledger, {"job": given["parent"]}).number))
+    return fields
+
+
+def _named(kind: type[IntEnum], name: str) -> IntEnum | None:
+    """The member with this name; None, which no job has, for an unknown name."""
+    return kind.__members__.get(name.upper())
+
+
+def _shortest(ledger: Ledger, fields: set[Field], prefix: str) -> SortedList:
+    """The smallest set of numbers that contains all jobs with these fields and this prefix."""
+    numbers = min(map(ledger.index.of, fields), key=len, default=ledger.index.all)
+    if prefix and len(numbers) > SCANNED:
+        named = _with_prefix(ledger, prefix)
+        return numbers if named is None else SortedList(named)
+    return numbers
+
+
+def _with_prefix(ledger: Ledger, prefix: str) -> set[int] | None:
+    """The numbers of the jobs whose names have this prefix; None when they are more than one page reads."""
+    between: Iterator[str] = ledger.names.irange(prefix, prefix + _LAST)  # type: ignore[attr-defined]
+    names = list(islice(between, SCANNED + 1))
+    numbers = set(map(ledger.names.__getitem__, names))
+    for name in ledger.namesakes.keys() & names:
+        numbers.update(islice(ledger.namesakes[name], SCANNED + 1))
+        if len(numbers) > SCANNED:
+            break
+    return numbers if len(numbers) <= SCANNED else None
+
+
+def tree(ledger: Ledger, arguments: dict[str, Any]) -> TreeView:
+    """A job and its first `TREE_JOBS` descendants, breadth first; ``children`` of a job shows when some are left
+    out.
+    """
+    root = TreeView(job=job_view(ledger, found_job(ledger, arguments)), children=[])
+    line = deque([(root, found_job(ledger, arguments))])
+    left = TREE_JOBS
+    while line and left:
+        above, record = line.popleft()
+        for number in islice(record.children, left):
+            left -= 1
+            child = ledger.jobs[number]
+            view = TreeView(job=job_view(ledger, child, whole=False), children=[])
+            above.children.append(view)
+            line.append((view, child))
+    return root
+
+
+def why(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Why the pending tasks of a job, or one task, are pending, and what precedes them in the queue."""
+    if arguments.get("task"):
+        record, index = found_task(ledger, arguments)
+        by, attempt = record.task(index).by, record.task(index).current
+        started_ms = attempt.started_ms if attempt is not None else 0
+        reason, interrupted = reason_of_task(ledger, record, index), interruptions.of_tasks(record, [index])
+    else:
+        record = found_job(ledger, arguments)
+        started_ms, by = record.started_ms, record.ended_by
+        index, reason = _first_that_waits(ledger, record), reason_of(ledger, record)
+        interrupted = interruptions.of_job(ledger, record)
+    is_queued = (record.number, index) in ledger.queue
+    return {
+        "job": record.name,
+        "task": f"{record.name}/{index}",
+        "job_id": record.id,
+        "id": f"{record.id}/{index}",
+        "state": display_name(record.task(index).state),
+        "job_state": display_name(record.state),
+        "pending_tasks": record.counts[TaskState.PENDING],
+        "started_at": moment(started_ms),
+        "pending_reason": reason,
+        "ahead": ledger.queue.position(record.number, index) if is_queued else None,
+        "note": note_of_task(ledger, record, record.task(index)),
+        "error": record.error or None,
+        "by": actor_view(by),
+        "replicas": len(record.tasks),
+        "task_counts": {display_name(state): n for state, n in record.counted().items()},
+        "interrupted": interrupted,
+        "out_of_memory": _out_of_memory(record, [index] if arguments.get("task") else record.indexes),
+        "history": newest(record, index, WHY_ROWS),
+    }
+
+
+def note_of_task(ledger: Ledger, record: Job, task: Task) -> str | None:
+    """What an active task waits for: its worker, or as a finished member of a gang the others; or what is odd about its
+    place.
+    """
+    if not task.waits_for_gang:
+        current = task.current
+        if current is None:
+            return None
+        return current.detail or _apart(task, current) or _shared(ledger, record, current) or None
+    if record.leader_is_done:
+        return "waiting for its gang to stop: task 0, its leader, is done"
+    done = sum(other.waits_for_gang for other in record.tasks)
+    return f"done, waiting for its gang: {done} of {len(record.tasks)} tasks are done"
+
+
+def _apart(task: Task, current: Attempt) -> str:
+    """Why nothing is placed beside an attempt."""
+    blamed = next((one.worker for one in reversed(task.attempts) if one.suspect), "")
+    return f"alone on {current.worker} for now: worker {blamed} died soon after it had started" if current.alone else ""
+
+
+def _shared(ledger: Ledger, record: Job, current: Attempt) -> str:
+    """That a route is not spread: how many others of its deployment are on its worker."""
+    found = ledger.route_for(record.number)
+    if found is None or record.spec.spread == "none":
+        return ""
+    jobs = [ledger.jobs.get(route.job) for route in found[0].held() if route.job != record.number]
+    others = [job.task(0).current for job in jobs if job is not None]
+    count = sum(other is not None and other.worker == current.worker for other in others)
+    routes = "1 other route" if count == 1 else f"{count} other routes"
+    return f"shares {current.worker} with {routes}: no other worker had room when it was placed" if count else ""
+
+
+def _out_of_memory(record: Job, indices: Iterable[int]) -> OutOfMemoryView | None:
+    """The first of these tasks whose last attempt reached its memory limit and failed."""
+    for index in indices:
+        last = next(reversed(record.task(index).attempts), None)
+        if last is not None and last.usage is not None and last.usage.memory_limit_bytes and last.exit_code != 0:
+            limit, name = last.usage.memory_limit_bytes, f"{record.name}/{index}"
+            return OutOfMemoryView(
+                task=name, limit_bytes=limit, peak_bytes=last.peak_rss_bytes, suggested_bytes=2 * limit
+            )
+    return None
+
+
+def _first_that_waits(ledger: Ledger, record: Job) -> int:
+    """The first pending task in the queue or, when none is queued, anywhere; the first task when none is pending."""
+    pending = ledger.queue.pending(record.number)
+    if len(pending):
+        return pending[0]
+    if not record.is_waiting:
+        return record.indexes[0]
+    return next(index for index, task in record.numbered() if task.state is TaskState.PENDING)
+
+
+def history(ledger: Ledger, arguments: dict[str, Any]) -> Page:
+    """Judgements, oldest first; for a job of many tasks or attempts, part by part. With a task: its own and its
+    gang's.
+    """
+    if arguments.get("task"):
+        record, task = found_task(ledger, arguments)
+    else:
+        record, task = found_job(ledger, arguments), None
+    rows = _history_behind(record, task, *(numbers_behind(arguments, 3) or (0, 0, -1)))
+    return page(rows, lambda entry: row_of(record, entry), arguments)
+
+
+def _history_behind(
+    record: Job, task: int | None, first: int, number: int, shown: int
+) -> Iterator[tuple[str, HistoryEntry]]:
+    """The rows of a part after the last one shown, and of every part after it, with their cursors."""
+    begin = shown + 1
+    for part in parts(record, (first, number), task):
+        for at, entry in enumerate(entries(record, part, task)[begin:], begin):
+            yield f"{part[0]}-{part[1]}-{at}", entry
+        begin = 0

@@ -1,0 +1,152 @@
+"""Views of tasks and their attempts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from iris_core import codec
+from iris_core.actor import actor_view
+from iris_core.messages import AttemptRef, LiveUsage
+from iris_core.states import TaskState, display_name
+from iris_core.views import ArtifactView, AttemptPage, AttemptView, Page, TaskView, moment
+from iris_state.records.entities import Attempt, Job, Task
+from iris_state.records.ledger import Ledger
+from iris_state.views.pages import MAX_TEXT, behind, found_job, found_task, page, shortened
+from iris_state.views.work.jobs import note_of_task, reason_of_task
+
+ATTEMPT_BYTES = 1 << 18
+"""Bytes of the newest attempts shown for a task, as JSON; `attempts` has all."""
+
+
+def task_view(ledger: Ledger, record: Job, index: int) -> TaskView:
+    task = record.task(index)
+    last = task.attempts[-1] if task.attempts else None
+    return TaskView(
+        task=f"{record.name}/{index}",
+        job=record.name,
+        index=index,
+        state=display_name(task.state),
+        pending_reason=reason_of_task(ledger, record, index),
+        failure_count=task.failure_count,
+        preemption_count=task.preemption_count,
+        worker=last.worker if last is not None and task.state is not TaskState.PENDING else None,
+        attempts=_newest(ledger, record, index),
+        exit_code=last.exit_code if last is not None else None,
+        error=shortened(_error(task), MAX_TEXT) or None,
+        cause=task.cause.value if task.cause is not None else None,
+        no_retry=task.no_retry,
+        note=note_of_task(ledger, record, task),
+        attempt_count=len(task.attempts),
+        rerun_of=_original(ledger, record, index),
+        id=f"{record.id}/{index}",
+        job_id=record.id,
+        user=record.user,
+        by=actor_view(task.by),
+    )
+
+
+def _original(ledger: Ledger, record: Job, index: int) -> str | None:
+    """The task that a task of a rerun repeats, while that is kept."""
+    before = ledger.jobs.get(record.rerun_of)
+    return f"{before.id}/{index}" if before is not None and before.has(index) else None
+
+
+def _error(task: Task) -> str:
+    """The error of a task's end, or of its last attempt."""
+    if task.note or not task.attempts or task.state is TaskState.SUCCEEDED:
+        return task.note
+    return task.attempts[-1].error
+
+
+def _newest(ledger: Ledger, record: Job, index: int) -> list[AttemptView]:
+    """The newest attempts that fit, oldest first; always the last one."""
+    shown: list[AttemptView] = []
+    left = ATTEMPT_BYTES
+    for attempt in reversed(record.task(index).attempts):
+        view = attempt_view(attempt, _live(ledger, record, index, attempt))
+        left -= len(codec.to_json(view))
+        if shown and left < 0:
+            break
+        shown.append(view)
+    return shown[::-1]
+
+
+def _live(ledger: Ledger, record: Job, index: int, attempt: Attempt) -> LiveUsage | None:
+    """What an open attempt uses, as of its host's newest heartbeat."""
+    presence = ledger.presence.get(attempt.worker) if attempt.is_open else None
+    return presence.usage.get(AttemptRef(record.number, index, attempt.number)) if presence is not None else None
+
+
+def attempt_view(attempt: Attempt, live: LiveUsage | None) -> AttemptView:
+    usage = attempt.usage or (live.usage if live is not None else None)
+    peak = attempt.peak_rss_bytes or (live.peak_bytes if live is not None else 0)
+    return AttemptView(
+        number=attempt.number,
+        state=display_name(attempt.shown),
+        stage=attempt.status.value.lower(),
+        cause=attempt.cause.value if attempt.cause is not None else None,
+        initiator=attempt.initiator.value if attempt.initiator is not None else None,
+        charged_to=attempt.charged_to.value if attempt.charged_to is not None else None,
+        worker=attempt.worker,
+        exit_code=attempt.exit_code,
+        signal=attempt.signal,
+        error=shortened(attempt.error, MAX_TEXT) or None,
+        stderr_tail=shortened(attempt.stderr_tail, MAX_TEXT) or None,
+        peak_rss_bytes=peak or None,
+        rss_bytes=live.rss_bytes if live is not None else None,
+        cpu_ms=usage.cpu_ms if usage is not None else None,
+        read_bytes=usage.read_bytes if usage is not None else None,
+        written_bytes=usage.written_bytes if usage is not None else None,
+        memory_limit_reached_bytes=(usage.memory_limit_bytes or None) if usage is not None else None,
+        assigned_at=moment(attempt.assigned_ms),
+        building_at=moment(attempt.building_ms),
+        started_at=moment(attempt.started_ms),
+        finished_at=moment(attempt.ended_ms),
+        failure_count=attempt.failures,
+        preemption_count=attempt.preemptions,
+        open=attempt.is_open,
+        output_dropped_bytes=attempt.dropped_bytes,
+        artifact=_artifact(attempt),
+        by=actor_view(attempt.by),
+    )
+
+
+def _artifact(attempt: Attempt) -> ArtifactView | None:
+    kept = attempt.artifact
+    if kept is None:
+        return None
+    return ArtifactView(
+        bytes=kept.bytes,
+        files=kept.files,
+        note=shortened(kept.note, MAX_TEXT) or None,
+        upload=kept.upload or None,
+    )
+
+
+def tasks(ledger: Ledger, arguments: dict[str, Any]) -> Page:
+    """By index."""
+    record = found_job(ledger, arguments)
+    after, state = behind(arguments), arguments.get("state")
+    start = 0 if after is None else after + 1
+
+    def wanted(index: int) -> bool:
+        return state in (None, "", display_name(record.task(index).state))
+
+    rows = ((index, index) for index in record.indexes.since(start))
+    return page(rows, lambda index: task_view(ledger, record, index), arguments, wanted)
+
+
+def attempts(ledger: Ledger, arguments: dict[str, Any]) -> AttemptPage:
+    """All attempts of one task by number."""
+    record, index = found_task(ledger, arguments)
+    after = behind(arguments)
+    start = 0 if after is None else after + 1
+    rows = enumerate(record.task(index).attempts[start:], start)
+    found = page(rows, lambda made: attempt_view(made, _live(ledger, record, index, made)), arguments)
+    return AttemptPage(
+        items=found.items,
+        next_cursor=found.next_cursor,
+        id=f"{record.id}/{index}",
+        task=f"{record.name}/{index}",
+        user=record.user,
+    )
