@@ -31,11 +31,11 @@ from benchmarks.http import TOKEN, Gateway
 from benchmarks.http_load import Load
 from benchmarks.peer_runs import HOME as PEERS
 from benchmarks.result import Row, median
-from iris_bus.child import end_with_parent
 from iris_bus.jetstream import connect
 from iris_core import codec
 from iris_core.serving import DiscoveredRoute, Discovery
 from iris_core.subjects import DISCOVERY_BUCKET
+from iris_service.child import end_with_parent
 
 GOAL = 6000.0
 GOAL_ADDED_P50_MS = 2.5

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from prometheus_client import CollectorRegistry
 
 from drawings.markdown import document, grid
-from iris_bus.telemetry import ServiceCollector
 from iris_gateway.metrics import Metrics
 from iris_proxy.metrics import ProxyMetrics
 from iris_scheduler.metrics import SchedulerMetrics
+from iris_service.telemetry import ServiceCollector
 from iris_state.decide.machine import Machine
 from iris_state.metrics import StateMetrics
 from iris_state.policy import Policy

@@ -1,4 +1,4 @@
-"""The files that git tracks and the parsed Python sources of the seven packages, for the house tests."""
+"""The files that git tracks and the parsed Python sources of the ten packages, for the house tests."""
 
 import ast
 import subprocess

@@ -18,8 +18,8 @@ from iris.cli.commands.run import read_options
 from iris.cli.root import root
 from iris.client.job_options import job_spec
 from iris.client.problems import InvalidOption
-from iris_bus.run import run_service
-from iris_bus.settings import BadSetting, load
+from iris_service.run import run_service
+from iris_service.settings import BadSetting, load
 from tests.house.repository import ROOT, texts, tracked
 from tests.support.guide import blocks, command_lines, commands_of
 

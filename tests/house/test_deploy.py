@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from drawings.configuration import SECTIONS, struct_at
-from iris_bus.child import DAMAGED, MISUSED
 from iris_gateway.settings import GatewaySettings
+from iris_service.child import DAMAGED, MISUSED
 from tests.house.repository import ROOT
 
 DEPLOY = ROOT / "deploy"

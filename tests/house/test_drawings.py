@@ -15,11 +15,11 @@ from drawings.sdk import sdk_document
 from drawings.states import states_document
 from drawings.subjects import subjects_document
 from iris.cli.root import COMMANDS
-from iris_bus import settings
 from iris_core import subjects
 from iris_core.roles import ROLES
 from iris_core.tables import job, task
 from iris_gateway.api import ENDPOINTS
+from iris_service import settings
 
 
 def test_the_drawings_are_fresh():

@@ -33,7 +33,11 @@ try:
 except SystemExit as end:
     assert not end.code
 """
-    assert loaded_after(code) & (HEAVY | {"iris_bus", "iris_state", "iris_scheduler", "iris_worker"}) == set()
+    assert (
+        loaded_after(code)
+        & (HEAVY | {"iris_bus", "iris_service", "iris_nats", "iris_state", "iris_scheduler", "iris_worker"})
+        == set()
+    )
 
 
 def test_the_sdk_is_loaded_when_it_is_asked_for():

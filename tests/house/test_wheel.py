@@ -1,4 +1,4 @@
-"""The wheel holds the seven packages, with their templates and static files, and nothing else."""
+"""The wheel holds the ten packages, with their templates and static files, and nothing else."""
 
 import subprocess
 import sys
@@ -14,8 +14,10 @@ PACKAGES = {
     "iris_bus",
     "iris_core",
     "iris_gateway",
+    "iris_nats",
     "iris_proxy",
     "iris_scheduler",
+    "iris_service",
     "iris_state",
     "iris_worker",
 }

@@ -8,7 +8,7 @@ import pytest
 
 from iris_bus.contract import Fenced, Gap, Publication, Unavailable
 from iris_bus.jetstream import JetStreamConnection, connect
-from iris_bus.nats_process import NatsProcess
+from iris_nats.nats_process import NatsProcess
 
 pytestmark = pytest.mark.integration
 

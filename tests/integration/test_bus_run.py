@@ -13,7 +13,7 @@ pytestmark = pytest.mark.integration
 PROGRAM = """
     import asyncio
     import msgspec
-    from iris_bus.run import Service, run_service
+    from iris_service.run import Service, run_service
 
     class Own(msgspec.Struct):
         retry_for_s: float = 1.0
@@ -107,7 +107,7 @@ def test_a_wrong_setting_ends_it_with_two_and_no_traceback():
 
 
 def test_a_setting_found_wrong_only_when_it_is_used_ends_it_the_same_way():
-    body = "from iris_bus.settings import BadSetting; raise BadSetting('[state] key: no such file')"
+    body = "from iris_service.settings import BadSetting; raise BadSetting('[state] key: no such file')"
     code, _, err = play(body)
 
     assert (code, "Traceback" in err) == (2, False)
@@ -117,7 +117,7 @@ def test_a_setting_found_wrong_only_when_it_is_used_ends_it_the_same_way():
 def test_it_serves_its_metrics_on_a_free_port_where_it_is_told_to():
     body = "; ".join(
         [
-            "from iris_bus.telemetry import new_registry",
+            "from iris_service.telemetry import new_registry",
             "import urllib.request",
             "port = await service.serve_metrics(new_registry())",
             "page = await asyncio.to_thread(urllib.request.urlopen, f'http://127.0.0.1:{port}/metrics')",

@@ -12,10 +12,10 @@ from subprocess import run
 
 import pytest
 
-from iris_bus.child import DAMAGED
 from iris_bus.jetstream import connect
-from iris_bus.nats_process import DamagedFiles, streams_of
 from iris_core import subjects
+from iris_nats.nats_process import DamagedFiles, streams_of
+from iris_service.child import DAMAGED
 from tests.support import damage
 from tests.support.cluster import IRIS, Ended, environment, start, stop
 from tests.support.damage import Hurt, admin, lost_by

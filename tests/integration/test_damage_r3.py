@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from iris_bus.child import DAMAGED
 from iris_bus.contract import Unavailable
 from iris_bus.jetstream import JetStreamConnection, connect
 from iris_bus.journal import JetJournal
 from iris_core import subjects
+from iris_service.child import DAMAGED
 from tests.support import damage
 from tests.support.damage import Hurt, admin, lost_by
 from tests.support.nats_cluster import NatsCluster, Node, nats_cluster

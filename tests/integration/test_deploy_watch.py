@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from iris_bus.child import end_with_parent
 from iris_core import codec
 from iris_core.serving import DiscoveredRoute, Discovery
 from iris_core.subjects import DISCOVERY_BUCKET
+from iris_service.child import end_with_parent
 from tests.support.gateway import House, house, listening
 from tests.support.nats_config import free_ports
 from tests.support.proxy import Route, Talk, saying

@@ -21,9 +21,9 @@ from iris import Client
 from iris_bus.contract import Full, Unavailable
 from iris_bus.declarations import config_of
 from iris_bus.jetstream import connect
-from iris_bus.nats_process import NatsProcess
 from iris_core import subjects
 from iris_core.codec import to_json
+from iris_nats.nats_process import NatsProcess
 from tests.support.cluster import Cluster, environment, settings, start, stop, until
 from tests.support.disk import MakeDisk, make_disk
 from tests.support.nats_config import nats_cluster

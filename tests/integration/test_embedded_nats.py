@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from iris_bus.child import StartFailed
 from iris_bus.jetstream import connect
-from iris_bus.lock import DirectoryInUse
-from iris_bus.nats_process import NatsProcess, streams_of
+from iris_nats.nats_process import NatsProcess, streams_of
+from iris_service.child import StartFailed
+from iris_service.lock import DirectoryInUse
 from tests.support.cluster import until
 from tests.support.nats import OpenServer
 
@@ -140,7 +140,7 @@ def test_its_files_are_for_the_owner_only(tmp_path):
 def test_the_server_ends_when_its_owner_is_killed(tmp_path):
     program = textwrap.dedent(f"""
         import pathlib, sys, time
-        from iris_bus.nats_process import NatsProcess
+        from iris_nats.nats_process import NatsProcess
         server = NatsProcess(pathlib.Path({str(tmp_path)!r}) / "nats")
         server.start()
         print(server.pid, flush=True)

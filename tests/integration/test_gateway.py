@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from iris_bus.jetstream import JetStreamConnection, connect
-from iris_bus.nats_process import NatsProcess
+from iris_nats.nats_process import NatsProcess
 from tests.support.fake_state import FakeState
 
 pytestmark = pytest.mark.integration

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from iris_bus.certificate import Certificate
-from iris_bus.child import end_with_parent
-from iris_bus.settings import BadSetting
+from iris_service.certificate import Certificate
+from iris_service.child import end_with_parent
+from iris_service.settings import BadSetting
 from tests.house.repository import ROOT
 from tests.support.certificates import make_certificate
 from tests.support.cluster import Cluster, until

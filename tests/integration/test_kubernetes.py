@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from iris_bus import nats_binary
+from iris_nats import nats_binary
 from tests.house.repository import ROOT
 
 yaml = pytest.importorskip("yaml", reason="PyYAML comes with kubernetes-validate; `make venv` installs both")

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from iris_bus import nats_binary
 from iris_bus.connection import Credentials
 from iris_bus.contract import Unavailable
 from iris_bus.jetstream import connect
 from iris_core import subjects
+from iris_nats import nats_binary
 from tests.support.certificates import make_certificate
 from tests.support.cluster import until
 from tests.support.nats_config import ConfiguredServer, free_ports

@@ -17,11 +17,11 @@ from iris_bus.connection import Credentials
 from iris_bus.contract import Message, NoResponders, Unavailable
 from iris_bus.jetstream import JetStreamConnection, connect
 from iris_bus.keys import Keys
-from iris_bus.nats_process import OBSERVER, NatsProcess
 from iris_bus.requests import Forbidden
 from iris_core import subjects
 from iris_core.roles import ROLES, Login, login
 from iris_core.subjects import STORES, SUBJECTS
+from iris_nats.nats_process import OBSERVER, NatsProcess
 
 pytestmark = pytest.mark.integration
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from iris_bus.jetstream import connect
-from iris_bus.nats_process import OBSERVER
+from iris_nats.nats_process import OBSERVER
 from tests.support.cluster import Cluster, cluster_on, settings, start, until
 from tests.support.disk import Disk, MakeDisk, make_disk
 from tests.support.disk_cluster import Acknowledged, Ear, Told, bury, end_at_once, stored_events

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from iris_bus.child import end_with_parent
+from iris_service.child import end_with_parent
 from tests.support.cluster import until
 from tests.support.nats_config import free_ports
 from tests.support.proxy import Front, Talk, front, saying

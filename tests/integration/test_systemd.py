@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from iris_bus.notify import ALIVE, READY, STOPPING
+from iris_service.notify import ALIVE, READY, STOPPING
 from tests.house.repository import ROOT
 from tests.support.cluster import until
 from tests.support.fleet import Fleet, fleet

@@ -16,11 +16,11 @@ import pytest
 
 from iris_bus.contract import Connection, Unavailable
 from iris_bus.jetstream import connect
-from iris_bus.nats_process import NatsProcess
 from iris_core import subjects
 from iris_core.messages import AttemptRef, Gang, Stop
 from iris_core.resources import Amount
 from iris_core.states import Cause, KernelStatus
+from iris_nats.nats_process import NatsProcess
 from iris_worker.launcher.adopt import boot_id
 from tests.support.state import FakeState, template
 from tests.support.worker import WorkerProcess, lives, number_from

@@ -21,11 +21,11 @@ import pytest
 
 from iris import Client, Job
 from iris.client.address import read_token
-from iris_bus.child import end_with_parent
 from iris_bus.connection import Credentials
-from iris_bus.nats_process import OBSERVER, keys_of
 from iris_core.roles import login
 from iris_core.views import TaskView
+from iris_nats.nats_process import OBSERVER, keys_of
+from iris_service.child import end_with_parent
 from tests.support.worker import forget_tokens
 
 IRIS = (sys.executable, "-m", "iris.cli")

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from subprocess import DEVNULL, run
 
-from iris_bus.blocks import Record, journal, records
 from iris_core import subjects
+from iris_nats.blocks import Record, journal, records
 from tests.support.cluster import Ended
 
 Hurt = Callable[[Path], None]

@@ -12,7 +12,7 @@ import tarfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from iris_bus import nats_binary
+from iris_nats import nats_binary
 from tests.house.repository import ROOT
 
 _SHELL = ("sh", "cat", "chown", "echo", "env", "find", "id", "ls", "mkdir", "rm", "sleep", "touch", "true")

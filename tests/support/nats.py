@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from iris_bus.jetstream import JetStreamConnection, connect
-from iris_bus.nats_process import NatsProcess
 from iris_bus.termination import end
 from iris_core.roles import ACCOUNT
+from iris_nats.nats_process import NatsProcess
 
 OPEN = (
     "accounts { SYS: { users: [ { user: sys, password: sys } ] }, "

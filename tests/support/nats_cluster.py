@@ -16,8 +16,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from iris_bus import nats_binary
 from iris_bus.contract import Connection, Unavailable
+from iris_nats import nats_binary
 
 _START_S = 30.0
 _CONFIG = """\

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from iris_bus import nats_binary
+from iris_nats import nats_binary
 
 _CLUSTER = """
 server_name: n{n}

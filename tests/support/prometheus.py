@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from iris_bus.child import end_with_parent
+from iris_service.child import end_with_parent
 from tests.house.repository import ROOT
 from tests.support.cluster import until
 from tests.support.nats_config import free_ports

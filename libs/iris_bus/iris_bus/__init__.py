@@ -1,1 +1,1 @@
-"""The only package that imports nats: the bus contract, JetStream and in-memory implementations, process helpers."""
+"""The only package that imports nats: the bus contract, JetStream and in-memory implementations."""

@@ -15,9 +15,9 @@ from iris_bus.api import STREAM_NOT_FOUND, Api, ApiError, BusyError, standing_of
 from iris_bus.connection import Link
 from iris_bus.contract import Headers, Message, StoreStanding
 from iris_bus.declarations import Config, Difference, changed, copies, declarations, differences
-from iris_bus.nats_binary import check_version
 from iris_bus.reader import JetReader
 from iris_bus.retry import with_retries
+from iris_bus.server_version import check_version
 from iris_core import subjects
 from iris_core.subjects import Stream
 
@@ -55,9 +55,7 @@ class JetStreams:
         self._key_values = key_values
 
     async def ensure(self) -> None:
-        """Declare all streams and buckets; waits while JetStream starts. Raises Unavailable, NoServer when it is
-        too old.
-        """
+        """Declare all streams and buckets; waits while JetStream starts. Raises Unavailable, UnsupportedServer."""
         check_version(self._link.server_version)
         for config in self._wanted():
             await with_retries(partial(self._declare, config), _STARTING_S)

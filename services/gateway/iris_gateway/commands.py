@@ -12,13 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from iris_bus import tracing
 from iris_bus.contract import Bus, Headers, NoResponders, Unavailable
 from iris_core.codec import Undecodable, pack, unpack
 from iris_core.errors import Code
 from iris_core.messages import Answer
 from iris_gateway.http.position import Position
 from iris_gateway.http.problem import ProblemResponse, refused
+from iris_service import tracing
 
 OUTSTANDING = 256
 """Commands that are sent and not answered, at once: more than rounds need to be full, less than a leader queues."""

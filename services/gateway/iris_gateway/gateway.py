@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from iris_bus.contract import Bus
-from iris_bus.listening import Network
-from iris_bus.tracing import Tracer
 from iris_core.messages import NO_TOKEN_FILE
 from iris_core.token_file import digest_of_all
 from iris_gateway.auth.bearer import Keyring
@@ -27,6 +25,8 @@ from iris_gateway.settings import GatewaySettings
 from iris_gateway.streams.artifacts import ArtifactReader
 from iris_gateway.streams.feed import Feed
 from iris_gateway.streams.logs import LogReader
+from iris_service.listening import Network
+from iris_service.tracing import Tracer
 
 if TYPE_CHECKING:
     from iris_gateway.auth.oidc import Issuer

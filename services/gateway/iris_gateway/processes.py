@@ -1,6 +1,6 @@
 """Asks all processes of the cluster who they are, and remembers those that have stopped answering for a while.
 
-Workers are not asked: the state service knows them. Out of scope: how a process answers (`iris_bus.run`).
+Workers are not asked: the state service knows them. Out of scope: how a process answers (`iris_service.run`).
 """
 
 from __future__ import annotations

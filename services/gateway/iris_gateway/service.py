@@ -21,13 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import uvicorn
 
-from iris_bus.certificate import Certificate, read_certificate
 from iris_bus.jetstream import JetStreamConnection
-from iris_bus.listening import listen, read_networks, write_port
-from iris_bus.run import Service, run_service
-from iris_bus.settings import BadSetting
-from iris_bus.telemetry import new_registry
-from iris_bus.tracing import Tracer
 from iris_core.subjects import BUNDLES_BUCKET, DISCOVERY_BUCKET, KEYS_BUCKET
 from iris_core.token_file import BadTokenFile, unusable
 from iris_gateway.api import ENDPOINTS
@@ -52,6 +46,12 @@ from iris_gateway.settings import GatewaySettings
 from iris_gateway.streams.artifacts import ArtifactReader
 from iris_gateway.streams.feed import Feed
 from iris_gateway.streams.logs import LogReader
+from iris_service.certificate import Certificate, read_certificate
+from iris_service.listening import listen, read_networks, write_port
+from iris_service.run import Service, run_service
+from iris_service.settings import BadSetting
+from iris_service.telemetry import new_registry
+from iris_service.tracing import Tracer
 
 if TYPE_CHECKING:
     from iris_gateway.auth.oidc import Issuer

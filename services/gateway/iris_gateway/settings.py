@@ -7,9 +7,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from iris_bus.listening import read_address
-from iris_bus.settings import BadSetting
 from iris_gateway.auth.bearer import is_loopback
+from iris_service.listening import read_address
+from iris_service.settings import BadSetting
 
 
 class IssuerSettings(NamedTuple):

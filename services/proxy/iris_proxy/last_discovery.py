@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from iris_bus.contract import Entry
-from iris_bus.listening import replace_file
+from iris_service.listening import replace_file
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from http import HTTPStatus
 
 from prometheus_client import Counter, Histogram
 
-from iris_bus.telemetry import SECONDS, new_registry
+from iris_service.telemetry import SECONDS, new_registry
 
 _STATUSES = frozenset(HTTPStatus)
 CLIENT_LEFT = 499

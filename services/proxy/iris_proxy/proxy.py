@@ -10,7 +10,6 @@ from aiohttp import HttpVersion11, web
 from multidict import CIMultiDict
 
 from iris_bus.contract import Entry
-from iris_bus.listening import is_within
 from iris_core import codec
 from iris_core.messages import DeploymentLoad, DeploymentRequests
 from iris_core.serving import Discovery
@@ -24,6 +23,7 @@ from iris_proxy.probing import EjectedRoutes
 from iris_proxy.refusal import ProxyRefusal, check_head, split_target
 from iris_proxy.retry import RetryBudget
 from iris_proxy.settings import ProxySettings
+from iris_service.listening import is_within
 
 log = logging.getLogger(__name__)
 

@@ -13,11 +13,7 @@ import resource
 from dataclasses import replace
 from pathlib import Path
 
-from iris_bus.certificate import read_certificate
-from iris_bus.listening import listen, write_port
 from iris_bus.retry import with_retries
-from iris_bus.run import Service
-from iris_bus.settings import BadSetting
 from iris_core.subjects import DISCOVERY_BUCKET
 from iris_core.token_file import parse_tokens, unusable
 from iris_proxy import workers
@@ -26,6 +22,10 @@ from iris_proxy.listener import Listener
 from iris_proxy.proxy import Proxy, refused
 from iris_proxy.reporter import LoadReporter
 from iris_proxy.settings import ProxySettings
+from iris_service.certificate import read_certificate
+from iris_service.listening import listen, write_port
+from iris_service.run import Service
+from iris_service.settings import BadSetting
 
 log = logging.getLogger(__name__)
 

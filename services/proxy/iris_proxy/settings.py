@@ -6,8 +6,8 @@ from typing import Annotated
 
 import msgspec
 
-from iris_bus.listening import Network, read_address, read_networks
-from iris_bus.settings import BadSetting
+from iris_service.listening import Network, read_address, read_networks
+from iris_service.settings import BadSetting
 
 PositiveSeconds = Annotated[float, msgspec.Meta(gt=0)]
 

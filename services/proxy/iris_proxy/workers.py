@@ -16,11 +16,11 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from iris_bus.child import ChildProcess, Program
-from iris_bus.listening import listen, write_port
-from iris_bus.run import Service
-from iris_bus.settings import BadSetting
 from iris_proxy.settings import ProxySettings
+from iris_service.child import ChildProcess, Program
+from iris_service.listening import listen, write_port
+from iris_service.run import Service
+from iris_service.settings import BadSetting
 
 log = logging.getLogger(__name__)
 

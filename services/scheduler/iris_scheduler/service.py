@@ -16,8 +16,6 @@ from collections import Counter
 import msgspec
 
 from iris_bus.contract import Bus, Message, Subscription, Unavailable
-from iris_bus.run import Service
-from iris_bus.tracing import Tracer
 from iris_core import codec, subjects
 from iris_core.batching import Batcher
 from iris_core.errors import Refused
@@ -28,6 +26,8 @@ from iris_scheduler.mirror.mirror import Mirror
 from iris_scheduler.plan import Decision, plan
 from iris_scheduler.preview import preview
 from iris_scheduler.settings import SchedulerSettings
+from iris_service.run import Service
+from iris_service.tracing import Tracer
 
 log = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """``python -m iris_state``: the state service as a process."""
 
-from iris_bus.run import run_service
+from iris_service.run import run_service
 from iris_state.policy import Policy
 from iris_state.service import main
 

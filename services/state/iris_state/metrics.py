@@ -15,11 +15,11 @@ from msgspec.structs import asdict
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from iris_bus.telemetry import SECONDS, new_registry
 from iris_core.reasons import NOT_YET_LOOKED_AT
 from iris_core.resources import RESOURCES, Amount
 from iris_core.states import JobState, RouteStatus, TaskState, WorkerState, display_name
 from iris_core.tables import deployment as table
+from iris_service.telemetry import SECONDS, new_registry
 from iris_state.decide.machine import Machine, Output
 from iris_state.records import changes as c
 from iris_state.records.entities import Fact

@@ -13,11 +13,11 @@ import uuid
 from urllib.parse import urlsplit
 
 from iris_bus.contract import Connection, EventPublisher, Full, Gap, Unavailable
-from iris_bus.run import Service, quiet_gc
-from iris_bus.settings import BadSetting
-from iris_bus.tracing import Tracer
 from iris_core.messages import ReplicaInfo
 from iris_core.subjects import STORES
+from iris_service.run import Service, quiet_gc
+from iris_service.settings import BadSetting
+from iris_service.tracing import Tracer
 from iris_state.clock import Clock
 from iris_state.housekeeping import Housekeeper
 from iris_state.metrics import Standing, StateMetrics

@@ -1,6 +1,6 @@
 """``python -m iris_worker``: one host's worker as a process."""
 
-from iris_bus.run import run_service
+from iris_service.run import run_service
 from iris_worker.service import main
 from iris_worker.settings import WorkerSettings
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from iris_bus.telemetry import SECONDS, new_registry
+from iris_service.telemetry import SECONDS, new_registry
 
 
 class WorkerMetrics:

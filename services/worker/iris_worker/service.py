@@ -18,14 +18,14 @@ from types import MappingProxyType
 from typing import Any
 
 from iris_bus.contract import Connection, Message
-from iris_bus.lock import lock
-from iris_bus.run import Service
-from iris_bus.tracing import Tracer
 from iris_core import __version__, codec, subjects
 from iris_core.batching import Batcher
 from iris_core.constraints import DEVICE_TYPE, DEVICE_VARIANT
 from iris_core.messages import AttemptRef, Ended, Order, Register, ReportTaken, Stage, TaskTemplate
 from iris_core.spec import NEEDS_RUNTIME, Attribute
+from iris_service.lock import lock
+from iris_service.run import Service
+from iris_service.tracing import Tracer
 from iris_worker.agent import accelerators, host, host_warnings, metadata
 from iris_worker.agent.agent import Agent, Discard, Instruction, Kill, Prepare, RenewToken
 from iris_worker.agent.heartbeat import HeartbeatSchedule, StallDetector, to_ms

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from iris.cluster.paths import ClusterPaths, make_token
-from iris_bus.settings import BadSetting
 from iris_gateway.service import read_keyring
 from iris_proxy.service import read_tokens
+from iris_service.settings import BadSetting
 
 DAMAGED = (b"ann admin 00\n", b"ann admin \xff\n", b"ann adm\x00n " + b"0" * 64)
 

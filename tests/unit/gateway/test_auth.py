@@ -4,7 +4,6 @@ from hashlib import sha256
 
 import pytest
 
-from iris_bus.settings import BadSetting
 from iris_core.limits import LOGIN_LINK_MINUTES
 from iris_core.messages import Caller
 from iris_core.serving import SECURE_TOKEN_COOKIE, TOKEN_COOKIE
@@ -13,6 +12,7 @@ from iris_gateway.auth.bearer import is_loopback, parse_tokens
 from iris_gateway.auth.login_links import MOST, LoginLinks
 from iris_gateway.service import read_keyring
 from iris_gateway.settings import GatewaySettings
+from iris_service.settings import BadSetting
 from tests.support.gateway import House, house
 
 TOKENS = "\n".join(

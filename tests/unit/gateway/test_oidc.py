@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from iris_bus.settings import BadSetting
 from iris_core.messages import Caller
 from iris_core.serving import TOKEN_COOKIE
 from iris_gateway.auth.bearer import parse_tokens
 from iris_gateway.settings import GatewaySettings
+from iris_service.settings import BadSetting
 from tests.support.gateway import House, house
 
 jwt = pytest.importorskip("jwt", reason="the environment is older than requirements/dev.lock")

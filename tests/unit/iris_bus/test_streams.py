@@ -3,9 +3,9 @@
 import pytest
 
 from iris_bus.declarations import config_of
-from iris_bus.run import NatsSettings
-from iris_bus.settings import BadSetting, load
 from iris_core import subjects
+from iris_service.run import NatsSettings
+from iris_service.settings import BadSetting, load
 
 
 @pytest.mark.parametrize("stream", subjects.STREAMS, ids=lambda stream: stream.name)

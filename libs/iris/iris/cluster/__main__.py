@@ -21,12 +21,12 @@ from iris.cluster.process import wait_for_end
 from iris.cluster.programs import ClusterPrograms
 from iris.cluster.settings import ClusterSettings, read_listen
 from iris.cluster.supervisor import Supervisor
-from iris_bus.child import DamagedFiles, StartFailed
-from iris_bus.lock import DirectoryInUse
-from iris_bus.run import RunSettings
-from iris_bus.settings import BadSetting, load
 from iris_core.decoder_words import in_words, place_of
 from iris_core.token_file import is_user_name
+from iris_service.child import DamagedFiles, StartFailed
+from iris_service.lock import DirectoryInUse
+from iris_service.run import RunSettings
+from iris_service.settings import BadSetting, load
 
 MAX_PROXIES = 256
 

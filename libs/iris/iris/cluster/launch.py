@@ -32,8 +32,8 @@ from iris.client.transport import HttpRequest
 from iris.cluster.options import StartedCluster, StartOptions
 from iris.cluster.paths import ClusterPaths
 from iris.cluster.process import ISOLATED
-from iris_bus.child import end_with_parent
 from iris_core.limits import LOGIN_LINK_MINUTES
+from iris_service.child import end_with_parent
 
 _LOOK_S = 0.03
 _TAIL_LINES = 15

@@ -21,7 +21,7 @@ from iris.client.address import read_cluster, read_token
 from iris.client.client import Client
 from iris.client.problems import ClientError
 from iris.cluster.process import ISOLATED
-from iris_bus.child import end_with_parent
+from iris_service.child import end_with_parent
 
 _LOOK_S = 0.02
 _READY = b"dashboard"

@@ -12,9 +12,9 @@ import msgspec
 
 from iris.client.address import CLUSTER_FILE, DAMAGE_FILE, ClusterFile, read_token
 from iris_bus.keys import Keys, write_private
-from iris_bus.lock import lock
-from iris_bus.nats_process import keys_of
 from iris_core.token_file import digest_of, line_of, parse_tokens, token_of, unusable
+from iris_nats.nats_process import keys_of
+from iris_service.lock import lock
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Reads the processes of a cluster from /proc. Out of scope: starting them (`iris_bus.child`)."""
+"""Reads the processes of a cluster from /proc. Out of scope: starting them (`iris_service.child`)."""
 
 from __future__ import annotations
 

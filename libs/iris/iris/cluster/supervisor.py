@@ -19,9 +19,9 @@ from collections.abc import Callable, Sequence
 from iris.client.address import ClusterFile
 from iris.cluster.paths import ClusterPaths, note_damage, write_cluster
 from iris.cluster.process import ISOLATED, children
-from iris_bus.child import DAMAGED, ChildProcess, DamagedFiles, Program, StartFailed
-from iris_bus.nats_process import NatsProcess
-from iris_bus.subreaper import adopt_orphans
+from iris_nats.nats_process import NatsProcess
+from iris_service.child import DAMAGED, ChildProcess, DamagedFiles, Program, StartFailed
+from iris_service.subreaper import adopt_orphans
 
 _STOP_PHASE = {"proxy": 0, "worker": 1, "state": 3, "nats": 4}
 """The order of stopping; any other service ends in phase 2. Proxies end first, so that services can answer the requests

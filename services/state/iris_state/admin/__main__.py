@@ -14,14 +14,14 @@ import time
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-from iris_bus import log_lines
-from iris_bus.child import DAMAGED, MISUSED, StartFailed
 from iris_bus.contract import DamagedCommit, Full, Unavailable
-from iris_bus.lock import DirectoryInUse
-from iris_bus.run import FAILED, OK, NatsSettings, read_settings
-from iris_bus.settings import BadSetting
 from iris_core import subjects
 from iris_core.errors import InvariantBroken
+from iris_service import log_lines
+from iris_service.child import DAMAGED, MISUSED, StartFailed
+from iris_service.lock import DirectoryInUse
+from iris_service.run import FAILED, OK, NatsSettings, read_settings
+from iris_service.settings import BadSetting
 from iris_state.admin import backup, words
 from iris_state.admin.archive import BadArchive, Item, Writer
 from iris_state.admin.examine import Examination, examine

@@ -13,12 +13,12 @@ from contextlib import asynccontextmanager
 from itertools import cycle, islice
 from pathlib import Path
 
-from iris_bus.blocks import Files
 from iris_bus.contract import NoResponders, Unavailable
 from iris_bus.jetstream import JetStreamConnection, connect
-from iris_bus.nats_process import NatsProcess, journal_of, streams_of
-from iris_bus.run import NatsSettings
 from iris_core import subjects
+from iris_nats.blocks import Files
+from iris_nats.nats_process import NatsProcess, journal_of, streams_of
+from iris_service.run import NatsSettings
 
 _PING_S = 1.0
 _AT_ONCE = 256

@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from iris_bus.contract import EventPublisher, Fenced, Message, NoResponders, Subscription, Unavailable
-from iris_bus.tracing import Tracer
 from iris_core import codec, subjects
 from iris_core.actor import described
 from iris_core.batching import Batcher
@@ -25,6 +24,7 @@ from iris_core.limits import MESSAGE_BYTES, ROUND_BYTES
 from iris_core.messages import Order, OrderTaken, Ping, Reasons
 from iris_core.tables.deployment import LIVE
 from iris_core.task_tokens import SigningKey
+from iris_service.tracing import Tracer
 from iris_state.decide.machine import DeliveryResult, Heartbeat, Input, Load, Output, Request
 from iris_state.effects.deliveries import is_awaited
 from iris_state.effects.orders import parts

@@ -21,12 +21,12 @@ from typing import Any
 
 from msgspec import structs
 
-from iris_bus.settings import BadSetting
 from iris_core import task_tokens
 from iris_core.messages import Artifact, AttemptRef, Ended, LiveUsage, Stage, TaskGrant, TaskTemplate
 from iris_core.resources import ResourceRequest
 from iris_core.states import Cause
 from iris_core.units import show_bytes
+from iris_service.settings import BadSetting
 from iris_worker.agent import host
 from iris_worker.agent.agent import Agent, LocalAttempt, end_stage
 from iris_worker.attempt import environment

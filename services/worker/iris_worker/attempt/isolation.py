@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from iris_bus.settings import BadSetting
+from iris_service.settings import BadSetting
 from iris_worker.launcher.records import Confine, Sandbox
 from iris_worker.launcher.sandbox import directories
 from iris_worker.settings import WorkerSettings

@@ -152,7 +152,7 @@ def nats_config(
     Run it again with another --worker to add one: keys that are there stay. Then have the server read accounts.conf
     again, twice: nats-server --signal reload. Restart the servers of a NATS cluster instead, one after the other.
     """
-    from iris_bus.nats_config import TlsFiles, write
+    from iris_nats.nats_config import TlsFiles, write
 
     if bool(tls_cert) != bool(tls_key) or (tls_ca and not tls_cert):
         raise click.UsageError("--tls-cert and --tls-key belong together, --tls-ca goes with them")

@@ -43,7 +43,7 @@ def doctor(
     checks the settings and the clocks of the servers, the permissions of every key, and who is connected.
     """
     from iris.doctor.collect import collect
-    from iris_bus.settings import BadSetting
+    from iris_service.settings import BadSetting
 
     logging.getLogger().addHandler(logging.NullHandler())  # what is wrong is printed as a problem
     where = (data or data_dir()).absolute()

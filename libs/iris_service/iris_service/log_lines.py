@@ -14,7 +14,7 @@ from typing import Any, TextIO
 
 import msgspec
 
-from iris_bus import tracing
+from iris_service import tracing
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 

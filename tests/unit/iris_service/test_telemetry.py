@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import Counter
 from prometheus_client.parser import text_string_to_metric_families
 
-from iris_bus.telemetry import MetricsServer, ServiceCollector, new_registry
+from iris_service.telemetry import MetricsServer, ServiceCollector, new_registry
 from tests.support.certificates import make_certificate
 
 

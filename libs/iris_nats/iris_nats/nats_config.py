@@ -14,8 +14,8 @@ from pathlib import Path
 
 from iris_bus.accounts import accounts
 from iris_bus.keys import Keys, write_private
-from iris_bus.nats_process import LIMITS
 from iris_core.roles import ROLES, SYSTEM, login
+from iris_nats.nats_process import LIMITS
 
 _SERVER = """\
 # Made by `iris admin nats-config`, which leaves this file alone from now on: it is yours to change.

@@ -36,20 +36,20 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from iris_bus import log_lines, notify
 from iris_bus.bus_facts import ClientName
-from iris_bus.child import DAMAGED, MISUSED
 from iris_bus.connection import Credentials
 from iris_bus.contract import DamagedCommit, Fenced, Message, Unavailable
 from iris_bus.jetstream import JetStreamConnection, connect
-from iris_bus.notify import Notifier
-from iris_bus.settings import BadSetting, Settings, load
-from iris_bus.telemetry import MetricsServer, ServiceCollector
-from iris_bus.tracing import Tracer
 from iris_core import __version__, codec
 from iris_core.messages import ReplicaInfo, ServiceInfo
 from iris_core.roles import hears
 from iris_core.subjects import ARTIFACTS, DAY_S, DESCRIBE, EVENTS, LOGS, STREAMS, Stream, is_inbox
+from iris_service import log_lines, notify
+from iris_service.child import DAMAGED, MISUSED
+from iris_service.notify import Notifier
+from iris_service.settings import BadSetting, Settings, load
+from iris_service.telemetry import MetricsServer, ServiceCollector
+from iris_service.tracing import Tracer
 
 log = logging.getLogger(__name__)
 

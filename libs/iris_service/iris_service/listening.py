@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from iris_bus.settings import BadSetting
+from iris_service.settings import BadSetting
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ import logging
 import ssl
 from pathlib import Path
 
-from iris_bus.settings import BadSetting
+from iris_service.settings import BadSetting
 
 log = logging.getLogger(__name__)
 

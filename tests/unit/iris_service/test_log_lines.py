@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from iris_bus import log_lines
+from iris_service import log_lines
 
 
 @pytest.fixture

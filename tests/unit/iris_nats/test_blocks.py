@@ -4,8 +4,8 @@ import struct
 
 import pytest
 
-from iris_bus.blocks import Record, journal
 from iris_bus.framing import split
+from iris_nats.blocks import Record, journal
 
 SUBJECT = b"iris.journal"
 

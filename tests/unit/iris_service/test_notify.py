@@ -4,7 +4,7 @@ import os
 import socket
 from pathlib import Path
 
-from iris_bus.notify import READY, Notifier
+from iris_service.notify import READY, Notifier
 
 
 def test_a_process_tells_its_socket_and_keeps_it_from_its_children(tmp_path: Path):

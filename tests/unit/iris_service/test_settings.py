@@ -6,7 +6,7 @@ from typing import Annotated
 import msgspec
 import pytest
 
-from iris_bus.settings import BadSetting, load
+from iris_service.settings import BadSetting, load
 
 
 class StateSettings(msgspec.Struct, frozen=True):

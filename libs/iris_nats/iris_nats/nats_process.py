@@ -17,15 +17,15 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from iris_bus import blocks, nats_binary, nats_health
 from iris_bus.accounts import accounts
-from iris_bus.blocks import Files
-from iris_bus.child import ChildProcess, DamagedFiles, Program, StartFailed
 from iris_bus.connection import Credentials
 from iris_bus.keys import Keys, public_key, signed, write_private
-from iris_bus.lock import lock
 from iris_core.roles import ACCOUNT, ROLES, SYSTEM, login
 from iris_core.subjects import JOURNAL, STREAMS
+from iris_nats import blocks, nats_binary, nats_health
+from iris_nats.blocks import Files
+from iris_service.child import ChildProcess, DamagedFiles, Program, StartFailed
+from iris_service.lock import lock
 
 PAYLOAD_BYTES = 8 << 20
 REBUILT = frozenset(stream.name for stream in STREAMS if not stream.fsync)
@@ -124,7 +124,7 @@ class NatsProcess(ChildProcess):
 
     def prepare(self) -> None:
         """Take the lock, verify the journal, and write the configuration, with the same port as last time."""
-        nats_binary.check_version(nats_binary.version_of(self._program))
+        nats_binary.check(self._program)
         self._take_lock()
         self._set_aside()
         self._present = frozenset(path.name for path in streams_of(self.directory).glob("*"))

@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from iris_bus import child as module
-from iris_bus.child import ChildProcess, Program
+from iris_service import child as module
+from iris_service.child import ChildProcess, Program
 from tests.support.cluster import until
 
 

