@@ -21,7 +21,7 @@ from benchmarks.http import Gateway
 from benchmarks.result import Row, median
 from benchmarks.watch import Watcher
 from iris_core import codec, subjects
-from iris_core.messages import Answer, Query
+from iris_core.messages.gateway_state import Answer, Query
 
 GOAL_S = 3.0
 GOAL_TAKE_OVER_S = 1.5

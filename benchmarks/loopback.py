@@ -11,20 +11,9 @@ import time
 from collections import Counter
 
 from iris_core import codec, subjects
-from iris_core.messages import (
-    Caller,
-    Delta,
-    Ended,
-    FullSnapshot,
-    Order,
-    OrderTaken,
-    PlanTaken,
-    Register,
-    ReportTaken,
-    Stage,
-    SubmitJob,
-    WorkerReport,
-)
+from iris_core.messages.gateway_state import Caller, SubmitJob
+from iris_core.messages.scheduler_state import Delta, FullSnapshot, PlanTaken
+from iris_core.messages.state_worker import Ended, Order, OrderTaken, Register, ReportTaken, Stage, WorkerReport
 from iris_core.resources import Amount
 from iris_core.spec import JobSpec
 from iris_core.states import Cause

@@ -15,7 +15,7 @@ from nats.errors import NoRespondersError
 from iris_bus.accounts import inbox
 from iris_bus.keys import public_key
 from iris_core.codec import pack, unpack
-from iris_core.messages import Answer, Caller, SubmitJob
+from iris_core.messages.gateway_state import Answer, Caller, SubmitJob
 from iris_core.spec import JobSpec
 from iris_core.subjects import CMD_SUBMIT
 

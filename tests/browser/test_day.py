@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from iris_core.messages import Ended
+from iris_core.messages.state_worker import Ended
 from iris_core.states import Cause, Initiator, TaskState
 from iris_state.records.changes import JobMoved, Moved
 from tests.support.browser import browser

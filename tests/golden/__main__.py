@@ -10,22 +10,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from iris_core import codec, messages
-from iris_core.messages import (
-    AdminCommand,
-    AttemptRef,
-    Caller,
-    LogChunk,
-    PlanPreview,
-    PlanRequest,
-    RerunJob,
-    TaskOutput,
-)
+from iris_core import codec
+from iris_core.messages.gateway_scheduler import PlanPreview, PlanRequest
+from iris_core.messages.gateway_state import AdminCommand, Caller, RerunJob
+from iris_core.messages.gateway_worker import LogChunk, TaskOutput
+from iris_core.messages.message import AttemptRef
 from iris_core.reasons import Reason, ReasonCode
 from iris_core.spec import JobSpec
 from iris_state.decide.machine import Machine
 from iris_state.policy import Policy
 from iris_state.snapshots import snapshot
+from tests.golden import KINDS
 from tests.golden.test_golden import summary
 from tests.sim.world import World
 
@@ -66,7 +61,7 @@ def keep_messages(where: Path) -> list[bytes]:
 
     def listen(message: Any) -> bytes:
         data, kind = pack(message), type(message).__name__
-        if hasattr(messages, kind) and len(said.get(kind, b"")) < len(data) <= LONGEST:
+        if kind in KINDS and len(said.get(kind, b"")) < len(data) <= LONGEST:
             said[kind] = data
         return data
 

@@ -2,7 +2,7 @@
 
 import re
 
-from iris_core.messages import Gang
+from iris_core.messages.state_worker import Gang
 from iris_worker.attempt import environment
 from tests.house.repository import ROOT
 

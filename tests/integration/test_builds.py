@@ -18,7 +18,8 @@ import pytest
 
 from iris_bus.contract import Connection
 from iris_core import subjects
-from iris_core.messages import AttemptRef, Stop
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.state_worker import Stop
 from iris_core.spec import Environment
 from iris_core.states import Cause, KernelStatus
 from tests.support.state import FakeState

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from iris_bus.contract import Connection
-from iris_core.messages import Stop
+from iris_core.messages.state_worker import Stop
 from iris_core.resources import ResourceRequest
 from iris_core.states import Cause
 from iris_worker.launcher.cgroup import NoGroups, groups_below, open_groups

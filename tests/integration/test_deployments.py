@@ -19,11 +19,11 @@ import pytest
 from iris_bus.contract import Message, Unavailable
 from iris_bus.jetstream import JetStreamConnection
 from iris_core import codec, subjects
-from iris_core.messages import (
-    AttemptRef,
-    DeployCommand,
+from iris_core.messages.gateway_state import DeployCommand
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.scheduler_state import FullSnapshot
+from iris_core.messages.state_worker import (
     Ended,
-    FullSnapshot,
     HeartbeatMessage,
     Order,
     OrderTaken,

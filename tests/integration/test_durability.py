@@ -11,7 +11,8 @@ import pytest
 
 from iris_bus.jetstream import JetStreamConnection
 from iris_core import codec, subjects
-from iris_core.messages import Answer, Ping
+from iris_core.messages.gateway_state import Answer
+from iris_core.messages.processes import Ping
 from iris_state.snapshots import snapshot
 from iris_state.snapshots.snapshot import commit_of
 from tests.support.replicas import RETRY_FOR_S, Replicas, replicas, since

@@ -21,7 +21,13 @@ from iris.client.executions import RemoteCommand, TerminalSize
 from iris.client.problems import Conflict, ExecutionLost
 from iris_bus.contract import Connection
 from iris_core import codec, subjects
-from iris_core.messages import ExecutionOutput, ExecutionTaken, ReadExecution, StartExecution, WriteExecution
+from iris_core.messages.gateway_worker import (
+    ExecutionOutput,
+    ExecutionTaken,
+    ReadExecution,
+    StartExecution,
+    WriteExecution,
+)
 from tests.support.cluster import IRIS, Cluster, cluster_on, settings, until
 from tests.support.state import FakeState
 from tests.support.worker import WorkerProcess

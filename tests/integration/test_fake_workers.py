@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from iris_bus.contract import Connection
-from iris_core.messages import AttemptRef
+from iris_core.messages.message import AttemptRef
 from iris_core.resources import Amount
 from iris_core.states import KernelStatus
 from tests.support.fake_workers import FakeWorkers

@@ -16,7 +16,8 @@ import pytest
 
 from iris_bus.contract import Connection
 from iris_core import subjects
-from iris_core.messages import AttemptRef, Register
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.state_worker import Register
 from iris_core.states import Cause, KernelStatus
 from iris_worker.launcher import rescue
 from tests.support.state import FakeState, template

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from iris_bus.contract import Connection
-from iris_core.messages import AttemptRef
+from iris_core.messages.message import AttemptRef
 from iris_core.states import Cause
 from tests.support.metadata import PREEMPTED, QUIET, TPU_VM, MetadataServer
 from tests.support.state import FakeState, template

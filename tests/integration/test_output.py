@@ -15,7 +15,7 @@ import pytest
 from iris_bus.contract import Connection
 from iris_bus.jetstream import connect
 from iris_core import subjects
-from iris_core.messages import AttemptRef
+from iris_core.messages.message import AttemptRef
 from iris_nats.nats_process import NatsProcess
 from tests.support.cluster import cluster_on, settings
 from tests.support.nats_cluster import NatsCluster, nats_cluster, step_down

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from iris_bus.contract import Connection
-from iris_core.messages import AttemptRef, ProbeResult, Stop
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.state_worker import ProbeResult, Stop
 from iris_core.spec import Probe
 from iris_core.states import Cause
 from tests.support.state import FakeState

@@ -15,7 +15,7 @@ import pytest
 from iris_bus.contract import Message
 from iris_bus.jetstream import connect
 from iris_core import codec
-from iris_core.messages import LoadReport
+from iris_core.messages.proxy_state import LoadReport
 from iris_core.serving import DiscoveredRoute, Discovery
 from iris_core.subjects import DISCOVERY_BUCKET, LOADS
 from tests.support.nats import OpenServer

@@ -12,7 +12,8 @@ import pytest
 from iris_bus.contract import Unavailable
 from iris_bus.jetstream import JetStreamConnection
 from iris_core import codec, subjects
-from iris_core.messages import BEHIND, Answer, Caller, Ping, Query, SubmitJob
+from iris_core.messages.gateway_state import BEHIND, Answer, Caller, Query, SubmitJob
+from iris_core.messages.processes import Ping
 from iris_core.spec import JobSpec
 from iris_gateway.http.position import Position
 from iris_gateway.queries import Queries

@@ -19,7 +19,7 @@ from iris.client.problems import ClientError
 from iris_bus.contract import NoResponders
 from iris_bus.jetstream import JetStreamConnection
 from iris_core import codec, subjects
-from iris_core.messages import Answer, Caller, CancelJob, SubmitJob
+from iris_core.messages.gateway_state import Answer, Caller, CancelJob, SubmitJob
 from iris_core.spec import JobSpec
 from iris_core.views import JobView
 from iris_state.decide.machine import Machine

@@ -22,7 +22,9 @@ import pytest
 
 from iris_bus.contract import Connection
 from iris_core import codec, subjects
-from iris_core.messages import AttemptRef, ExecutionTaken, Gang, StartExecution, Stop
+from iris_core.messages.gateway_worker import ExecutionTaken, StartExecution
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.state_worker import Gang, Stop
 from iris_core.spec import Probe
 from iris_core.states import Cause, KernelStatus
 from iris_worker.launcher.cgroup import OPEN_FILES

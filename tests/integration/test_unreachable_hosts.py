@@ -16,7 +16,7 @@ import pytest
 
 from iris_bus.jetstream import connect
 from iris_core import codec, subjects
-from iris_core.messages import HeartbeatMessage, Register, WorkerReport
+from iris_core.messages.state_worker import HeartbeatMessage, Register, WorkerReport
 from iris_core.resources import Amount
 from tests.support.cluster import Cluster, cluster_on, expect_worker, settings, until
 

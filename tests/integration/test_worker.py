@@ -17,7 +17,8 @@ import pytest
 from iris_bus.contract import Connection, Unavailable
 from iris_bus.jetstream import connect
 from iris_core import subjects
-from iris_core.messages import AttemptRef, Gang, Stop
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.state_worker import Gang, Stop
 from iris_core.resources import Amount
 from iris_core.states import Cause, KernelStatus
 from iris_nats.nats_process import NatsProcess

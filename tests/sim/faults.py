@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from iris_core import codec, subjects
-from iris_core.messages import Query
+from iris_core.messages.gateway_state import Query
 from iris_state.decide.machine import Machine as Judging
 from iris_state.inputs.kinds import Input, Timer
 from iris_state.inputs.quarantine import kind_of

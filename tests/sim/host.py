@@ -14,8 +14,8 @@ import msgspec
 
 from iris_bus.contract import Message, Unavailable
 from iris_core import codec, subjects
-from iris_core.messages import (
-    AttemptRef,
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.state_worker import (
     Ended,
     Order,
     ProbeResult,

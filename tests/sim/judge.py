@@ -17,7 +17,7 @@ import msgspec
 
 from iris_bus.memory_store import digest as digest_of
 from iris_core import codec, subjects
-from iris_core.messages import AttemptRef
+from iris_core.messages.message import AttemptRef
 from iris_core.serving import DeploymentSpec, Discovery
 from iris_core.states import Budget, Cause, DeploymentLifecycle, JobState, RouteStatus, TaskState, WorkerState
 from iris_core.views import JobEvent, TaskEvent

@@ -16,7 +16,8 @@ import msgspec
 from iris_bus.contract import Fenced
 from iris_bus.window import Window
 from iris_core import codec
-from iris_core.messages import Answer, Caller, Register, WorkerReport
+from iris_core.messages.gateway_state import Answer, Caller
+from iris_core.messages.state_worker import Register, WorkerReport
 from iris_core.states import ACTIVE, Budget, Cause, Initiator, RouteStatus, TaskState
 from iris_core.subjects import JOURNAL
 from iris_core.tables.route import LIVE

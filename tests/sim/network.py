@@ -39,7 +39,7 @@ from iris_bus.window import Window
 from iris_core import codec, subjects
 from iris_core.errors import Code
 from iris_core.limits import MESSAGE_BYTES
-from iris_core.messages import BEHIND, Answer, Query
+from iris_core.messages.gateway_state import BEHIND, Answer, Query
 from tests.sim.process import Process
 
 _NOTICE_S = 1.0

@@ -19,7 +19,16 @@ from iris_core import codec, subjects
 from iris_core.constraints import MAX_TEXT, MAX_VALUES
 from iris_core.errors import Code
 from iris_core.limits import SENTENCE
-from iris_core.messages import BEHIND, AdminCommand, Answer, Caller, CancelJob, DeployCommand, Query, SubmitJob
+from iris_core.messages.gateway_state import (
+    BEHIND,
+    AdminCommand,
+    Answer,
+    Caller,
+    CancelJob,
+    DeployCommand,
+    Query,
+    SubmitJob,
+)
 from iris_core.resources import ResourceRequest
 from iris_core.serving import DeploymentSpec, RouteTemplate, UpdatePolicy
 from iris_core.spec import MAX_COMMAND_BYTES, MAX_ENV_BYTES, Constraint, Coscheduling, JobSpec, Probe

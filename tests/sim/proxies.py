@@ -11,7 +11,8 @@ import random
 import msgspec
 
 from iris_core import codec, subjects
-from iris_core.messages import DeployCommand, DeploymentLoad, LoadReport
+from iris_core.messages.gateway_state import DeployCommand
+from iris_core.messages.proxy_state import DeploymentLoad, LoadReport
 from iris_core.serving import DeploymentSpec, ScalingPolicy
 from tests.sim.network import Link
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from iris_bus.contract import JournalEntry
-from iris_core.messages import SubmitJob
+from iris_core.messages.gateway_state import SubmitJob
 from iris_state.policy import Policy
 from tests.sim.judge import Judge, Violation
 from tests.sim.network import Server

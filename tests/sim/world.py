@@ -18,7 +18,10 @@ import msgspec
 
 from iris_bus.contract import Fenced, Full, Gap, Unavailable
 from iris_core.errors import IrisError
-from iris_core.messages import AdminCommand, AttemptRef, Plan, PlanTaken, TaskTemplate
+from iris_core.messages.gateway_state import AdminCommand
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.scheduler_state import Plan, PlanTaken
+from iris_core.messages.state_worker import TaskTemplate
 from iris_scheduler import service as scheduler_service
 from iris_scheduler.service import Scheduler
 from iris_scheduler.settings import SchedulerSettings

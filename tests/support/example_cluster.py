@@ -14,7 +14,9 @@ import msgspec
 
 from iris_bus.contract import Publication
 from iris_core.codec import pack
-from iris_core.messages import DeploymentRequests, Ended, ReplicaInfo, ServiceInfo
+from iris_core.messages.processes import ReplicaInfo, ServiceInfo
+from iris_core.messages.proxy_state import DeploymentRequests
+from iris_core.messages.state_worker import Ended
 from iris_core.quota import Quota
 from iris_core.reasons import Reason, ReasonCode
 from iris_core.resources import Amount, Device, ResourceRequest

@@ -18,19 +18,10 @@ from dataclasses import dataclass, field
 import msgspec
 
 from iris_core import codec, subjects
-from iris_core.messages import (
-    AdminCommand,
-    AttemptRef,
-    CancelJob,
-    Ended,
-    FullSnapshot,
-    HeartbeatMessage,
-    Order,
-    Register,
-    Stage,
-    SubmitJob,
-    WorkerReport,
-)
+from iris_core.messages.gateway_state import AdminCommand, CancelJob, SubmitJob
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.scheduler_state import FullSnapshot
+from iris_core.messages.state_worker import Ended, HeartbeatMessage, Order, Register, Stage, WorkerReport
 from iris_core.resources import Amount
 from iris_core.spec import Coscheduling, JobSpec
 from iris_core.states import Cause, KernelStatus, SessionStatus, WorkerState

@@ -12,23 +12,11 @@ import msgspec
 from iris_bus.contract import Bus, Message, Streams, Subscription
 from iris_core import subjects
 from iris_core.codec import pack, to_json, unpack
-from iris_core.messages import (
-    AdminCommand,
-    Answer,
-    AttemptRef,
-    CancelJob,
-    DeployCommand,
-    LogChunk,
-    Ping,
-    PlanPreview,
-    PlanRequest,
-    Query,
-    ReplicaInfo,
-    RerunJob,
-    ServiceInfo,
-    SubmitJob,
-    TaskOutput,
-)
+from iris_core.messages.gateway_scheduler import PlanPreview, PlanRequest
+from iris_core.messages.gateway_state import AdminCommand, Answer, CancelJob, DeployCommand, Query, RerunJob, SubmitJob
+from iris_core.messages.gateway_worker import LogChunk, TaskOutput
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.processes import Ping, ReplicaInfo, ServiceInfo
 from iris_core.views import AttemptView, JobEvent, JobView, Page, TaskEvent, TaskView, moment
 
 COMMANDS = {

@@ -17,7 +17,7 @@ import uuid
 from iris_bus.contract import Bus, Message, Unavailable
 from iris_bus.jetstream import connect
 from iris_core import codec, subjects
-from iris_core.messages import Ended, Order, Register, ReportTaken, Stage, WorkerReport
+from iris_core.messages.state_worker import Ended, Order, Register, ReportTaken, Stage, WorkerReport
 from iris_core.names import to_token
 from iris_core.resources import Amount
 from iris_core.spec import Attribute

@@ -8,7 +8,7 @@ from typing import Any
 from iris_bus.contract import NoResponders
 from iris_bus.memory import Memory, MemoryConnection
 from iris_core import codec, subjects
-from iris_core.messages import Answer, Caller, CancelJob, DeployCommand, SubmitJob
+from iris_core.messages.gateway_state import Answer, Caller, CancelJob, DeployCommand, SubmitJob
 from iris_core.serving import DeploymentSpec
 from iris_core.spec import JobSpec
 from iris_state.clock import Clock

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from iris_core.codec import unpack
-from iris_core.messages import Answer, Ended, Query
+from iris_core.messages.gateway_state import Answer, Query
+from iris_core.messages.state_worker import Ended
 from iris_core.reasons import Reason, ReasonCode
 from iris_core.resources import Amount, Device, ResourceRequest
 from iris_core.spec import JobSpec

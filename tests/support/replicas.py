@@ -16,7 +16,8 @@ from pathlib import Path
 from iris_bus.contract import Unavailable
 from iris_bus.jetstream import JetStreamConnection
 from iris_core import codec, subjects
-from iris_core.messages import Answer, Caller, DeployCommand, Ping, Query, SubmitJob
+from iris_core.messages.gateway_state import Answer, Caller, DeployCommand, Query, SubmitJob
+from iris_core.messages.processes import Ping
 from iris_core.spec import JobSpec
 from iris_gateway.commands import Commands
 

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from iris_core.limits import ATTEMPTS
-from iris_core.messages import (
-    AttemptRef,
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.scheduler_state import (
     Avoid,
     Delta,
     FullSnapshot,

@@ -35,18 +35,10 @@ import msgspec
 import pytest
 
 from iris_core.limits import ATTEMPTS
-from iris_core.messages import (
-    Answer,
-    AttemptRef,
-    Caller,
-    Ended,
-    Eviction,
-    JobReason,
-    Nomination,
-    Placement,
-    Plan,
-    Stage,
-)
+from iris_core.messages.gateway_state import Answer, Caller
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.scheduler_state import Eviction, JobReason, Nomination, Placement, Plan
+from iris_core.messages.state_worker import Ended, Stage
 from iris_core.reasons import Reason, ReasonCode
 from iris_core.resources import Amount, Device, ResourceRequest
 from iris_core.spec import Constraint, Coscheduling, Environment, JobSpec

@@ -9,18 +9,10 @@ import json
 from typing import Any
 
 from iris_core import codec, subjects
-from iris_core.messages import (
-    Answer,
-    AttemptRef,
-    Caller,
-    DeployCommand,
-    DeploymentLoad,
-    Ended,
-    LoadReport,
-    ProbeResult,
-    QueriedLoad,
-    Stage,
-)
+from iris_core.messages.gateway_state import Answer, Caller, DeployCommand
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.proxy_state import DeploymentLoad, LoadReport, QueriedLoad
+from iris_core.messages.state_worker import Ended, ProbeResult, Stage
 from iris_core.resources import Amount, ResourceRequest
 from iris_core.serving import DeploymentSpec, RouteTemplate, UpdatePolicy
 from iris_core.spec import Probe

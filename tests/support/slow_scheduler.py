@@ -10,7 +10,7 @@ from __future__ import annotations
 from msgspec.structs import astuple
 
 from iris_core import constraints
-from iris_core.messages import FullSnapshot, JobRow, WorkerRow
+from iris_core.messages.scheduler_state import FullSnapshot, JobRow, WorkerRow
 from iris_core.priority import priority_key
 from iris_core.resources import NOTHING
 from iris_core.spec import Attribute

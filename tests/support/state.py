@@ -11,12 +11,12 @@ import msgspec
 
 from iris_bus.contract import Connection, Message
 from iris_core import codec, subjects, task_tokens
-from iris_core.messages import (
-    AttemptRef,
+from iris_core.messages.gateway_worker import LogChunk, TaskOutput
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.state_worker import (
     Ended,
     Gang,
     HeartbeatMessage,
-    LogChunk,
     Order,
     OrderTaken,
     Register,
@@ -24,7 +24,6 @@ from iris_core.messages import (
     Stage,
     Stop,
     TaskGrant,
-    TaskOutput,
     TaskTemplate,
     WorkerReport,
 )

@@ -16,26 +16,17 @@ import msgspec
 
 from iris_core import codec, subjects
 from iris_core.limits import ATTEMPTS
-from iris_core.messages import (
-    AdminCommand,
-    Answer,
-    AttemptRef,
-    Caller,
-    CancelJob,
-    Delta,
+from iris_core.messages.gateway_state import AdminCommand, Answer, Caller, CancelJob, Query, RerunJob, SubmitJob
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.scheduler_state import Delta, FullSnapshot, Plan, PlanTaken
+from iris_core.messages.state_worker import (
     Ended,
-    FullSnapshot,
     HeartbeatMessage,
     Order,
-    Plan,
-    PlanTaken,
     ProbeResult,
-    Query,
     Register,
     ReportTaken,
-    RerunJob,
     Stage,
-    SubmitJob,
     WorkerReport,
 )
 from iris_core.resources import Amount

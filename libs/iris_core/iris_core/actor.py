@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from iris_core.messages import Caller
+from iris_core.messages.gateway_state import Caller
 from iris_core.views import ActorView
 
 

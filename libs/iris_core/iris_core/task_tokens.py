@@ -19,7 +19,9 @@ import msgspec
 
 from iris_core import codec
 from iris_core.codec import Undecodable
-from iris_core.messages import AttemptRef, Caller, TaskGrant
+from iris_core.messages.gateway_state import Caller
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.state_worker import TaskGrant
 from iris_core.serving import TASK_TOKEN
 
 ROLE = "task"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal, get_args
 
-from iris_core.messages import Caller
+from iris_core.messages.gateway_state import Caller
 
 Role = Literal["user", "admin", "worker"]
 ROLES: tuple[Role, ...] = get_args(Role)

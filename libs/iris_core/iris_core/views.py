@@ -430,7 +430,7 @@ class PlacementView(View, kw_only=True):
 
 
 class PlanView(View, kw_only=True):
-    """A dry run's answer; ``verdict`` as in `messages.PlanPreview`."""
+    """A dry run's answer; ``verdict`` as in `PlanPreview`."""
 
     verdict: str
     placements: list[PlacementView]

@@ -41,7 +41,7 @@ from iris_bus.connection import Credentials
 from iris_bus.contract import DamagedCommit, Fenced, Message, Unavailable
 from iris_bus.jetstream import JetStreamConnection, connect
 from iris_core import __version__, codec
-from iris_core.messages import ReplicaInfo, ServiceInfo
+from iris_core.messages.processes import ReplicaInfo, ServiceInfo
 from iris_core.roles import hears
 from iris_core.subjects import ARTIFACTS, DAY_S, DESCRIBE, EVENTS, LOGS, STREAMS, Stream, is_inbox
 from iris_service import log_lines, notify

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from typing import IO
 
 from iris_bus.contract import Blobs, Full, Unavailable
-from iris_core.messages import Caller
+from iris_core.messages.gateway_state import Caller
 from iris_gateway.http.problem import ProblemResponse
 
 TOUCHED_MS = 600_000

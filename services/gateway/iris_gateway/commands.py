@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from iris_bus.contract import Bus, Headers, NoResponders, Unavailable
 from iris_core.codec import Undecodable, pack, unpack
 from iris_core.errors import Code
-from iris_core.messages import Answer
+from iris_core.messages.gateway_state import Answer
 from iris_gateway.http.position import Position
 from iris_gateway.http.problem import ProblemResponse, refused
 from iris_service import tracing

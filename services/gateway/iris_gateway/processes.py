@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from iris_bus.contract import Bus, Message
 from iris_core.codec import Undecodable, unpack
-from iris_core.messages import ServiceInfo
+from iris_core.messages.processes import ServiceInfo
 from iris_core.subjects import DESCRIBE
 
 WAIT_S, LATE_S = 0.1, 1.0

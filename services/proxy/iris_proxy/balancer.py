@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from iris_core.messages import DeploymentLoad, DeploymentRequests
+from iris_core.messages.proxy_state import DeploymentLoad, DeploymentRequests
 from iris_core.serving import LATENCY_MS, Discovery, ProxyPolicy
 from iris_proxy.choice import RouteLoad, choose, eligible, merged
 from iris_proxy.refusal import ProxyRefusal, without_route

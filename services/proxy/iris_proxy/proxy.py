@@ -11,7 +11,7 @@ from multidict import CIMultiDict
 
 from iris_bus.contract import Entry
 from iris_core import codec
-from iris_core.messages import DeploymentLoad, DeploymentRequests
+from iris_core.messages.proxy_state import DeploymentLoad, DeploymentRequests
 from iris_core.serving import Discovery
 from iris_proxy.balancer import Balancer
 from iris_proxy.choice import RouteLoad

@@ -13,7 +13,7 @@ import socket
 
 from iris_bus.contract import Bus
 from iris_core import codec
-from iris_core.messages import LoadReport
+from iris_core.messages.proxy_state import LoadReport
 from iris_core.subjects import LOADS
 from iris_proxy.proxy import Proxy
 

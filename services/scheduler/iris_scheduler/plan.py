@@ -14,7 +14,7 @@ from itertools import accumulate
 from typing import TypeVar
 
 from iris_core.limits import PLACED_AT_ONCE
-from iris_core.messages import Placement, Plan
+from iris_core.messages.scheduler_state import Placement, Plan
 from iris_core.states import PriorityBand
 from iris_scheduler.cache import Cache, CycleFindings
 from iris_scheduler.cycle import Cycle

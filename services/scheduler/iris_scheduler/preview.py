@@ -8,7 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from iris_core.admission import admit
-from iris_core.messages import JobRow, PlanPreview, PlanRequest
+from iris_core.messages.gateway_scheduler import PlanPreview, PlanRequest
+from iris_core.messages.scheduler_state import JobRow
 from iris_core.names import JobName
 from iris_core.reasons import Reason
 from iris_core.spec import JobSpec

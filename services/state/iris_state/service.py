@@ -13,7 +13,7 @@ import uuid
 from urllib.parse import urlsplit
 
 from iris_bus.contract import Connection, EventPublisher, Full, Gap, Unavailable
-from iris_core.messages import ReplicaInfo
+from iris_core.messages.processes import ReplicaInfo
 from iris_core.subjects import STORES
 from iris_service.run import Service, quiet_gc
 from iris_service.settings import BadSetting

@@ -21,7 +21,8 @@ from iris_bus.contract import Connection, Message
 from iris_core import __version__, codec, subjects
 from iris_core.batching import Batcher
 from iris_core.constraints import DEVICE_TYPE, DEVICE_VARIANT
-from iris_core.messages import AttemptRef, Ended, Order, Register, ReportTaken, Stage, TaskTemplate
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.state_worker import Ended, Order, Register, ReportTaken, Stage, TaskTemplate
 from iris_core.spec import NEEDS_RUNTIME, Attribute
 from iris_service.lock import lock
 from iris_service.run import Service

@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris_core import codec, task_tokens
-from iris_core.messages import AttemptRef, Caller, TaskGrant
+from iris_core.messages.gateway_state import Caller
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.state_worker import TaskGrant
 from iris_core.serving import TASK_TOKEN
 from iris_core.task_tokens import LEEWAY_MS, ROTATE_MS, SETTLE_MS, BadTaskToken, SigningKey, TaskClaims
 

@@ -6,7 +6,7 @@ import pytest
 from iris.doctor.checks import CHECKS, covers, notes, problems
 from iris.doctor.facts import ClusterFacts, GatewayFacts, WorkerFacts
 from iris_bus.bus_facts import BusFacts, ClientName, ConnectedProcess, KeyFacts, ServerFacts, StreamFacts, client_name
-from iris_core.messages import NO_TOKEN_FILE
+from iris_core.messages.processes import NO_TOKEN_FILE
 from iris_core.roles import ROLES, login, permissions
 from iris_core.subjects import STORES
 

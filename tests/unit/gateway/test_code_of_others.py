@@ -11,7 +11,8 @@ import pytest
 
 from iris_core import task_tokens
 from iris_core.codec import to_json, unpack
-from iris_core.messages import Answer, AttemptRef, Caller, DeployCommand
+from iris_core.messages.gateway_state import Answer, Caller, DeployCommand
+from iris_core.messages.message import AttemptRef
 from iris_core.resources import Amount
 from iris_core.serving import DeploymentSpec, RouteTemplate
 from iris_core.spec import JobSpec

@@ -8,7 +8,7 @@ import pytest
 from iris_bus.contract import Message, Subscription
 from iris_bus.memory import Memory
 from iris_core.codec import pack, unpack
-from iris_core.messages import Answer, Caller, CancelJob
+from iris_core.messages.gateway_state import Answer, Caller, CancelJob
 from iris_core.subjects import CMD_CANCEL, STATE_QUERY
 from iris_gateway.commands import NO_LEADER, NOT_SENT, UNANSWERED, Commands, Envelope
 from iris_gateway.http.problem import ProblemResponse

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from iris_core.codec import to_json
-from iris_core.messages import Answer, DeployCommand
+from iris_core.messages.gateway_state import Answer, DeployCommand
 from iris_core.request_ids import key_of
 from iris_core.serving import DeploymentSpec, RouteTemplate
 from iris_core.subjects import event

@@ -2,7 +2,8 @@
 
 import pytest
 
-from iris_core.messages import AdminCommand, Answer, CancelJob, PlanPreview, PlanRequest, RerunJob, SubmitJob
+from iris_core.messages.gateway_scheduler import PlanPreview, PlanRequest
+from iris_core.messages.gateway_state import AdminCommand, Answer, CancelJob, RerunJob, SubmitJob
 from iris_core.quota import QUOTA_LIMITS
 from iris_core.reasons import Reason, ReasonCode
 from iris_core.request_ids import key_of

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_core.messages import LogChunk
+from iris_core.messages.gateway_worker import LogChunk
 from iris_gateway.streams.log_lines import LONGEST, Splitter
 
 SOURCE = (0, 0, "stdout")

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from iris_core.messages import Caller
+from iris_core.messages.gateway_state import Caller
 from iris_core.serving import TOKEN_COOKIE
 from iris_gateway.auth.bearer import parse_tokens
 from iris_gateway.settings import GatewaySettings

@@ -10,7 +10,9 @@ import pytest
 
 from iris_core import subjects, task_tokens
 from iris_core.codec import to_json, unpack
-from iris_core.messages import Answer, Artifact, AttemptRef, Caller, Ended, Stage
+from iris_core.messages.gateway_state import Answer, Caller
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.state_worker import Artifact, Ended, Stage
 from iris_core.resources import Amount
 from iris_core.spec import JobSpec
 from iris_core.states import Cause, KernelStatus

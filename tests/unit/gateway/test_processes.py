@@ -7,7 +7,7 @@ import pytest
 from iris_bus.contract import Message
 from iris_bus.memory import Memory
 from iris_core.codec import pack
-from iris_core.messages import ReplicaInfo, ServiceInfo
+from iris_core.messages.processes import ReplicaInfo, ServiceInfo
 from iris_core.subjects import DESCRIBE
 from iris_gateway.processes import FORGET_S, KnownProcess, Processes
 from iris_gateway.service import read_keyring

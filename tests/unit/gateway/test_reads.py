@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from iris_core.codec import pack, to_json, unpack
-from iris_core.messages import BEHIND, Answer, Query
+from iris_core.messages.gateway_state import BEHIND, Answer, Query
 from iris_core.subjects import STATE_READ
 from iris_gateway.http.problem import ProblemResponse
 from tests.support.gateway import House

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from iris_core.messages import Caller
+from iris_core.messages.gateway_state import Caller
 from iris_gateway.api.work.admission import spec_from
 from iris_gateway.http.problem import ProblemResponse
 from tests.support.gateway import House, house

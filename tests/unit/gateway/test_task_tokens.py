@@ -8,7 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from iris_core import codec, task_tokens
-from iris_core.messages import AttemptRef, Caller
+from iris_core.messages.gateway_state import Caller
+from iris_core.messages.message import AttemptRef
 from iris_core.serving import TOKEN_COOKIE
 from iris_core.subjects import KEYS_BUCKET
 from iris_core.task_tokens import KEYS, SigningKey

@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 import msgspec
 import pytest
 
-from iris_core.messages import DeploymentLoad, DeploymentRequests
+from iris_core.messages.proxy_state import DeploymentLoad, DeploymentRequests
 from iris_core.serving import LATENCY_MS, DiscoveredRoute, Discovery, ProxyPolicy
 from iris_proxy.balancer import Balancer
 from iris_proxy.refusal import ProxyRefusal

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from iris_core.messages import AttemptRef, Delta, Hold, JobRow, Nomination, Queued
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.scheduler_state import Delta, Hold, JobRow, Nomination, Queued
 from iris_scheduler.mirror.mirror import Mirror
 from tests.support.scheduling import Story, worker
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from iris_core.messages import OCCUPIED, Hold
+from iris_core.messages.scheduler_state import OCCUPIED, Hold
 from iris_core.resources import Device
 from iris_core.spec import Constraint
 from iris_core.states import ConstraintOp, WorkerState

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from iris_core.errors import Invalid
-from iris_core.messages import Caller, PlanPreview, PlanRequest
+from iris_core.messages.gateway_scheduler import PlanPreview, PlanRequest
+from iris_core.messages.gateway_state import Caller
 from iris_core.reasons import ReasonCode
 from iris_core.resources import Device, ResourceRequest
 from iris_core.spec import Coscheduling, Environment, JobSpec

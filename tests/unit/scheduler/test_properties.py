@@ -13,7 +13,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from iris_core import constraints
 from iris_core.admission import validate_spec
 from iris_core.codec import pack
-from iris_core.messages import AttemptRef, Caller, FullSnapshot, Hold, PlanRequest, WorkerRow
+from iris_core.messages.gateway_scheduler import PlanRequest
+from iris_core.messages.gateway_state import Caller
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.scheduler_state import FullSnapshot, Hold, WorkerRow
 from iris_core.resources import ResourceRequest
 from iris_core.spec import Coscheduling, JobSpec
 from iris_core.states import WorkerState

@@ -11,17 +11,11 @@ import pytest
 from iris_bus.contract import Message
 from iris_bus.memory import Memory, MemoryConnection
 from iris_core import codec, subjects
-from iris_core.messages import (
-    AttemptRef,
-    Caller,
-    Delta,
-    FullSnapshot,
-    Ping,
-    Plan,
-    PlanPreview,
-    PlanRequest,
-    PlanTaken,
-)
+from iris_core.messages.gateway_scheduler import PlanPreview, PlanRequest
+from iris_core.messages.gateway_state import Caller
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.processes import Ping
+from iris_core.messages.scheduler_state import Delta, FullSnapshot, Plan, PlanTaken
 from iris_core.reasons import ReasonCode
 from iris_core.spec import JobSpec
 from iris_scheduler.service import Scheduler

@@ -6,7 +6,8 @@ from collections import Counter
 
 import pytest
 
-from iris_core.messages import Caller, PlanRequest
+from iris_core.messages.gateway_scheduler import PlanRequest
+from iris_core.messages.gateway_state import Caller
 from iris_core.resources import ResourceRequest
 from iris_core.spec import TASKS, Constraint, JobSpec, Probe
 from iris_scheduler.preview import preview

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from iris_core import subjects
-from iris_core.messages import AttemptRef, Caller, DeployCommand
+from iris_core.messages.gateway_state import Caller, DeployCommand
+from iris_core.messages.message import AttemptRef
 from iris_core.resources import Amount
 from iris_core.serving import DeploymentSpec, RouteTemplate
 from iris_core.spec import JobSpec

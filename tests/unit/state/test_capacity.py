@@ -93,7 +93,7 @@ def test_being_stopped_is_not_being_built(script):
 
 
 def test_a_plan_cannot_take_the_same_room_twice(script):
-    from iris_core.messages import Placement, Plan
+    from iris_core.messages.scheduler_state import Placement, Plan
 
     script.play("""
         worker w0
@@ -130,7 +130,7 @@ def test_a_task_is_placed_once(script):
 
 
 def test_a_malformed_plan_is_refused_and_harms_nobody(script):
-    from iris_core.messages import Placement, Plan
+    from iris_core.messages.scheduler_state import Placement, Plan
 
     script.play("""
         worker w0

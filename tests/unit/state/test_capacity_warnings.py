@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from iris_core import codec
-from iris_core.messages import Answer
+from iris_core.messages.gateway_state import Answer
 from tests.support.script import Script
 
 HOSTS = """

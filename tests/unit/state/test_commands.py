@@ -3,7 +3,7 @@
 import pytest
 
 from iris_core import codec, subjects
-from iris_core.messages import AdminCommand, Answer, Caller, CancelJob, Query, RerunJob, SubmitJob
+from iris_core.messages.gateway_state import AdminCommand, Answer, Caller, CancelJob, Query, RerunJob, SubmitJob
 from iris_core.spec import JobSpec
 from iris_state.decide.machine import Machine, Output, Request
 from iris_state.policy import Policy

@@ -2,7 +2,7 @@
 
 import pytest
 
-from iris_core.messages import AttemptRef
+from iris_core.messages.message import AttemptRef
 from iris_state.policy import Policy
 from iris_state.records.check import check
 from tests.support.exploration import Cell, Path, endless, explore, gang

@@ -11,17 +11,10 @@ import pytest
 from iris_bus.contract import NoResponders
 from iris_bus.memory import Memory
 from iris_core import codec, subjects
-from iris_core.messages import (
-    BEHIND,
-    Answer,
-    HeartbeatMessage,
-    JobReason,
-    Ping,
-    Plan,
-    Query,
-    Register,
-    WorkerReport,
-)
+from iris_core.messages.gateway_state import BEHIND, Answer, Query
+from iris_core.messages.processes import Ping
+from iris_core.messages.scheduler_state import JobReason, Plan
+from iris_core.messages.state_worker import HeartbeatMessage, Register, WorkerReport
 from iris_core.reasons import Reason, ReasonCode
 from iris_core.resources import Amount
 from iris_core.spec import JobSpec

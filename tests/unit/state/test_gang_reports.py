@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_core.messages import AttemptRef, Ended, Stage
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.state_worker import Ended, Stage
 from iris_core.resources import Amount
 from iris_core.spec import Coscheduling, JobSpec, SuccessPolicy
 from iris_core.states import Cause, KernelStatus

@@ -6,7 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iris_core.messages import AttemptRef, Caller, Ended, Placement, Plan, Stage
+from iris_core.messages.gateway_state import Caller
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.scheduler_state import Placement, Plan
+from iris_core.messages.state_worker import Ended, Stage
 from iris_core.resources import Amount
 from iris_core.spec import JobSpec
 from iris_core.states import Cause, JobState, KernelStatus

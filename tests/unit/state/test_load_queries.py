@@ -11,7 +11,7 @@ import pytest
 
 from iris_bus.memory import Memory
 from iris_core import codec
-from iris_core.messages import LoadReport, QueriedLoad
+from iris_core.messages.proxy_state import LoadReport, QueriedLoad
 from iris_core.subjects import LOADS
 from iris_state.policy import Policy
 from iris_state.replication.load_queries import ANSWER_BYTES, LoadQueries, value_of

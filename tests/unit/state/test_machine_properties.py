@@ -4,7 +4,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from iris_core.messages import AttemptRef, Caller, Ended, Eviction, JobReason, Nomination, Placement, Plan, Stage
+from iris_core.messages.gateway_state import Caller
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.scheduler_state import Eviction, JobReason, Nomination, Placement, Plan
+from iris_core.messages.state_worker import Ended, Stage
 from iris_core.reasons import NOT_YET_LOOKED_AT
 from iris_core.resources import Amount, ResourceRequest
 from iris_core.spec import Coscheduling, JobSpec

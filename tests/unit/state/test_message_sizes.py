@@ -25,21 +25,17 @@ from iris_core.limits import (
     TAIL,
     WORKER_BYTES,
 )
-from iris_core.messages import (
+from iris_core.messages.gateway_state import SubmitJob
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.scheduler_state import Delta, FullSnapshot, JobReason, Plan, Reasons
+from iris_core.messages.state_worker import (
     Artifact,
-    AttemptRef,
-    Delta,
     Ended,
-    FullSnapshot,
     Gang,
-    JobReason,
     Order,
-    Plan,
-    Reasons,
     Register,
     ReportTaken,
     Stop,
-    SubmitJob,
     TaskTemplate,
     WorkerReport,
 )

@@ -5,17 +5,10 @@ from __future__ import annotations
 from prometheus_client import generate_latest
 
 from iris_core import codec, subjects
-from iris_core.messages import (
-    AttemptRef,
-    Caller,
-    Ended,
-    Placement,
-    Plan,
-    Register,
-    Stage,
-    SubmitJob,
-    WorkerReport,
-)
+from iris_core.messages.gateway_state import Caller, SubmitJob
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.scheduler_state import Placement, Plan
+from iris_core.messages.state_worker import Ended, Register, Stage, WorkerReport
 from iris_core.resources import Amount
 from iris_core.spec import JobSpec
 from iris_core.states import Cause, KernelStatus

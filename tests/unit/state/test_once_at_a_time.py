@@ -1,7 +1,9 @@
 """A task runs at most once at a time: a retry waits until the previous attempt has ended or its host is given up."""
 
 from iris_core import codec, subjects
-from iris_core.messages import AttemptRef, FullSnapshot, Placement, Plan, Register, WorkerReport
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.scheduler_state import FullSnapshot, Placement, Plan
+from iris_core.messages.state_worker import Register, WorkerReport
 from iris_core.resources import Amount
 from iris_core.states import TaskState
 from iris_state.decide.machine import Machine, Request

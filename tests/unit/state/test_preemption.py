@@ -190,7 +190,8 @@ def test_nothing_is_promised_to_who_does_not_wait(script):
 
 
 def test_nothing_is_promised_to_a_task_that_is_not_there(script):
-    from iris_core.messages import AttemptRef, Eviction, Nomination, Plan
+    from iris_core.messages.message import AttemptRef
+    from iris_core.messages.scheduler_state import Eviction, Nomination, Plan
 
     script.play("""
         worker w0
@@ -258,7 +259,7 @@ def test_a_band_better_than_ones_best_is_refused(script):
 
 
 def test_only_an_admin_sets_quotas(script):
-    from iris_core.messages import Caller
+    from iris_core.messages.gateway_state import Caller
 
     answer = script.world.admin("set_quota", "ann", Caller("ann", "user"), max_pending_tasks=5)
     assert answer.status == "forbidden"

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from iris_core.messages import Artifact, Caller, Ended, Stage
+from iris_core.messages.gateway_state import Caller
+from iris_core.messages.state_worker import Artifact, Ended, Stage
 from iris_core.resources import Amount
 from iris_core.spec import JobSpec
 from iris_core.states import Cause, KernelStatus

@@ -6,7 +6,7 @@ docs/design/semantics.md#tasks-and-attempts, docs/design/semantics.md#constraint
 import pytest
 
 from iris_core import codec, subjects
-from iris_core.messages import Ended, HeartbeatMessage, Register, Stage
+from iris_core.messages.state_worker import Ended, HeartbeatMessage, Register, Stage
 from iris_core.resources import Amount
 from iris_core.states import Cause, KernelStatus
 from iris_state.decide.machine import Heartbeat

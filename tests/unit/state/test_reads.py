@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from iris_core import codec
-from iris_core.messages import Answer, Caller, Query
+from iris_core.messages.gateway_state import Answer, Caller, Query
 from iris_state.records.ledger import Ledger
 from iris_state.views.reads import SLICE_S, WAITING, WRITING_S, Reads
 

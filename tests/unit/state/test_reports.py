@@ -149,7 +149,8 @@ def test_what_another_worker_says_of_an_attempt_counts_for_nothing(script):
 
 
 def test_an_attempt_nobody_knows_is_stopped(script):
-    from iris_core.messages import AttemptRef, Stage
+    from iris_core.messages.message import AttemptRef
+    from iris_core.messages.state_worker import Stage
     from iris_core.states import KernelStatus
 
     script.play("worker w0")
@@ -159,7 +160,7 @@ def test_an_attempt_nobody_knows_is_stopped(script):
 
 
 def test_several_stages_in_one_report_are_taken_in_order(script):
-    from iris_core.messages import Ended, Stage
+    from iris_core.messages.state_worker import Ended, Stage
     from iris_core.states import Cause, KernelStatus
 
     script.play("""
@@ -208,7 +209,8 @@ def test_undecodable_bytes_change_nothing_and_stop_nobody(script):
 def test_a_worker_cannot_speak_for_another(script):
     """Its credentials let it publish under its own token; what it says there about another worker is ignored."""
     from iris_core import codec, subjects
-    from iris_core.messages import AttemptRef, Ended, HeartbeatMessage, Register, Stage, WorkerReport
+    from iris_core.messages.message import AttemptRef
+    from iris_core.messages.state_worker import Ended, HeartbeatMessage, Register, Stage, WorkerReport
     from iris_core.resources import Amount
     from iris_core.states import Cause, KernelStatus
     from iris_state.decide.machine import Heartbeat, Request

@@ -68,7 +68,7 @@ def test_a_success_may_come_before_anything_else_was_heard(script):
 
 
 def test_death_by_a_signal_is_a_failure_of_the_task(script):
-    from iris_core.messages import Ended, Stage
+    from iris_core.messages.state_worker import Ended, Stage
     from iris_core.states import Cause, KernelStatus
 
     script.play("""

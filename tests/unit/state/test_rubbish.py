@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris_core import subjects
-from iris_core.messages import Answer, Caller, Query
+from iris_core.messages.gateway_state import Answer, Caller, Query
 from iris_core.quota import Quota
 from iris_state.views import READS
 from tests.support.script import Script

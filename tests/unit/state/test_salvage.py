@@ -4,7 +4,7 @@ import pytest
 
 from iris_bus.framing import split
 from iris_core import codec
-from iris_core.messages import Ended
+from iris_core.messages.state_worker import Ended
 from iris_core.quota import Quota
 from iris_core.resources import Amount, ResourceRequest
 from iris_core.spec import JobSpec

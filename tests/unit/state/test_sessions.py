@@ -588,7 +588,7 @@ def test_a_reason_is_of_those_who_wait(script):
         cancel /b
         history /b                  -> DetectCancellation pending>cancelled SUCCESS (cancelled)
     """)
-    from iris_core.messages import JobReason, Plan
+    from iris_core.messages.scheduler_state import JobReason, Plan
     from iris_core.reasons import NOT_YET_LOOKED_AT
 
     before = script.world.machine.sequence

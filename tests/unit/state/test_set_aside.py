@@ -12,20 +12,9 @@ from iris_bus.contract import Message
 from iris_bus.memory import Memory
 from iris_core import codec, subjects
 from iris_core.errors import InvariantBroken
-from iris_core.messages import (
-    Answer,
-    Caller,
-    HeartbeatMessage,
-    Order,
-    OrderTaken,
-    Placement,
-    Plan,
-    PlanTaken,
-    Query,
-    Register,
-    SubmitJob,
-    WorkerReport,
-)
+from iris_core.messages.gateway_state import Answer, Caller, Query, SubmitJob
+from iris_core.messages.scheduler_state import Placement, Plan, PlanTaken
+from iris_core.messages.state_worker import HeartbeatMessage, Order, OrderTaken, Register, WorkerReport
 from iris_core.resources import Amount
 from iris_core.spec import JobSpec
 from iris_core.states import JobState, WorkerState

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from iris_core.messages import Ended
+from iris_core.messages.state_worker import Ended
 from iris_core.resources import Amount, ResourceRequest
 from iris_core.spec import JobSpec
 from iris_core.states import Cause, Initiator, JobState, KernelStatus, TaskState, WorkerState

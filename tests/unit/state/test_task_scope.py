@@ -8,7 +8,9 @@ import msgspec
 import pytest
 
 from iris_core import codec, task_tokens
-from iris_core.messages import Answer, AttemptRef, Caller, DeployCommand, Ended, Order, Query, Stage
+from iris_core.messages.gateway_state import Answer, Caller, DeployCommand, Query
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.state_worker import Ended, Order, Stage
 from iris_core.resources import Amount
 from iris_core.serving import DeploymentSpec, RouteTemplate
 from iris_core.spec import JobSpec

@@ -1,7 +1,7 @@
 """What attempts use: the newest heartbeat says it of those that run, the report of an end of the others."""
 
 from iris_core import codec, subjects
-from iris_core.messages import Ended, HeartbeatMessage, LiveUsage, Stage, TaskUsage
+from iris_core.messages.state_worker import Ended, HeartbeatMessage, LiveUsage, Stage, TaskUsage
 from iris_core.states import Cause, KernelStatus
 from iris_state.decide.machine import Heartbeat
 

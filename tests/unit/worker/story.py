@@ -11,7 +11,8 @@ Attempts are job-index-attempt; job 2 has a bundle; `launch` is asked after ever
 
 from __future__ import annotations
 
-from iris_core.messages import AttemptRef, Ended, Order, ReportTaken, Stage, Stop, TaskTemplate
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.state_worker import Ended, Order, ReportTaken, Stage, Stop, TaskTemplate
 from iris_core.resources import ResourceRequest
 from iris_core.states import Cause, KernelStatus
 from iris_worker.agent.agent import Agent, Discard, Instruction, Kill, Prepare

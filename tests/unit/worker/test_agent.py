@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_core.messages import AttemptRef, Ended, Order, ReportTaken, Stage, Stop, TaskGrant, TaskTemplate
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.state_worker import Ended, Order, ReportTaken, Stage, Stop, TaskGrant, TaskTemplate
 from iris_core.resources import ResourceRequest
 from iris_core.spec import Environment
 from iris_core.states import Cause, KernelStatus

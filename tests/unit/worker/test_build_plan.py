@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from iris_core.messages import TaskTemplate
+from iris_core.messages.state_worker import TaskTemplate
 from iris_core.resources import ResourceRequest
 from iris_core.spec import Environment
 from iris_worker.attempt.builds.plan import CannotBuild, Tools, plan_build, uses_other_files

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from iris_core.messages import AttemptRef, Gang, TaskTemplate
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.state_worker import Gang, TaskTemplate
 from iris_core.resources import Device, ResourceRequest
 from iris_worker.attempt import environment
 

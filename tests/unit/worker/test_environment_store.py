@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from iris_core.messages import AttemptRef
+from iris_core.messages.message import AttemptRef
 from iris_worker.attempt.builds.store import EnvironmentLimits, EnvironmentStore
 
 A, B = AttemptRef(1, 0, 0), AttemptRef(2, 0, 0)

@@ -15,7 +15,9 @@ import pytest
 
 from iris_bus.memory import Memory
 from iris_core import subjects, task_tokens
-from iris_core.messages import AttemptRef, Caller, Ended, Gang, Order, Stage, TaskTemplate
+from iris_core.messages.gateway_state import Caller
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.state_worker import Ended, Gang, Order, Stage, TaskTemplate
 from iris_core.resources import Device, ResourceRequest
 from iris_core.states import Cause, KernelStatus
 from iris_core.task_tokens import SigningKey

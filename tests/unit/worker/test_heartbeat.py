@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from iris_core.messages import AttemptRef, HeartbeatMessage, ProbeResult
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.state_worker import HeartbeatMessage, ProbeResult
 from iris_worker.agent.heartbeat import HeartbeatSchedule, StallDetector
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from iris_core.messages import AttemptRef, LiveUsage, TaskUsage
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.state_worker import LiveUsage, TaskUsage
 from iris_worker.attempt.images.containers import exit_of
 from iris_worker.attempt.images.runtimes import (
     Container,

@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from iris_core import codec
-from iris_core.messages import AttemptRef, LogChunk, TaskOutput
+from iris_core.messages.gateway_worker import LogChunk, TaskOutput
+from iris_core.messages.message import AttemptRef
 from iris_worker.attempt.output.logs import Batch, OutputLogs
 from iris_worker.attempt.output.quota import CHUNK, LogLimits
 from iris_worker.attempt.output.tail import last_lines

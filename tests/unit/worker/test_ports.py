@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from iris_core.messages import AttemptRef
+from iris_core.messages.message import AttemptRef
 from iris_worker.agent import host
 from iris_worker.attempt.ports import PortUse
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from iris_core.messages import AttemptRef, ProbeResult
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.state_worker import ProbeResult
 from iris_core.spec import Probe
 from iris_worker.attempt.probes.schedule import DETAILS, ProbeOutcome, ProbeSchedule
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from iris_core.messages import AttemptRef
+from iris_core.messages.message import AttemptRef
 from iris_core.spec import Probe
 from iris_worker.attempt.probes.check import KillCommand
 from iris_worker.attempt.probes.prober import Prober

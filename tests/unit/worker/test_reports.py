@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from iris_core import codec
-from iris_core.messages import AttemptRef, Ended, Stage, WorkerReport
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.state_worker import Ended, Stage, WorkerReport
 from iris_core.states import Cause, KernelStatus
 from iris_worker.agent.reports import Reports, fitting
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 
-from iris_core.messages import AttemptRef
+from iris_core.messages.message import AttemptRef
 from iris_worker.agent.seen import TASK_BYTES, SeenAttempts
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from iris_bus.memory import Memory
-from iris_core.messages import AttemptRef, Ended, ReportTaken, Stage
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.state_worker import Ended, ReportTaken, Stage
 from iris_core.states import Cause, KernelStatus
 from iris_worker.service import WorkerService
 from iris_worker.settings import WorkerSettings

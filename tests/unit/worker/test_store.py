@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from iris_core import codec
-from iris_core.messages import AttemptRef, Ended, Stage
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.state_worker import Ended, Stage
 from iris_core.spec import Probe
 from iris_core.states import Cause, KernelStatus
 from iris_worker.launcher.records import (

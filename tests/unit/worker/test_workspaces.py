@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from iris_core.messages import AttemptRef
+from iris_core.messages.message import AttemptRef
 from iris_worker.attempt.workspaces import ERROR_FILE, Workspaces, data_id, read_error_file, write_token
 
 A, B = AttemptRef(1, 0, 0), AttemptRef(2, 0, 0)

@@ -14,7 +14,7 @@ import msgspec
 from iris.doctor.facts import ClusterFacts, GatewayFacts
 from iris_bus.bus_facts import BusFacts, ConnectedProcess, KeyFacts
 from iris_bus.declarations import COPIES
-from iris_core.messages import NO_TOKEN_FILE
+from iris_core.messages.processes import NO_TOKEN_FILE
 from iris_core.roles import login_of, permissions
 from iris_core.subjects import STREAMS
 

@@ -9,7 +9,7 @@ import msgspec
 from starlette.responses import Response
 
 from iris_core.limits import SENTENCE
-from iris_core.messages import AdminCommand
+from iris_core.messages.gateway_state import AdminCommand
 from iris_core.states import WorkerState
 from iris_core.subjects import CMD_ADMIN
 from iris_core.views import DemandView, ProcessView, QueueRow, SessionView, WorkerView, moment

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from iris_core import token_file
-from iris_core.messages import Caller
+from iris_core.messages.gateway_state import Caller
 from iris_core.token_file import Token, digest_of, is_user_name
 from iris_gateway.http.problem import ProblemResponse
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 from starlette.requests import Request
 
-from iris_core.messages import Caller
+from iris_core.messages.gateway_state import Caller
 from iris_core.serving import SECURE_TOKEN_COOKIE, TASK_TOKEN, TOKEN_COOKIE
 from iris_gateway.auth.bearer import ANONYMOUS, bearer_of, checked_user, no_form, own_form, own_machine, own_pages
 from iris_gateway.gateway import Gateway

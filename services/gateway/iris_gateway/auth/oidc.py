@@ -17,7 +17,7 @@ from typing import Any
 import jwt
 import msgspec
 
-from iris_core.messages import Caller
+from iris_core.messages.gateway_state import Caller
 from iris_core.token_file import is_user_name
 from iris_gateway.auth.bearer import unauthenticated
 from iris_gateway.http.problem import ProblemResponse

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from starlette.responses import RedirectResponse, Response
 
-from iris_core.messages import Caller
+from iris_core.messages.gateway_state import Caller
 from iris_gateway.api.handling import request_key
 from iris_gateway.api.work.jobs import send_cancel, send_rerun
 from iris_gateway.auth.bearer import may_act

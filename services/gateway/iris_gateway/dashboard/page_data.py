@@ -18,7 +18,7 @@ from urllib.parse import quote
 import msgspec
 
 from iris_core.causes import LOOKED_AT, failure_groups, last_line
-from iris_core.messages import Caller
+from iris_core.messages.gateway_state import Caller
 from iris_core.spec import JobSpec
 from iris_core.views import JOB_COLUMNS, JOBS_ORDERED, NEWEST_FIRST
 from iris_gateway.auth.bearer import may_read

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from iris_core.codec import to_json
-from iris_core.messages import Answer, Caller
+from iris_core.messages.gateway_state import Answer, Caller
 from iris_gateway.commands import Envelope
 from iris_gateway.gateway import Gateway
 from iris_gateway.http.parameters import Parameter, Parameters, segment

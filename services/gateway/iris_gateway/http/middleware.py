@@ -18,7 +18,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from iris_core.actor import actor_of, described
 from iris_core.codec import to_json
-from iris_core.messages import Caller
+from iris_core.messages.gateway_state import Caller
 from iris_gateway.auth.bearer import require_admin
 from iris_gateway.auth.identity import SAFE, identify
 from iris_gateway.dashboard.responses import refusal

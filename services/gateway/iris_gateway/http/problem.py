@@ -39,7 +39,7 @@ class ProblemDocument(msgspec.Struct, kw_only=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """The body of an `iris_core.messages.Answer` with a refusal."""
+    """The body of an `Answer` with a refusal."""
 
     detail: str = ""
     errors: list[Mistake] = []

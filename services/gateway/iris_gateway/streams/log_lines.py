@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from iris_core.messages import LogChunk
+from iris_core.messages.gateway_worker import LogChunk
 
 LONGEST = 64 << 10
 

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from iris_bus.contract import Gap, Message, Reader, Streams, Unavailable
 from iris_core import subjects
 from iris_core.codec import Undecodable, unpack
-from iris_core.messages import AttemptRef, TaskOutput
+from iris_core.messages.gateway_worker import TaskOutput
+from iris_core.messages.message import AttemptRef
 from iris_gateway.http.problem import ProblemResponse
 from iris_gateway.streams import readers
 from iris_gateway.streams.completion import Completion

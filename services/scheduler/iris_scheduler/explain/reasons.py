@@ -14,7 +14,7 @@ import numpy as np
 
 from iris_core import reasons
 from iris_core.constraints import describe
-from iris_core.messages import WorkerRow
+from iris_core.messages.scheduler_state import WorkerRow
 from iris_core.reasons import Reason, ReasonCode
 from iris_core.resources import RESOURCES
 from iris_core.states import WorkerState

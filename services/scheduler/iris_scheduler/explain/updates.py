@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from iris_core import reasons
 from iris_core.limits import REASONS_BYTES
-from iris_core.messages import JobReason
+from iris_core.messages.scheduler_state import JobReason
 from iris_core.reasons import Reason
 from iris_scheduler.cache import PublishedReason
 from iris_scheduler.cycle import Cycle

@@ -11,7 +11,7 @@ from operator import itemgetter
 
 import numpy as np
 
-from iris_core.messages import Hold
+from iris_core.messages.scheduler_state import Hold
 from iris_scheduler.cycle import Cycle
 from iris_scheduler.feasible.nominations import Nominations
 from iris_scheduler.mirror.capacity import SHUT, WINDOW, Need, Room, covers, fitting, minus, row_of

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from sortedcontainers import SortedList
 
 from iris_core import constraints
-from iris_core.messages import JobRow
+from iris_core.messages.scheduler_state import JobRow
 from iris_core.priority import PriorityKey, priority_key
 from iris_core.resources import ResourceRequest
 from iris_core.spec import Constraint

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from iris_core import constraints
 from iris_core.constraints import TAINT, TPU_WORKER_ID
-from iris_core.messages import WorkerRow
+from iris_core.messages.scheduler_state import WorkerRow
 from iris_core.spec import Attribute, Constraint
 from iris_core.states import ConstraintOp
 from iris_scheduler.mirror.capacity import Mask, Slots

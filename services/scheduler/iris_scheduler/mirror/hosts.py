@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from iris_core.messages import AttemptRef, Hold, WorkerRow
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.scheduler_state import Hold, WorkerRow
 from iris_core.states import WorkerState
 from iris_scheduler.mirror.capacity import DEPTH, SHUT, WINDOW, Matrix, Need, minus, row_of
 from iris_scheduler.mirror.classes import JobClass

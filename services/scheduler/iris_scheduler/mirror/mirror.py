@@ -12,16 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from iris_core.messages import (
-    AttemptRef,
-    Avoid,
-    Delta,
-    FullSnapshot,
-    Hold,
-    JobRow,
-    Nomination,
-    Queued,
-)
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.scheduler_state import Avoid, Delta, FullSnapshot, Hold, JobRow, Nomination, Queued
 from iris_core.queue import Range, TaskQueue
 from iris_core.quota import Quota
 from iris_core.spec import TASKS

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator
 from functools import cached_property
 
 from iris_core import reasons
-from iris_core.messages import OCCUPIED
+from iris_core.messages.scheduler_state import OCCUPIED
 from iris_core.spec import TASKS
 from iris_scheduler.cycle import Cycle
 from iris_scheduler.feasible.candidates import Candidates

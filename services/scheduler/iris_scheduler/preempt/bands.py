@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from iris_core.messages import Eviction
+from iris_core.messages.scheduler_state import Eviction
 from iris_core.states import PriorityBand
 from iris_scheduler.cycle import Cycle
 from iris_scheduler.mirror.classes import JobClass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from iris_core.messages import Eviction, Nomination
+from iris_core.messages.scheduler_state import Eviction, Nomination
 from iris_core.states import PriorityBand
 from iris_scheduler.cycle import Cycle
 from iris_scheduler.mirror.capacity import Matrix, Room, plus

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from iris_core.messages import AttemptRef
+from iris_core.messages.message import AttemptRef
 from iris_core.states import PriorityBand
 from iris_scheduler.mirror.capacity import DEPTH, SCARCEST_FIRST, WINDOW, Matrix, Slots
 from iris_scheduler.mirror.columns import Columns

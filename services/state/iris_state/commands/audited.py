@@ -11,7 +11,7 @@ from typing import Any
 
 from iris_core.actor import actor_of
 from iris_core.limits import clipped
-from iris_core.messages import AdminCommand, CancelJob, DeployCommand, RerunJob, SubmitJob
+from iris_core.messages.gateway_state import AdminCommand, CancelJob, DeployCommand, RerunJob, SubmitJob
 from iris_state.commands.decode import UserCommand
 from iris_state.commands.execute import ANONYMOUS, owner
 from iris_state.records.changes import Audited

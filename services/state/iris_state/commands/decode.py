@@ -7,7 +7,7 @@ from typing import TypeAlias
 from iris_core import codec, subjects
 from iris_core.codec import Undecodable
 from iris_core.limits import SENTENCE
-from iris_core.messages import AdminCommand, CancelJob, DeployCommand, RerunJob, SubmitJob
+from iris_core.messages.gateway_state import AdminCommand, CancelJob, DeployCommand, RerunJob, SubmitJob
 from iris_core.subjects import is_plain
 
 UserCommand: TypeAlias = SubmitJob | CancelJob | AdminCommand | RerunJob | DeployCommand

@@ -12,7 +12,7 @@ import msgspec
 
 from iris_core.deployment_admission import MAX_ROUTES, patched, validate_deployment
 from iris_core.errors import Code, Invalid, Refused
-from iris_core.messages import DeployCommand
+from iris_core.messages.gateway_state import DeployCommand
 from iris_core.serving import DeploymentSpec
 from iris_core.states import Outcome
 from iris_core.tables import deployment as table

@@ -16,7 +16,7 @@ from iris_core.admission import validate_spec
 from iris_core.errors import Code, Invalid, Refused
 from iris_core.index_set import IndexSet
 from iris_core.limits import SENTENCE
-from iris_core.messages import AdminCommand, Caller, CancelJob, RerunJob, SubmitJob
+from iris_core.messages.gateway_state import AdminCommand, Caller, CancelJob, RerunJob, SubmitJob
 from iris_core.names import JobName
 from iris_core.spec import JobSpec
 from iris_core.states import Cause, Initiator, TaskState, WorkerState

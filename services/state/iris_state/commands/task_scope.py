@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from iris_core.errors import Code, Refused
-from iris_core.messages import Caller, CancelJob, Query, RerunJob, SubmitJob
+from iris_core.messages.gateway_state import Caller, CancelJob, Query, RerunJob, SubmitJob
 from iris_core.task_tokens import ROLE
 from iris_state.commands.decode import UserCommand
 from iris_state.records.entities import Job

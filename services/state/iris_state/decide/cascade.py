@@ -13,7 +13,7 @@ from typing import NamedTuple
 from iris_core.actor import named
 from iris_core.constraints import TPU_NAME
 from iris_core.lifecycle import derive
-from iris_core.messages import Ended
+from iris_core.messages.state_worker import Ended
 from iris_core.spec import Attribute
 from iris_core.states import (
     FAILURES,

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from iris_core.lifecycle import derive
-from iris_core.messages import Ended
+from iris_core.messages.state_worker import Ended
 from iris_core.states import (
     FAILURES,
     KERNEL_UNPREPARED,

@@ -18,21 +18,10 @@ from iris_core.actor import actor_of
 from iris_core.codec import Undecodable
 from iris_core.errors import Code, Invalid, InvariantBroken, Refused
 from iris_core.limits import SHOWN, clipped
-from iris_core.messages import (
-    Answer,
-    Caller,
-    CancelJob,
-    DeployCommand,
-    HeartbeatMessage,
-    JobReason,
-    LoadReport,
-    Plan,
-    PlanTaken,
-    ReportTaken,
-    RerunJob,
-    SubmitJob,
-    WorkerReport,
-)
+from iris_core.messages.gateway_state import Answer, Caller, CancelJob, DeployCommand, RerunJob, SubmitJob
+from iris_core.messages.proxy_state import LoadReport
+from iris_core.messages.scheduler_state import JobReason, Plan, PlanTaken
+from iris_core.messages.state_worker import HeartbeatMessage, ReportTaken, WorkerReport
 from iris_core.quota import Quota
 from iris_core.request_ids import key_of
 from iris_core.serving import Discovery

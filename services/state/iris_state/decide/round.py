@@ -13,7 +13,8 @@ from contextlib import contextmanager
 import msgspec
 
 from iris_core.actor import Actor
-from iris_core.messages import OCCUPIED, AttemptRef
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.scheduler_state import OCCUPIED
 from iris_core.states import Cause, KernelStatus, TaskState, WorkerState
 from iris_core.tables.session import ENDINGS, OWNER, SessionRule
 from iris_state.decide import cascade, coordinator

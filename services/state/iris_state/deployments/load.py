@@ -11,7 +11,7 @@ from collections import Counter, deque
 import msgspec
 
 from iris_core.limits import SENTENCE, clipped
-from iris_core.messages import DeploymentRequests, QueriedLoad
+from iris_core.messages.proxy_state import DeploymentRequests, QueriedLoad
 from iris_core.serving import ScalingPolicy
 from iris_core.states import DeploymentLifecycle
 from iris_core.tables import deployment as table

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from iris_core.limits import SENTENCE, clipped
-from iris_core.messages import DeploymentLoad, LoadReport, ProbeResult, QueriedLoad
+from iris_core.messages.proxy_state import DeploymentLoad, LoadReport, QueriedLoad
+from iris_core.messages.state_worker import ProbeResult
 from iris_core.subjects import is_plain
 from iris_state.deployments import lifecycle, routes
 from iris_state.deployments.records import Deployment, ProbeReport, Route

@@ -9,7 +9,7 @@ from collections import deque
 
 import msgspec
 
-from iris_core.messages import DeploymentRequests
+from iris_core.messages.proxy_state import DeploymentRequests
 from iris_core.serving import LATENCY_MS
 
 KEPT = 60

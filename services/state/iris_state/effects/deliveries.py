@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from iris_core.messages import AttemptRef, Order
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.state_worker import Order
 from iris_core.states import KERNEL_UNPREPARED, KernelStatus
 from iris_core.tables.session import PREPARE, START
 from iris_state.decide.handlers import SessionId

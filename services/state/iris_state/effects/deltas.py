@@ -1,6 +1,6 @@
 """Deltas for the scheduler's mirror: one numbered delta per commit, and a full snapshot on request.
 
-A delta is the net effect of a commit, in the order `messages.Delta` prescribes. The version is the commit's journal
+A delta is the net effect of a commit, in the order that `Delta` prescribes. The version is the commit's journal
 sequence, so a gap is seen across restarts too. Source: docs/ARCHITECTURE.md.
 """
 
@@ -13,17 +13,8 @@ import msgspec
 
 from iris_core import codec
 from iris_core.limits import CHUNK_BYTES, DELTA_BYTES
-from iris_core.messages import (
-    AttemptRef,
-    Avoid,
-    Delta,
-    FullSnapshot,
-    Hold,
-    JobRow,
-    Nomination,
-    Queued,
-    WorkerRow,
-)
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.scheduler_state import Avoid, Delta, FullSnapshot, Hold, JobRow, Nomination, Queued, WorkerRow
 from iris_core.queue import as_ranges
 from iris_core.states import KERNEL_UNSTARTED, KernelStatus
 from iris_state.records import changes as c

@@ -13,7 +13,8 @@ import msgspec
 
 from iris_core import codec, task_tokens
 from iris_core.limits import CHUNK_BYTES
-from iris_core.messages import AttemptRef, Gang, Order, Stop, TaskGrant, TaskTemplate
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.state_worker import Gang, Order, Stop, TaskGrant, TaskTemplate
 from iris_core.spec import Environment
 from iris_core.states import Cause, KernelStatus, SessionStatus
 from iris_core.task_tokens import SigningKey

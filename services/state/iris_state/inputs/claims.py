@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from iris_core.messages import Ended
+from iris_core.messages.state_worker import Ended
 from iris_core.states import Cause, Initiator, KernelStatus
 from iris_core.tables.task import TaskRule
 from iris_state.records.changes import Change

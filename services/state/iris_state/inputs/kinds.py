@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from iris_bus.contract import Publication
-from iris_core.messages import JobReason, Order
+from iris_core.messages.scheduler_state import JobReason
+from iris_core.messages.state_worker import Order
 from iris_core.serving import Discovery
 from iris_state.deployments.records import PublicFact
 from iris_state.records.changes import Change

@@ -7,7 +7,7 @@ which ends its attempts, and registers again. Source: docs/adr/0016-what-raises-
 from __future__ import annotations
 
 from iris_core import codec, subjects
-from iris_core.messages import HeartbeatMessage, WorkerReport
+from iris_core.messages.state_worker import HeartbeatMessage, WorkerReport
 from iris_state.inputs.kinds import DeliveryResult, Heartbeat, Input, Load, Request, Timer
 
 _REQUESTS = {

@@ -13,7 +13,8 @@ from functools import partial
 from operator import itemgetter
 from typing import TypeVar
 
-from iris_core.messages import OCCUPIED, AttemptRef
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.scheduler_state import OCCUPIED
 from iris_state.decide import coordinator, poison
 from iris_state.decide.handlers import SessionId
 from iris_state.decide.round import Round

@@ -13,7 +13,7 @@ import msgspec
 
 from iris_core.actor import Actor
 from iris_core.limits import ATTEMPTS
-from iris_core.messages import Ended
+from iris_core.messages.state_worker import Ended
 from iris_core.quota import Quota
 from iris_core.resources import Amount
 from iris_core.serving import DeploymentSpec, DiscoveredRoute

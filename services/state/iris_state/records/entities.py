@@ -14,7 +14,8 @@ import msgspec
 from iris_core.actor import Actor
 from iris_core.index_set import IndexSet
 from iris_core.limits import ATTEMPTS
-from iris_core.messages import Artifact, AttemptRef, HeartbeatMessage, LiveUsage, TaskUsage
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.state_worker import Artifact, HeartbeatMessage, LiveUsage, TaskUsage
 from iris_core.priority import PriorityKey, priority_key
 from iris_core.resources import NOTHING, Amount
 from iris_core.spec import Attribute, JobSpec

@@ -13,7 +13,7 @@ from collections import Counter, OrderedDict
 import msgspec
 from sortedcontainers import SortedDict
 
-from iris_core.messages import OCCUPIED
+from iris_core.messages.scheduler_state import OCCUPIED
 from iris_core.queue import TaskQueue
 from iris_core.quota import Quota
 from iris_core.reasons import Reason, ReasonCode

@@ -14,7 +14,10 @@ from collections.abc import Callable
 from iris_bus.contract import Message, Subscription
 from iris_core import codec, subjects
 from iris_core.codec import Undecodable
-from iris_core.messages import BEHIND, Answer, HeartbeatMessage, LoadReport, Query, Reasons
+from iris_core.messages.gateway_state import BEHIND, Answer, Query
+from iris_core.messages.proxy_state import LoadReport
+from iris_core.messages.scheduler_state import Reasons
+from iris_core.messages.state_worker import HeartbeatMessage
 from iris_state.deployments.reconciler import note_loads, note_results
 from iris_state.inputs.reports.liveness import is_known
 from iris_state.replication.replica import Replica

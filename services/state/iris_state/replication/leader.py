@@ -21,7 +21,9 @@ from iris_core.actor import described
 from iris_core.batching import Batcher
 from iris_core.errors import Code
 from iris_core.limits import MESSAGE_BYTES, ROUND_BYTES
-from iris_core.messages import Order, OrderTaken, Ping, Reasons
+from iris_core.messages.processes import Ping
+from iris_core.messages.scheduler_state import Reasons
+from iris_core.messages.state_worker import Order, OrderTaken
 from iris_core.tables.deployment import LIVE
 from iris_core.task_tokens import SigningKey
 from iris_service.tracing import Tracer

@@ -18,7 +18,7 @@ import msgspec
 from iris_bus.contract import Bus
 from iris_core import codec
 from iris_core.codec import Undecodable
-from iris_core.messages import LoadReport, QueriedLoad
+from iris_core.messages.proxy_state import LoadReport, QueriedLoad
 from iris_core.subjects import LOADS
 from iris_state.policy import Policy
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from iris_core.messages import Order, TaskTemplate
+from iris_core.messages.state_worker import Order, TaskTemplate
 from iris_service.tracing import BegunSpan, Tracer
 from iris_state.inputs.kinds import Output
 from iris_state.records.changes import JobAdmitted

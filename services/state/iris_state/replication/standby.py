@@ -12,7 +12,7 @@ import logging
 
 from iris_bus.contract import NoResponders, Unavailable
 from iris_core import codec, subjects
-from iris_core.messages import Ping
+from iris_core.messages.processes import Ping
 from iris_state.processors import Processors
 from iris_state.replication.follower import LAG, Follower
 from iris_state.replication.replica import Replica

@@ -10,7 +10,7 @@ from typing import Any
 
 from iris_core import codec
 from iris_core.errors import Code, Mistake, Refused
-from iris_core.messages import AdminCommand, Caller, Query
+from iris_core.messages.gateway_state import AdminCommand, Caller, Query
 from iris_state.commands import task_scope
 from iris_state.deployments.records import Deployment
 from iris_state.records.entities import Job

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from iris_core.admission import MASK
-from iris_core.messages import Caller
+from iris_core.messages.gateway_state import Caller
 from iris_core.serving import RouteTemplate
 from iris_core.spec import JobSpec
 from iris_core.views import (

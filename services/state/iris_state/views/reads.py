@@ -15,7 +15,7 @@ from iris_core import codec
 from iris_core.codec import Undecodable
 from iris_core.errors import Code, InvariantBroken, Refused
 from iris_core.limits import MESSAGE_BYTES
-from iris_core.messages import Answer, Query
+from iris_core.messages.gateway_state import Answer, Query
 from iris_state import views
 from iris_state.records.ledger import Ledger
 

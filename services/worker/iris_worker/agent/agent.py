@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from msgspec import structs
 
 from iris_core.limits import ATTEMPTS
-from iris_core.messages import (
-    AttemptRef,
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.state_worker import (
     Ended,
     Gang,
     Order,

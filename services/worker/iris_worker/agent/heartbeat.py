@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from iris_core.messages import HeartbeatMessage, LiveUsage, ProbeResult, Stage
+from iris_core.messages.state_worker import HeartbeatMessage, LiveUsage, ProbeResult, Stage
 
 
 @dataclass(slots=True)

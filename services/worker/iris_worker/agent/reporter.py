@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from iris_bus.contract import Bus, Unavailable
 from iris_core import codec, subjects
 from iris_core.batching import Batcher
-from iris_core.messages import LiveUsage, ProbeResult, Register, ReportTaken, Stage, WorkerReport
+from iris_core.messages.state_worker import LiveUsage, ProbeResult, Register, ReportTaken, Stage, WorkerReport
 from iris_worker.agent.agent import Agent
 from iris_worker.agent.heartbeat import HeartbeatSchedule, StallDetector, to_ms
 from iris_worker.clock import HostClock

@@ -12,7 +12,8 @@ from operator import attrgetter
 
 from msgspec import structs
 
-from iris_core.messages import AttemptRef, Ended, Stage
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.state_worker import Ended, Stage
 
 MAX_STAGES = 4000
 MAX_BYTES = 400_000

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from iris_core.messages import AttemptRef
+from iris_core.messages.message import AttemptRef
 
 LIMIT = 200_000
 """Number of tasks kept."""

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from iris_core.messages import AttemptRef, Order, Stage
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.state_worker import Order, Stage
 from iris_core.states import KernelStatus
 
 

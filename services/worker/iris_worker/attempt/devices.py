@@ -11,7 +11,7 @@ import errno
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from iris_core.messages import AttemptRef
+from iris_core.messages.message import AttemptRef
 
 _TPU_BOUNDS: Mapping[int, str] = {1: "1,1,1", 2: "1,2,1", 4: "2,2,1"}
 """The chips of one process along each axis, for a part of a TPU host."""

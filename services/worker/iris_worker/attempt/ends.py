@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 
-from iris_core.messages import Ended, Stage, TaskUsage
+from iris_core.messages.state_worker import Ended, Stage, TaskUsage
 from iris_core.states import Cause, KernelStatus
 from iris_core.units import show_bytes
 from iris_worker.attempt.artifacts.directory import NoDirectory

@@ -11,7 +11,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from iris_core.messages import AttemptRef, Gang, TaskTemplate
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.state_worker import Gang, TaskTemplate
 from iris_core.resources import ResourceRequest
 
 _NO_NAME = re.compile(r"[^A-Z0-9]")

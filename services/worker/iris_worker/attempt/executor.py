@@ -22,7 +22,8 @@ from typing import Any
 from msgspec import structs
 
 from iris_core import task_tokens
-from iris_core.messages import Artifact, AttemptRef, Ended, LiveUsage, Stage, TaskGrant, TaskTemplate
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.state_worker import Artifact, Ended, LiveUsage, Stage, TaskGrant, TaskTemplate
 from iris_core.resources import ResourceRequest
 from iris_core.states import Cause
 from iris_core.units import show_bytes

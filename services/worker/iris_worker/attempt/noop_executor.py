@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from iris_core.messages import AttemptRef, Ended, TaskGrant
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.state_worker import Ended, TaskGrant
 from iris_core.states import Cause
 from iris_worker.agent.agent import Agent, LocalAttempt
 from iris_worker.attempt.isolation import Isolated

@@ -10,7 +10,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Iterable
 
-from iris_core.messages import AttemptRef
+from iris_core.messages.message import AttemptRef
 
 REST_S = 60.0
 """Seconds after an attempt's end until its ports are reused freely."""

@@ -23,7 +23,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from iris_core.messages import AttemptRef
+from iris_core.messages.message import AttemptRef
 
 ERROR_FILE = ".iris-error"
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC

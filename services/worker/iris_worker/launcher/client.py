@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from iris_core import codec
-from iris_core.messages import AttemptRef
+from iris_core.messages.message import AttemptRef
 from iris_worker.launcher import rescue
 from iris_worker.launcher.records import (
     SOCKET,

@@ -22,7 +22,7 @@ from typing import Any
 from msgspec import structs
 
 from iris_core import codec
-from iris_core.messages import AttemptRef
+from iris_core.messages.message import AttemptRef
 from iris_service.subreaper import adopt_orphans
 from iris_worker.launcher import adopt, rescue
 from iris_worker.launcher.cgroup import Cgroups, NoGroups, open_groups

@@ -14,7 +14,8 @@ import msgspec
 from msgspec import structs
 
 from iris_core import codec
-from iris_core.messages import AttemptRef, LiveUsage, Stage, TaskUsage
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.state_worker import LiveUsage, Stage, TaskUsage
 from iris_core.spec import Probe
 from iris_worker.launcher.cgroup_files import Cgroup
 from iris_worker.launcher.limits import Limits

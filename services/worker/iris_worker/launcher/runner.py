@@ -20,7 +20,8 @@ from typing import Protocol
 
 from msgspec import structs
 
-from iris_core.messages import AttemptRef, LiveUsage, TaskUsage
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.state_worker import LiveUsage, TaskUsage
 from iris_worker.launcher import tree
 from iris_worker.launcher.cgroup import Cgroups, Group
 from iris_worker.launcher.cgroup_files import Cgroup, GroupUsage

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from iris_core.messages import Caller
+from iris_core.messages.gateway_state import Caller
 from iris_core.quota import Quota
 from iris_core.request_ids import keyed_request
 from iris_core.serving import DeploymentSpec, UpdatePolicy

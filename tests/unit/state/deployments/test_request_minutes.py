@@ -1,6 +1,6 @@
 """Requests to deployments by minute, in memory."""
 
-from iris_core.messages import DeploymentRequests
+from iris_core.messages.proxy_state import DeploymentRequests
 from iris_core.serving import LATENCY_MS
 from iris_state.deployments.request_minutes import KEPT, RequestMinutes
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from iris_core import codec
-from iris_core.messages import DeploymentLoad, DeploymentRequests, LoadReport, QueriedLoad
+from iris_core.messages.proxy_state import DeploymentLoad, DeploymentRequests, LoadReport, QueriedLoad
 from iris_core.serving import ScalingPolicy
 from iris_state.decide.machine import Load
 from iris_state.deployments.reconciler import note_loads

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from iris_core.messages import AttemptRef, Eviction, Nomination, Plan
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.scheduler_state import Eviction, Nomination, Plan
 from iris_core.resources import ResourceRequest
 from iris_core.serving import UpdatePolicy
 from iris_core.spec import JobSpec, Probe

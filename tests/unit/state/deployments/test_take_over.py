@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iris_core.messages import Query
+from iris_core.messages.gateway_state import Query
 from iris_core.serving import UpdatePolicy
 from iris_state.deployments.reconciler import note_results
 from iris_state.views.reads import answer

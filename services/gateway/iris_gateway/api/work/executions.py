@@ -19,8 +19,7 @@ from iris_bus.contract import NoResponders, Unavailable
 from iris_core import subjects
 from iris_core.admission import command_bytes
 from iris_core.codec import pack, to_json, unpack
-from iris_core.messages import (
-    AttemptRef,
+from iris_core.messages.gateway_worker import (
     CloseExecution,
     ExecutionOutput,
     ExecutionTaken,
@@ -28,6 +27,7 @@ from iris_core.messages import (
     StartExecution,
     WriteExecution,
 )
+from iris_core.messages.message import AttemptRef
 from iris_core.spec import MAX_COMMAND_BYTES
 from iris_core.views import ExecutionLine, ExecutionPosition
 from iris_gateway.api.handling import json_body

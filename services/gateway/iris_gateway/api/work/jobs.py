@@ -10,7 +10,7 @@ import re
 import msgspec
 from starlette.responses import Response
 
-from iris_core.messages import Answer, CancelJob, RerunJob, SubmitJob
+from iris_core.messages.gateway_state import Answer, CancelJob, RerunJob, SubmitJob
 from iris_core.spec import MAX_REPLICAS, JobSpec
 from iris_core.states import JobState, SessionStatus, TaskState, display_name
 from iris_core.subjects import CMD_CANCEL, CMD_RERUN, CMD_SUBMIT

@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from iris_bus.contract import NoResponders, Unavailable
 from iris_core.codec import Undecodable, pack, unpack
-from iris_core.messages import PlanPreview, PlanRequest
+from iris_core.messages.gateway_scheduler import PlanPreview, PlanRequest
 from iris_core.spec import JobSpec
 from iris_core.subjects import SCHEDULER_PLAN
 from iris_core.views import PlacementView, PlanView

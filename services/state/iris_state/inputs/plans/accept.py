@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from iris_core.constraints import eligible
-from iris_core.messages import AttemptRef, Eviction, Nomination, Placement, Plan
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.scheduler_state import Eviction, Nomination, Placement, Plan
 from iris_core.resources import Amount
 from iris_core.states import Cause, Initiator, Outcome, TaskState, WorkerState
 from iris_core.tables import task as table

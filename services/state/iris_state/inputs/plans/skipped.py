@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from iris_core.messages import JobReason
+from iris_core.messages.scheduler_state import JobReason
 from iris_core.states import SchedulingResult
 from iris_core.tables.session import SCHEDULE
 from iris_state.records.apply.sessions import last_row

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from iris_core.messages import AttemptRef, HeartbeatMessage, Stage
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.state_worker import HeartbeatMessage, Stage
 from iris_core.spec import Attribute
 from iris_core.states import KernelStatus, SessionStatus, WorkerState
 from iris_state.decide import coordinator

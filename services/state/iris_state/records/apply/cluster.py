@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from iris_core.errors import Code
-from iris_core.messages import OCCUPIED
+from iris_core.messages.scheduler_state import OCCUPIED
 from iris_core.states import WorkerState
 from iris_state.records import changes as c
 from iris_state.records.entities import Presence, Worker

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from iris_core.actor import Actor
-from iris_core.messages import OCCUPIED, Ended
+from iris_core.messages.scheduler_state import OCCUPIED
+from iris_core.messages.state_worker import Ended
 from iris_core.states import (
     ACTIVE,
     KERNEL_UNSTARTED,

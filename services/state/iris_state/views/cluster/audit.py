@@ -6,7 +6,7 @@ Admins read all of it; others what they did, and what was done to their own reco
 from __future__ import annotations
 
 from iris_core.actor import actor_view
-from iris_core.messages import Caller, Query
+from iris_core.messages.gateway_state import Caller, Query
 from iris_core.views import AuditView, Page, moment
 from iris_state.records.audit import AuditEntry
 from iris_state.records.changes import Audited

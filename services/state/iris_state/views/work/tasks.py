@@ -6,7 +6,8 @@ from typing import Any
 
 from iris_core import codec
 from iris_core.actor import actor_view
-from iris_core.messages import AttemptRef, LiveUsage
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.state_worker import LiveUsage
 from iris_core.states import TaskState, display_name
 from iris_core.views import ArtifactView, AttemptPage, AttemptView, Page, TaskView, moment
 from iris_state.records.entities import Attempt, Job, Task

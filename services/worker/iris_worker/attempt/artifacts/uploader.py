@@ -20,7 +20,8 @@ from typing import Any, TypeVar
 from iris_bus.contract import Full, Streams, Unavailable
 from iris_core import subjects
 from iris_core.limits import clipped
-from iris_core.messages import Artifact, AttemptRef
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.state_worker import Artifact
 from iris_worker.attempt.artifacts.directory import ArtifactLimits, NotStored, OutputDirectory
 
 log = logging.getLogger(__name__)

@@ -19,7 +19,8 @@ from functools import partial
 from pathlib import Path
 from weakref import WeakValueDictionary
 
-from iris_core.messages import AttemptRef, Ended, TaskTemplate
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.state_worker import Ended, TaskTemplate
 from iris_core.spec import PACKAGE_FILES, Environment
 from iris_core.states import Cause
 from iris_worker.agent import host

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from iris_core import codec
-from iris_core.messages import TaskTemplate
+from iris_core.messages.state_worker import TaskTemplate
 from iris_core.spec import PACKAGE_FILES, Environment, PackageList
 
 _SEEN = re.compile(r"(PIP|UV)_|SSL_CERT_|(https?|all|no)_proxy\Z", re.IGNORECASE)

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from iris_core import codec
-from iris_core.messages import AttemptRef
+from iris_core.messages.message import AttemptRef
 
 _SUFFIX = ".json"
 

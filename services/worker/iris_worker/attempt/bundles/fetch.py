@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 from iris_bus.contract import Blobs, Unavailable
 from iris_core.admission import MASK
 from iris_core.archive_paths import InvalidArchive
-from iris_core.messages import Ended
+from iris_core.messages.state_worker import Ended
 from iris_core.states import Cause
 from iris_worker.attempt.bundles.bundle import BundleStore, digest_of
 from iris_worker.clock import HostClock

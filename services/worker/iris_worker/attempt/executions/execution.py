@@ -13,7 +13,7 @@ import os
 import struct
 import termios
 
-from iris_core.messages import ExecutionOutput
+from iris_core.messages.gateway_worker import ExecutionOutput
 from iris_worker.launcher.records import Exit
 
 BUFFER_BYTES = 256 * 1024

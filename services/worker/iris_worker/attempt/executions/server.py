@@ -17,7 +17,7 @@ from typing import Any
 
 from iris_bus.contract import Bus, Message, Subscription
 from iris_core import codec, subjects
-from iris_core.messages import (
+from iris_core.messages.gateway_worker import (
     CloseExecution,
     ExecutionOutput,
     ExecutionRequest,

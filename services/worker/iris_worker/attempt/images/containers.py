@@ -21,7 +21,7 @@ from typing import Any
 
 from msgspec import structs
 
-from iris_core.messages import LiveUsage, TaskTemplate, TaskUsage
+from iris_core.messages.state_worker import LiveUsage, TaskTemplate, TaskUsage
 from iris_worker.attempt.environment import BESIDE
 from iris_worker.attempt.images import runtimes
 from iris_worker.attempt.images.runtimes import RUNTIMES, Container, ContainerState, HostRuntime

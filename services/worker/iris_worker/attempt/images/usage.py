@@ -12,7 +12,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from iris_core.messages import AttemptRef, LiveUsage, TaskUsage
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.state_worker import LiveUsage, TaskUsage
 from iris_worker.launcher import cgroup_files as files
 from iris_worker.launcher import tree
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from iris_core import codec, subjects
-from iris_core.messages import AttemptRef, TaskOutput
+from iris_core.messages.gateway_worker import TaskOutput
+from iris_core.messages.message import AttemptRef
 from iris_worker.attempt.output.quota import LogLimits, LogQuota
 from iris_worker.attempt.output.tail import OutputStream
 from iris_worker.attempt.workspaces import Workspace

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from iris_core.messages import LogChunk
+from iris_core.messages.gateway_worker import LogChunk
 from iris_worker.attempt.output.holes import first_hole, punch
 from iris_worker.attempt.output.quota import CHUNK, LogQuota
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from iris_core.messages import AttemptRef, ProbeResult
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.state_worker import ProbeResult
 from iris_core.spec import Probe
 
 AT_ONCE = 32

@@ -1,0 +1,35 @@
+"""Between gateways and schedulers: dry runs."""
+
+from __future__ import annotations
+
+from iris_core.messages.gateway_state import Caller
+from iris_core.messages.message import ServiceMessage
+from iris_core.reasons import Reason
+from iris_core.spec import JobSpec
+
+
+class PlanRequest(ServiceMessage, frozen=True):
+    """A dry run: whether a job would be placed now, after which preemptions, or never."""
+
+    spec: JobSpec
+    caller: Caller
+    at_ms: int
+
+
+class PlanPreview(ServiceMessage, frozen=True):
+    """The dry run's answer.
+
+    Attributes:
+        verdict: "now", "after_preemption", "not_now" (would wait) or "never" (no registered worker could ever).
+        placements: worker id per task index for the tasks that would start.
+        victims: task names that would be evicted.
+        reason: why it would wait, None when verdict is now.
+        ahead: tasks that come before it in the queue.
+    """
+
+    verdict: str
+    placements: tuple[tuple[int, str], ...] = ()
+    victims: tuple[str, ...] = ()
+    reason: Reason | None = None
+    ahead: int = 0
+    version: int = 0

@@ -1,0 +1,133 @@
+"""Between gateways and the state service: commands and queries of people, and their answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from iris_core.messages.message import AttemptRef, ServiceMessage
+from iris_core.serving import DeploymentSpec
+from iris_core.spec import JobSpec
+
+
+class Caller(ServiceMessage, frozen=True):
+    """The authenticated sender of a request. Roles: user, admin, worker, task.
+
+    Attributes:
+        attempt, worker: of a task, which attempt's token it is, and where that was made.
+        token: the name of the token. address: of the client; empty in queries.
+        claimed: authentication is off, and the user is what the client says.
+    """
+
+    user: str = ""
+    role: str = "user"
+    attempt: AttemptRef | None = None
+    worker: str = ""
+    token: str = ""
+    address: str = ""
+    claimed: bool = False
+
+
+class SubmitJob(ServiceMessage, frozen=True):
+    """Admit this job.
+
+    ``parent``: the parent job, which must exist; empty for the parent in its name.
+    ``rerun_of``: the number of the job that it repeats; 0: none.
+    """
+
+    spec: JobSpec
+    caller: Caller
+    request_id: str
+    submitted_ms: int
+    idempotency_key: str = ""
+    if_exists: str = "error"
+    traceparent: str = ""
+    parent: str = ""
+    rerun_of: int = 0
+
+
+class CancelJob(ServiceMessage, frozen=True):
+    """Kill the whole subtree of ``job`` (a name or an opaque id)."""
+
+    job: str
+    caller: Caller
+    request_id: str
+    requested_ms: int
+    reason: str = ""
+
+
+class AdminCommand(ServiceMessage, frozen=True):
+    """An operator's command: ``action`` is drain, undrain, mark_lost, forget (target: worker id) or set_quota
+    (target: user).
+    """
+
+    action: str
+    target: str
+    caller: Caller
+    request_id: str
+    requested_ms: int
+    arguments: dict[str, Any] = {}
+
+
+class RerunJob(ServiceMessage, frozen=True):
+    """Submit the specification of ``job`` again: all its tasks, or only those that did not succeed, under their
+    indexes.
+    """
+
+    job: str
+    caller: Caller
+    request_id: str
+    requested_ms: int
+    failed_only: bool = False
+
+
+class DeployCommand(ServiceMessage, frozen=True):
+    """A command on a deployment.
+
+    Attributes:
+        action: create (with ``spec``), update (``spec`` or ``patch``), scale (``replicas``), rollback (``revision``,
+            0: the one before), pause, resume, delete.
+        version: the expected version of the deployment; another one is refused. 0: any.
+        patch: a JSON merge patch (RFC 7396) of the deployment's specification.
+    """
+
+    action: str
+    name: str
+    caller: Caller
+    request_id: str
+    requested_ms: int
+    spec: DeploymentSpec | None = None
+    replicas: int = 0
+    revision: int = 0
+    version: int = 0
+    traceparent: str = ""
+    patch: bytes = b""
+
+
+class Answer(ServiceMessage, frozen=True):
+    """The answer to a request.
+
+    Attributes:
+        status: "ok", "created", "replayed", "accepted", or a `Code` value when refused.
+        body: JSON for the caller: the API object, or ``{"detail", "errors"}`` of a refusal.
+        position: journal sequence: a command's effect is stored at or before it, a read is as of it; 0: unknown.
+    """
+
+    status: str
+    body: bytes = b"null"
+    position: int = 0
+
+
+BEHIND = "behind"
+"""Answer status of a follower that has not reached the requested position; the leader has."""
+
+
+class Query(ServiceMessage, frozen=True):
+    """A read. ``what`` names a view (jobs, job, tasks, task, attempts, tree, queue, workers, ...).
+
+    ``at_least``: the journal sequence that the answer must include; an answer of the leader always does.
+    """
+
+    what: str
+    arguments: dict[str, Any] = {}
+    caller: Caller = Caller()
+    at_least: int = 0

@@ -1,0 +1,109 @@
+"""Between gateways and workers: output of attempts, and commands that people execute beside a task."""
+
+from __future__ import annotations
+
+from iris_core.messages.message import AttemptRef, ServiceMessage
+
+
+class LogChunk(ServiceMessage, frozen=True):
+    """A piece of one attempt's output.
+
+    Attributes:
+        stream: stdout or stderr. offset: of ``data`` in that stream, in bytes, including dropped bytes.
+        dropped: bytes dropped just before ``data``. dropped_lines: line ends in them, -1 where they were not counted.
+        limit: the setting that made the worker drop them, with its value.
+        final: nothing of this stream follows.
+    """
+
+    stream: str
+    at_ms: int
+    offset: int
+    data: bytes
+    dropped: int = 0
+    final: bool = False
+    dropped_lines: int = -1
+    limit: str = ""
+
+
+class TaskOutput(ServiceMessage, frozen=True):
+    """Output of one attempt, in order. Unconfirmed output is sent again; ``offset`` identifies duplicates."""
+
+    ref: AttemptRef
+    chunks: tuple[LogChunk, ...]
+
+
+class StartExecution(ServiceMessage, frozen=True, tag="start"):
+    """Start a command in the directory and environment of a running attempt; it ends with the attempt.
+
+    Attributes:
+        execution: its id, of the gateway's choice. user: the only one who may write to it.
+        tty: with a terminal of that many rows and columns, and of the type ``term``.
+    """
+
+    execution: str
+    ref: AttemptRef
+    user: str
+    command: tuple[str, ...]
+    tty: bool = False
+    rows: int = 24
+    columns: int = 80
+    term: str = ""
+
+
+class ReadExecution(ServiceMessage, frozen=True, tag="read"):
+    """Wait a while for output after piece number ``after``; answered by `ExecutionOutput`."""
+
+    execution: str
+    after: int
+
+
+class WriteExecution(ServiceMessage, frozen=True, tag="write"):
+    """Write to its standard input, whose position before ``data`` is ``offset``; signal it; resize its terminal.
+
+    ``end``: nothing follows. ``signal``: a name without SIG, or empty.
+    """
+
+    execution: str
+    user: str
+    offset: int = 0
+    data: bytes = b""
+    end: bool = False
+    signal: str = ""
+    rows: int = 0
+    columns: int = 0
+
+
+class CloseExecution(ServiceMessage, frozen=True, tag="close"):
+    """Its client is gone: kill it."""
+
+    execution: str
+
+
+ExecutionRequest = StartExecution | ReadExecution | WriteExecution | CloseExecution
+
+
+class ExecutionOutput(ServiceMessage, frozen=True):
+    """A piece of output, or none when its ``number`` is the one that was asked after.
+
+    Attributes:
+        ended: the last piece: the command has ended with a code or by a signal, or for the reason ``error``.
+    """
+
+    number: int
+    stdout: bytes = b""
+    stderr: bytes = b""
+    ended: bool = False
+    exit_code: int | None = None
+    signal: int | None = None
+    error: str = ""
+
+
+class ExecutionTaken(ServiceMessage, frozen=True):
+    """The answer to a start or a write.
+
+    ``position``: of the standard input, up to which it is taken; the rest is to be sent again. ``error``: why it was
+    refused.
+    """
+
+    position: int = 0
+    error: str = ""

@@ -1,0 +1,58 @@
+"""What each process says about itself, and the leader about its position."""
+
+from __future__ import annotations
+
+from iris_core.messages.message import ServiceMessage
+
+
+class Ping(ServiceMessage, frozen=True):
+    """Sent by the leader: its id, since when it leads, its position, and the id of the last published event."""
+
+    leader: str = ""
+    epoch: int = 0
+    sequence: int = 0
+    ready: bool = True
+    last_published: str = ""
+
+
+class ReplicaInfo(ServiceMessage, frozen=True):
+    """What a replica of the state service does.
+
+    Attributes:
+        leads: whether it leads. epoch: of the newest leader it knows. sequence: the last commit it has applied.
+        behind: commits of the leader that it has not applied. unpublished: events that their stream has not confirmed.
+        stored_bytes: what each store holds, from the leader only.
+    """
+
+    leads: bool = False
+    epoch: int = 0
+    sequence: int = 0
+    behind: int = 0
+    unpublished: int = 0
+    stored_bytes: dict[str, int] = {}
+
+
+NO_TOKEN_FILE = "none"
+"""What stands in `ServiceInfo.tokens` for a gateway without a token_file."""
+
+
+class ServiceInfo(ServiceMessage, frozen=True):
+    """A process describes itself.
+
+    Attributes:
+        service: as ``iris server`` calls it. id: unique per start.
+        started_ms: the wall time of its start.
+        configuration: its settings with their origins as TOML, without secrets.
+        replica: of the state service only.
+        tokens: of a gateway only: a digest of the tokens it accepts from its token_file, NO_TOKEN_FILE without one.
+    """
+
+    service: str
+    id: str
+    version: str
+    host: str
+    pid: int
+    started_ms: int
+    configuration: str = ""
+    replica: ReplicaInfo | None = None
+    tokens: str = ""

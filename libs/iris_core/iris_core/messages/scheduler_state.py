@@ -1,0 +1,195 @@
+"""Between the state service and schedulers: the mirror and its changes, and the plans made from it."""
+
+from __future__ import annotations
+
+from iris_core.limits import ATTEMPTS
+from iris_core.messages.message import AttemptRef, ServiceMessage
+from iris_core.quota import Quota
+from iris_core.reasons import Reason
+from iris_core.resources import Amount, ResourceRequest
+from iris_core.spec import Attribute, Constraint
+from iris_core.states import PriorityBand, WorkerState
+
+
+class JobRow(ServiceMessage, frozen=True):
+    """A job with pending or placed tasks, for the scheduler. ``spread``: see `JobSpec.spread_key`."""
+
+    job: int
+    name: str
+    user: str
+    band: PriorityBand
+    depth: int
+    root_submitted_ms: int
+    submitted_ms: int
+    replicas: int
+    resources: ResourceRequest
+    constraints: tuple[Constraint, ...] = ()
+    group_by: str = ""
+    timeout_ms: int | None = None
+    spread: str = ""
+
+
+class WorkerRow(ServiceMessage, frozen=True):
+    """One host as the scheduler sees it."""
+
+    worker: str
+    state: WorkerState
+    attributes: dict[str, Attribute]
+    total: Amount
+    max_building: int = 8
+    max_attempts: int = ATTEMPTS
+
+
+class Hold(ServiceMessage, frozen=True):
+    """An open attempt on a worker; it holds its resources until its end is known.
+
+    Attributes:
+        building: counts in the worker's building window (its task is ASSIGNED or BUILDING).
+        stopping: it has been ordered to stop and must not be evicted again.
+        since_ms: when it was assigned; a RUNNING one's start.
+        stopping_ms: when it was ordered to stop, 0 while it has not been.
+        alone: nothing else may be placed beside it.
+    """
+
+    ref: AttemptRef
+    worker: str
+    building: bool
+    stopping: bool
+    since_ms: int
+    stopping_ms: int = 0
+    alone: bool = False
+
+
+class Queued(ServiceMessage, frozen=True):
+    """Waiting tasks of one job: half-open index ranges, and since when they wait."""
+
+    job: int
+    ranges: tuple[tuple[int, int], ...]
+    since_ms: int
+
+
+OCCUPIED = ""
+"""In place of a worker that a task is kept off: every worker with another attempt."""
+
+
+class Avoid(ServiceMessage, frozen=True):
+    """Do not place this task on this worker before the given time, and prefer other workers for it afterwards.
+
+    ``worker`` `OCCUPIED`: on any worker with another attempt.
+    """
+
+    job: int
+    index: int
+    worker: str
+    until_ms: int
+
+
+class Nomination(ServiceMessage, frozen=True):
+    """The capacity that a victim frees on ``worker`` is reserved for this waiting task."""
+
+    job: int
+    index: int
+    worker: str
+
+
+class Delta(ServiceMessage, frozen=True):
+    """The changes of one commit for the scheduler; it applies to version ``after`` only, the commit before it.
+
+    Order of application: jobs, workers, quotas, closed, unqueued, opened (takes its task out of the queue), moved,
+    queued, avoid, nominations, released, gone.
+    """
+
+    version: int
+    at_ms: int
+    jobs: tuple[JobRow, ...] = ()
+    workers: tuple[WorkerRow, ...] = ()
+    quotas: tuple[Quota, ...] = ()
+    closed: tuple[AttemptRef, ...] = ()
+    unqueued: tuple[Queued, ...] = ()
+    opened: tuple[Hold, ...] = ()
+    moved: tuple[Hold, ...] = ()
+    queued: tuple[Queued, ...] = ()
+    avoid: tuple[Avoid, ...] = ()
+    nominations: tuple[Nomination, ...] = ()
+    released: tuple[Nomination, ...] = ()
+    gone: tuple[int, ...] = ()
+    lost_workers: tuple[str, ...] = ()
+    after: int = -1
+
+
+class FullSnapshot(ServiceMessage, frozen=True):
+    """Everything the scheduler's mirror holds, as of ``version``."""
+
+    version: int
+    at_ms: int
+    jobs: tuple[JobRow, ...] = ()
+    workers: tuple[WorkerRow, ...] = ()
+    quotas: tuple[Quota, ...] = ()
+    holds: tuple[Hold, ...] = ()
+    queued: tuple[Queued, ...] = ()
+    avoid: tuple[Avoid, ...] = ()
+    nominations: tuple[Nomination, ...] = ()
+    chunk: int = 0
+    last: bool = True
+
+
+class Placement(ServiceMessage, frozen=True):
+    """Tasks of one job and where each goes: ``workers[i]`` indexes the plan's worker table, for ``indexes[i]``.
+
+    The placement of a coscheduled job holds all its tasks and is accepted or refused as a whole.
+    """
+
+    job: int
+    indexes: tuple[int, ...]
+    workers: tuple[int, ...]
+
+
+class Eviction(ServiceMessage, frozen=True):
+    """Preempt these attempts, all or none, and reserve the freed capacity for ``nominations``."""
+
+    victims: tuple[AttemptRef, ...]
+    nominations: tuple[Nomination, ...]
+
+
+class JobReason(ServiceMessage, frozen=True):
+    """Why the pending tasks of a job were not placed; published when it changes, and repeated at intervals.
+
+    ``looks``: in how many cycles that was so since it was last published. ``since_ms``: the first of those cycles; 0:
+    now.
+    """
+
+    job: int
+    reason: Reason
+    looks: int = 1
+    since_ms: int = 0
+
+
+class Reasons(ServiceMessage, frozen=True):
+    """The reasons of pending jobs, for followers; they are not recorded in the journal."""
+
+    reasons: tuple[JobReason, ...] = ()
+
+
+class Plan(ServiceMessage, frozen=True):
+    """The result of one cycle, a pure function of the snapshot of ``version``."""
+
+    scheduler: str
+    version: int
+    workers: tuple[str, ...] = ()
+    placements: tuple[Placement, ...] = ()
+    evictions: tuple[Eviction, ...] = ()
+    reasons: tuple[JobReason, ...] = ()
+    cycle_us: int = 0
+
+
+class PlanTaken(ServiceMessage, frozen=True):
+    """The commit that holds the plan is durable.
+
+    Refused tasks are still pending, as of the version given with them. ``traces``: the trace contexts of the jobs with
+    placed tasks; at most 1,000.
+    """
+
+    version: int
+    placed: int
+    refused: tuple[tuple[int, int, str], ...] = ()
+    traces: dict[int, str] = {}
