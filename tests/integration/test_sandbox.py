@@ -153,8 +153,9 @@ async def test_what_a_task_is_refused_is_what_the_security_page_says(
         assert (before.exit_code, before.stderr_tail) == (0, "")
         after = await state.run(*program, "keys")
         assert (await state.ended(after)).exit_code == 0
-        script = f"cat $IRIS_TOKEN_FILE >/dev/null && echo private > secret; echo ready; exec sleep {mark}"
-        other = await state.run("sh", "-c", script, grant=GRANT)
+        name = f"{place.name}-{mark}"
+        script = 'cat $IRIS_TOKEN_FILE >/dev/null && echo private > secret; exec "$@" listen "$0"'
+        other = await state.run("sh", "-c", script, name, *program, grant=GRANT)
         await state.printed(other, b"ready\n")
         variables = environ(task_pid(worker, mark))
         slot = Path(variables["IRIS_WORKDIR"]).parent
@@ -172,7 +173,7 @@ async def test_what_a_task_is_refused_is_what_the_security_page_says(
             "setuid": str(shown / "id"),
             "secret": "WORKERS_SECRET",
             "tmp": os.stat("/tmp").st_dev,
-            "name": place.name + "-left",
+            "name": name,
             "printed": "ready",
             "keys": int(await state.output(after)),
             "processes": 60,
@@ -188,7 +189,7 @@ async def test_what_a_task_is_refused_is_what_the_security_page_says(
         Path("/tmp", facts["name"]).unlink(missing_ok=True)
         assert (ended.exit_code, ended.error) == (0, "")
         succeeded = json.loads((await state.output(tried)).splitlines()[-1])
-        assert succeeded == [escape.what for escape in ESCAPES if mode not in escape.refused]
+        assert succeeded == [escape.what for escape in ESCAPES if escape.succeeds(mode)]
         assert state.end_of(other) is None
 
 
@@ -371,6 +372,30 @@ async def test_a_task_runs_as_the_account_of_who_submitted_it(state: FakeState, 
         assert await state.output(ref) == b"nobody\nnobody\n"
         refused = await state.ended(await state.run("id", user="bob"))
         assert (refused.exit_code, refused.error) == (126, "user 'bob' has no account on this host ([worker] accounts)")
+
+
+@pytest.mark.parametrize("mode", SANDBOXED)
+async def test_a_task_may_be_given_a_network_with_nothing_but_loopback(
+    mode: str, state: FakeState, nats_url: str, place: Path
+):
+    hosts_own = set(os.listdir("/proc/sys/net/ipv4/conf"))
+    async with worker_of(mode, state, nats_url, place, abstract_sockets="network"):
+        for _ in range(2):
+            ref = await state.run("ls", "/proc/sys/net/ipv4/conf")
+            assert (await state.ended(ref)).exit_code == 0
+            assert set((await state.output(ref)).decode().split()) & hosts_own <= {"all", "default", "lo"}
+            kinds = "import socket; a, b = (socket.socket(socket.AF_UNIX) for _ in '12'); a.bind('\\0a'); a.listen()"
+            own = await state.run(PYTHON, "-c", f"{kinds}; b.connect('\\0a')")
+            assert (await state.ended(own)).exit_code == 0
+            other = await state.run(PYTHON, "-c", f"{kinds}; print('ready', flush=True); a.accept()")
+            await state.printed(other, b"ready\n")
+            refused = await state.ended(
+                await state.run(PYTHON, "-c", "import socket; socket.socket(socket.AF_UNIX).connect('\\0a')")
+            )
+            assert refused.exit_code == 1
+            assert "Connection refused" in refused.stderr_tail
+            await state.order(stop=[Stop(other, 0)])
+            await state.ended(other)
 
 
 # ── signals ─────────────────────────────────────────────────────────────────────────────────────────────────────────

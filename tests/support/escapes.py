@@ -2,7 +2,8 @@
 
 `docs/security.md` shows the table, and each row is tried on each kind of host. The file is also the program of tasks:
 ``escapes.py try FACTS`` prints what was not refused, once the file of facts is there; ``leave FACTS`` leaves it
-descriptors and keys, and ``keys`` prints how many of these it finds. It needs nothing but Python's standard library.
+descriptors and keys, ``keys`` prints how many of these it finds, and ``listen NAME`` has such a socket. It needs
+nothing but Python's standard library.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import contextlib
 import ctypes
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -24,17 +26,33 @@ MODES = ("root with bubblewrap", "root without it", "ordinary user with bubblewr
 _SANDBOXED = frozenset({MODES[0], MODES[2]})
 _OTHER_USER = frozenset(MODES[:3])
 _ALL = frozenset(MODES)
+_CREATE_RULESET, _VERSION, _SCOPED_ABI = 444, 1, 6
+_libc = ctypes.CDLL(None)
+_SCOPES = _libc.syscall(_CREATE_RULESET, None, 0, _VERSION) >= _SCOPED_ABI
+"""Whether this kernel's Landlock scopes sockets of the abstract namespace."""
 Facts = dict[str, Any]
 _TRIES_S = 1.0
 
 
 @dataclass(frozen=True)
 class Escape:
-    """Something a task tries; the function raises OSError or AssertionError when it was refused."""
+    """Something a task tries; the function raises OSError or AssertionError when it was refused.
+
+    ``scoped``: the kinds of host on which a kernel refuses it whose Landlock scopes sockets.
+    """
 
     what: str
     refused: frozenset[str]
     tried: Callable[[Facts], object]
+    scoped: frozenset[str] = frozenset()
+
+    def succeeds(self, mode: str) -> bool:
+        """Whether a task on this host is not refused it."""
+        return mode not in self.refused and not (_SCOPES and mode in self.scoped)
+
+    def cell(self, mode: str) -> str:
+        """What the table says of a kind of host."""
+        return "no" if mode in self.refused else "no with Linux 6.12" if mode in self.scoped else "**yes**"
 
 
 def reads_environment(facts: Facts) -> None:
@@ -130,6 +148,12 @@ def uses_descriptors(facts: Facts) -> None:
     raise PermissionError("nothing was there")
 
 
+def connects_to_another(facts: Facts) -> None:
+    """To a socket that has a name and no file, in no namespace but that of networks."""
+    with socket.socket(socket.AF_UNIX) as giver:
+        giver.connect(b"\0" + facts["name"].encode())
+
+
 def finds_keys(facts: Facts) -> None:
     """Which an earlier task in the place of a later one has added."""
     assert facts["keys"]
@@ -158,7 +182,7 @@ def read(name: str) -> Callable[[Facts], object]:
 
 
 ESCAPES = (
-    Escape("read the worker's environment or memory", _OTHER_USER, reads_environment),
+    Escape("read the worker's environment or memory", _OTHER_USER, reads_environment, _ALL),
     Escape("read the worker's key, and publish as the worker", _OTHER_USER, read("key")),
     Escape("signal the worker or its launcher", _OTHER_USER, signals_worker),
     Escape("signal the launcher while it starts what is the task's own", _OTHER_USER, signals_launcher_that_starts),
@@ -171,6 +195,7 @@ ESCAPES = (
     Escape("see what else runs on the host", _SANDBOXED, sees_processes),
     Escape("use a descriptor of an earlier task on a later one's output, files or token", _ALL, uses_descriptors),
     Escape("read a key that an earlier task has left in a keyring", _ALL, finds_keys),
+    Escape("connect to another task's socket in the abstract namespace", frozenset(), connects_to_another, _ALL),
     Escape("leave something in the host's `/tmp`", _SANDBOXED, leaves_in_tmp),
     Escape("gain privileges by a program with the setuid bit", _ALL, gains_privileges),
     Escape("use capabilities, or be root", _ALL, has_privileges),
@@ -183,7 +208,7 @@ ESCAPES = (
 def table() -> str:
     """The rows of `docs/security.md`."""
     head = ["| a task can | " + " | ".join(MODES) + " |", "|---" * (len(MODES) + 1) + "|"]
-    rows = [[one.what, *("no" if mode in one.refused else "**yes**" for mode in MODES)] for one in ESCAPES]
+    rows = [[one.what, *map(one.cell, MODES)] for one in ESCAPES]
     return "\n".join([*head, *("| " + " | ".join(row) + " |" for row in rows)])
 
 
@@ -194,7 +219,6 @@ _SEARCH = 10
 _KEYRINGS = (-3, -4, -5)
 """Of the session, the user, and the user's sessions. Source: linux/keyctl.h."""
 _WAIT_S = 0.01
-_libc = ctypes.CDLL(None)
 
 
 def leave(facts: Path) -> None:
@@ -209,6 +233,14 @@ def leave(facts: Path) -> None:
 
 def count_keys() -> None:
     print(sum(_libc.syscall(_KEYCTL, _SEARCH, keyring, b"user", b"left", 0) >= 0 for keyring in _KEYRINGS))
+
+
+def listen(name: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as taken:
+        taken.bind(b"\0" + os.fsencode(name))
+        taken.listen()
+        print("ready", flush=True)
+        signal.pause()
 
 
 def try_all(path: Path) -> None:
@@ -233,7 +265,8 @@ def try_all(path: Path) -> None:
 
 def main() -> None:
     program, *words = sys.argv[1:]
-    {"try": try_all, "leave": leave, "keys": count_keys}[program](*map(Path, words))
+    programs: dict[str, Callable[..., None]] = {"try": try_all, "leave": leave, "keys": count_keys, "listen": listen}
+    programs[program](*map(Path, words))
 
 
 if __name__ == "__main__":

@@ -351,7 +351,8 @@ class WorkerService:
 
     async def _watch_configuration(self) -> None:
         """Tell what of the configuration does not agree with the host; a gateway may be silent once."""
-        standing = dict(host_warnings.standing(self.settings, self._address, self._nats_url, host.machine()))
+        there, unscoped = host.machine(), self._executor.isolated.unscoped
+        standing = dict(host_warnings.standing(self.settings, self._address, self._nats_url, there, unscoped))
         before = ""
         while True:
             self.reporter.warn(standing | ({"gateway_dead": before} if before else {}))

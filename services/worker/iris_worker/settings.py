@@ -50,6 +50,9 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
         sandbox: "auto" confines tasks with bubblewrap where that works, "required" ends a worker where it does not,
             "off" never does.
         bubblewrap: path of the `bwrap` program.
+        abstract_sockets: those without a file, by which confined tasks could reach each other. "scoped" keeps each task
+            to its own where the kernel can (Linux 6.12); "network" gives each, in its sandbox, a network with nothing
+            but loopback; "shared" leaves them as they are.
         binds: further paths that confined tasks see, for example ``/data`` or, read-only, ``/mnt/models:ro``.
         cgroups: run each task in a control group of its own, where the host lets us.
         limit_memory: hold a task to the memory it requested: "cgroup" where control groups limit memory; "rlimit"
@@ -102,6 +105,7 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
     accounts: tuple[str, ...] = ()
     sandbox: Literal["auto", "off", "required"] = "auto"
     bubblewrap: str = "bwrap"
+    abstract_sockets: Literal["scoped", "network", "shared"] = "scoped"
     binds: tuple[str, ...] = ()
     cgroups: bool = True
     limit_memory: Literal["cgroup", "rlimit", "off"] = "cgroup"

@@ -119,7 +119,7 @@ PLANTED = [
     (workers(W0, WorkerFacts("w1", "lost")), {"worker_lost": "1 of 2 hosts is LOST: w1"}),
     *(
         (workers(W0, WorkerFacts("w1", "healthy", warnings={code: "words"})), {code: "worker w1: words"})
-        for code in ("gateway_dead", "overdeclared", "loopback_address")
+        for code in ("gateway_dead", "overdeclared", "loopback_address", "unscoped_sockets")
     ),
     (
         bus(

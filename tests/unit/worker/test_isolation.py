@@ -108,7 +108,17 @@ def test_private_files_are_hidden_where_a_shown_directory_holds_them(tmp_path: P
     ],
 )
 def test_a_worker_says_what_it_has_and_why_not_more(held: Isolation, trouble: str, word: str):
-    found, sentence, sandboxed = summary(held, trouble)
+    found, sentence, sandboxed, _ = summary(held, trouble)
     assert sandboxed is (word == "sandbox")
     assert found == word
     assert (trouble or held.trouble) in sentence
+
+
+def test_what_keeps_a_host_from_scoping_abstract_sockets_is_said():
+    held = Isolation(wanted=Confine(("bwrap",), True, scopes_sockets=True))
+    assert summary(held, "").unscoped == ""
+    told = summary(held, "", "this kernel has no Landlock")
+    assert (told.word, told.unscoped) == ("sandbox", "this kernel has no Landlock")
+    assert told.sentence.endswith("they reach each other's abstract sockets: this kernel has no Landlock")
+    alone = isolation(WorkerSettings(abstract_sockets="network", bubblewrap="no-such-program"), ())
+    assert summary(alone, "").unscoped == "without a sandbox they have no network of their own"

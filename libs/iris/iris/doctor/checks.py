@@ -537,6 +537,13 @@ CHECKS = (
         "docs/troubleshooting.md#a-worker-is-misconfigured",
     ),
     Check(
+        "unscoped_sockets",
+        _of_gateway(_warning_of_worker("unscoped_sockets")),
+        "a task may pass files it has open to another user's task there, if that takes them",
+        'a kernel that scopes them (Linux 6.12 with Landlock), or abstract_sockets of [worker]: "network" or "shared"',
+        "docs/security.md#tasks",
+    ),
+    Check(
         "readable_keys",
         lambda facts: _some((facts.readable and f"others may read {_listed(facts.readable)}") or ""),
         "whoever logs in on this host can act as that service or user",

@@ -16,11 +16,14 @@ _FAR_ABOVE = 2
 _PORTS = {"http": 80, "https": 443}
 
 
-def standing(settings: WorkerSettings, address: str, nats_url: str, there: Amount) -> Iterator[tuple[str, str]]:
+def standing(
+    settings: WorkerSettings, address: str, nats_url: str, there: Amount, unscoped: str
+) -> Iterator[tuple[str, str]]:
     """Warnings that last as long as the process, by code.
 
     Args:
         address: where other hosts are told to reach this one. there: what the machine has.
+        unscoped: why tasks reach each other's abstract sockets; empty: they do not, or may.
     """
     both = [(name, getattr(settings, name), getattr(there, name)) for name in RESOURCE]
     above = [f"{name} is {has}, the machine has {at}" for name, has, at in both if at and (has or 0) > _FAR_ABOVE * at]
@@ -29,6 +32,8 @@ def standing(settings: WorkerSettings, address: str, nats_url: str, there: Amoun
     servers = [urlsplit(url if "//" in url else f"//{url}").hostname or "" for url in nats_url.split(",")]
     if is_loopback(address) and not any(map(is_loopback, servers)):
         yield "loopback_address", f"it tells other hosts to reach it at {address}"
+    if unscoped:
+        yield "unscoped_sockets", f"its tasks reach each other's abstract sockets: {unscoped}"
 
 
 def is_loopback(host: str) -> bool:

@@ -162,7 +162,7 @@ class Executor:
         self._settings = settings
         self._isolation = isolation or Isolation()
         self.isolated = summary(self._isolation, "")
-        self._confined: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._confined: asyncio.Future[Confined] = asyncio.get_running_loop().create_future()
         self._place = environment.Place(worker, settings.gateway_url, host.variables(self._isolation.confines))
         self._in_image = environment.Place(worker, settings.gateway_url, {})
         self.containers, self._runtime = Containers(settings), runtime
@@ -180,7 +180,7 @@ class Executor:
         self._probing: dict[AttemptRef, int] = {}
         self._report: dict[AttemptRef, AttemptReport] = {}
         self._handlers: dict[type, Callable[[Any], None]] = {
-            Confined: lambda m: self._confined.set_result(m.error),
+            Confined: self._on_confined,
             Spawned: self._on_spawned,
             Exited: self._on_exited,
             CommandExited: self._on_command_exited,
@@ -219,16 +219,17 @@ class Executor:
     async def _confine(self) -> None:
         """Have the launcher confine what it starts, as far as this host allows. Raises LauncherGone, BadSetting."""
         wanted = structs.replace(self._isolation.wanted, tokens=self.slots.tokens)
-        trouble = await self._try(wanted) or self._isolation.trouble
+        confined = await self._try(wanted)
+        trouble = confined.error or self._isolation.trouble
         if trouble and self._isolation.required:
             raise BadSetting(f"[worker] sandbox: it is required, and cannot be made: {trouble}")
         if trouble and wanted.bubblewrap:
-            await self._try(Confine(no_new_privileges=wanted.no_new_privileges))
+            confined = await self._try(structs.replace(wanted, bubblewrap=()))
         if self._isolation.changes_user and (trouble or not wanted.bubblewrap):
             let_in(self.slots.attempts)
-        self.isolated = summary(self._isolation, trouble)
+        self.isolated = summary(self._isolation, trouble, confined.unscoped)
 
-    async def _try(self, wanted: Confine) -> str:
+    async def _try(self, wanted: Confine) -> Confined:
         self._confined = asyncio.get_running_loop().create_future()
         self._launcher.send(wanted)
         self._launcher.flush()
@@ -237,6 +238,9 @@ class Executor:
                 return await self._confined
         except TimeoutError:
             raise LauncherGone("the launcher does not confine tasks; end the tasks of its older version") from None
+
+    def _on_confined(self, confined: Confined) -> None:
+        self._confined.set_result(confined)
 
     def _adopt(self, ref: AttemptRef, entry: StoredProcess) -> None:
         slot = self._running[ref] = self.slots.open(ref, entry.started.slot, entry.started.directory)

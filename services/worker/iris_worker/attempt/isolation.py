@@ -21,7 +21,7 @@ from msgspec import structs
 
 from iris_service.settings import BadSetting
 from iris_worker.launcher.records import Confine, Sandbox
-from iris_worker.launcher.sandbox import directories
+from iris_worker.launcher.sandbox import OWN_NETWORK, directories
 from iris_worker.settings import WorkerSettings
 
 _POOL = re.compile(r"pool:(\d+)-(\d+)\Z")
@@ -53,6 +53,7 @@ class Isolation:
             Without any of them it is the worker's user.
         groups: of all users of a pool: those of this host's accelerators.
         wanted: what the launcher is to try. required: whether the worker ends when that does not work.
+        own_network: whether tasks are to have a network of their own, in their sandbox.
         trouble: why bubblewrap is not even tried; empty when it is.
     """
 
@@ -62,6 +63,7 @@ class Isolation:
     groups: tuple[int, ...] = ()
     wanted: Confine = NOTHING
     required: bool = False
+    own_network: bool = False
     trouble: str = ""
 
     @property
@@ -125,8 +127,11 @@ def isolation(settings: WorkerSettings, hidden: Iterable[str]) -> Isolation:
         account=account,
         accounts=accounts,
         groups=device_groups() if uids is not None else (),
-        wanted=Confine(arguments, no_new_privileges=settings.sandbox != "off"),
+        wanted=NOTHING
+        if settings.sandbox == "off"
+        else Confine(arguments, no_new_privileges=True, scopes_sockets=settings.abstract_sockets == "scoped"),
         required=settings.sandbox == "required",
+        own_network=settings.sandbox != "off" and settings.abstract_sockets == "network",
         trouble="" if arguments or settings.sandbox == "off" else f"{settings.bubblewrap} is not installed",
     )
 
@@ -194,6 +199,8 @@ def device_groups() -> tuple[int, ...]:
 def visible(settings: WorkerSettings, hidden: Iterable[str]) -> tuple[str, ...]:
     """The arguments of bubblewrap for what all tasks of this host see. Raises BadSetting."""
     words = ["--unshare-pid", "--unshare-ipc", "--proc", "/proc", "--dev", "/dev"]
+    if settings.abstract_sockets == "network":
+        words.append(OWN_NETWORK)
     if "mqueue" in Path("/proc/filesystems").read_text().split():
         words += ("--mqueue", "/dev/mqueue")
     for path in ("/dev/shm", "/tmp", "/var/tmp"):
@@ -231,20 +238,35 @@ def let_in(attempts: str) -> None:
 
 
 class Isolated(NamedTuple):
-    """How tasks are confined: the value of the attribute ``isolation``, and a sentence for the log."""
+    """How tasks are confined.
+
+    ``word``: the value of the attribute ``isolation``. ``sentence``: for the log. ``unscoped``: why tasks reach each
+    other's abstract sockets though they should not; empty: they do not, or may.
+    """
 
     word: str
     sentence: str
     sandboxed: bool = False
+    unscoped: str = ""
 
 
-def summary(held: Isolation, trouble: str) -> Isolated:
+def summary(held: Isolation, trouble: str, unscoped: str = "") -> Isolated:
+    """``trouble``: why there is no sandbox. ``unscoped``: why the kernel scopes no abstract sockets."""
+    word, sentence, sandboxed = _summary(held, trouble)
+    if held.own_network and not sandboxed:
+        unscoped = "without a sandbox they have no network of their own"
+    if unscoped:
+        sentence += f"; they reach each other's abstract sockets: {unscoped}"
+    return Isolated(word, sentence, sandboxed, unscoped)
+
+
+def _summary(held: Isolation, trouble: str) -> tuple[str, str, bool]:
     sandboxed = bool(held.wanted.bubblewrap) and not trouble
     users = "users of their own" if held.uids is not None else "another user" if held.changes_user else "this user"
     if sandboxed:
-        return Isolated("sandbox", f"tasks run as {users} in a sandbox of bubblewrap", sandboxed=True)
+        return "sandbox", f"tasks run as {users} in a sandbox of bubblewrap", True
     if not held.confines:
-        return Isolated("none", f"tasks run as {users} without a sandbox")
+        return "none", f"tasks run as {users} without a sandbox", False
     because = f": {trouble or held.trouble}" if trouble or held.trouble else ""
     word = "users" if held.changes_user else "user"
-    return Isolated(word, f"tasks run as {users} without a sandbox{because}")
+    return word, f"tasks run as {users} without a sandbox{because}", False

@@ -32,7 +32,6 @@ from iris_worker.launcher.records import (
     CgroupSupport,
     CommandExited,
     Confine,
-    Confined,
     Exit,
     Exited,
     Gone,
@@ -88,7 +87,7 @@ class Launcher:
         self._beginning: dict[int, tuple[SpawnCommand, list[int]]] = {}
         self._trouble = ""
         self._handlers: dict[type, Callable[[Any], object]] = {
-            Confine: lambda m: self._send(Confined(self._runner.sandboxes.confine(m))),
+            Confine: lambda m: self._send(self._runner.sandboxes.confine(m)),
             StartProcess: self._start,
             StopProcess: lambda m: self._runner.stop(m.ref, m.grace_ms, m.settle_ms),
             KillAll: lambda m: self._runner.kill_all(),

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
-MOUNT, IPC, USER, PID = 0x0002_0000, 0x0800_0000, 0x1000_0000, 0x2000_0000
+MOUNT, IPC, USER, PID, NETWORK = 0x0002_0000, 0x0800_0000, 0x1000_0000, 0x2000_0000, 0x4000_0000
 """Flags of clone(2)."""
 _FS = 0x200
 _PR_SET_NO_NEW_PRIVS = 38
 _MSG_INFO, _SEM_INFO, _SHM_INFO = 12, 19, 14
 """Commands of msgctl(2), semctl(2), shmctl(2): they count what is in use."""
 _SEMUSZ = 7
-_OWN = ("mnt", "ipc", "pid")
+_OWN = ("mnt", "ipc", "pid", "net")
 
 T = TypeVar("T")
 
@@ -65,9 +65,11 @@ def own_namespaces() -> tuple[int, ...]:
     return tuple(os.open(f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in _OWN)
 
 
-def enter(pidfd: int) -> None:
-    """Enter the mount and IPC namespaces of a process; what is started next is in its process namespace too."""
-    _call("setns", pidfd, MOUNT | IPC | PID)
+def enter(pidfd: int, *, network: bool) -> None:
+    """Enter the mount and IPC namespaces of a process, and the network's; what is started next is in its process
+    namespace too.
+    """
+    _call("setns", pidfd, MOUNT | IPC | PID | (NETWORK if network else 0))
 
 
 def leave(own: Iterable[int]) -> None:

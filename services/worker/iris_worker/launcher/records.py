@@ -209,12 +209,13 @@ class Confine(_Record, frozen=True, tag="confine"):
     """How attempts are confined from now on; answered by `Confined`.
 
     ``bubblewrap``: the program and its arguments for the namespaces of a slot; empty: there are none. ``tokens``: has a
-    directory for each slot, which is visible in these.
+    directory for each slot, which is visible in these. ``scopes_sockets``: abstract sockets, where the kernel can.
     """
 
     bubblewrap: tuple[str, ...] = ()
     no_new_privileges: bool = False
     tokens: str = ""
+    scopes_sockets: bool = False
 
 
 class StopProcess(_Record, frozen=True, tag="stop"):
@@ -273,9 +274,10 @@ class Ready(_Record, frozen=True, tag="ready"):
 
 
 class Confined(_Record, frozen=True, tag="confined"):
-    """It was tried; ``error``: why it does not work, for a person."""
+    """It was tried; ``error``: why it does not work, ``unscoped``: why the kernel scopes no sockets, for a person."""
 
     error: str = ""
+    unscoped: str = "the launcher is of an older version"
 
 
 class CommandExited(_Record, frozen=True, tag="command-exited"):

@@ -19,9 +19,9 @@ from functools import lru_cache
 from pathlib import PurePath
 from typing import TypeVar
 
-from iris_worker.launcher import namespaces, tree
+from iris_worker.launcher import landlock, namespaces, tree
 from iris_worker.launcher.keyrings import refuse_keyrings
-from iris_worker.launcher.records import Confine, Sandbox
+from iris_worker.launcher.records import Confine, Confined, Sandbox
 from iris_worker.launcher.spawn import NotRunnable, User, must, spawn
 
 T = TypeVar("T")
@@ -34,6 +34,7 @@ _HOLDER = ("--as-pid-1", "--", "/bin/sh", "-c", "trap '' CHLD; echo; exec sleep 
 _READY = b"\n"
 _TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")
 _QUEUES = "/dev/mqueue"
+OWN_NETWORK = "--unshare-net"
 _TRIED = ("/bin/sh", "-c", ":")
 
 
@@ -62,11 +63,12 @@ class _Namespaces:
 
     def enter(self) -> None:
         """Enter it. Raises OSError, and Leftovers when an earlier attempt has left something there, or ended it."""
+        network = OWN_NETWORK in self.plan.bubblewrap
         if self.checked:
-            namespaces.enter(self.pidfd)
+            namespaces.enter(self.pidfd, network=network)
             return
         with contextlib.suppress(ProcessLookupError):
-            namespaces.enter(self.pidfd)
+            namespaces.enter(self.pidfd, network=network)
             found = _contents()
             self.fresh = self.fresh or found
             self.checked = found == self.fresh
@@ -102,6 +104,7 @@ class Sandboxes:
         self._root = os.geteuid() == 0
         self._own = namespaces.own_namespaces()
         self._entered = self._forbids = False
+        self._ruleset = -1
         self._plan = Confine()
         self._in_user_namespace = False
         self._by_slot: dict[int, _Namespaces] = {}
@@ -109,18 +112,31 @@ class Sandboxes:
         self._adopted: dict[int, int] = {}
         self._inits: dict[int, int] | None = None
 
-    def confine(self, plan: Confine) -> str:
-        """Start attempts as ``plan`` says from now on; returns why that does not work, in words."""
+    def confine(self, plan: Confine) -> Confined:
+        """Start attempts as ``plan`` says from now on; returns what of it does not work."""
         self._plan = plan
         for slot in list(self._idle):
             self._end(slot)
+        unscoped = ""
         try:
             if plan.no_new_privileges:
                 self._forbid()
+            unscoped = self._scope()
             if plan.bubblewrap:
                 self._try()
         except (OSError, NotRunnable) as error:
-            return str(error)
+            return Confined(str(error), unscoped)
+        return Confined("", unscoped)
+
+    def _scope(self) -> str:
+        """Scope sockets from now on, or no longer; returns why this kernel cannot."""
+        if self._ruleset >= 0:
+            os.close(self._ruleset)
+            self._ruleset = -1
+        try:
+            self._ruleset = landlock.make_ruleset() if self._plan.scopes_sockets else -1
+        except OSError as error:
+            return str(error.strerror)
         return ""
 
     def _forbid(self) -> None:
@@ -164,20 +180,24 @@ class Sandboxes:
         """Have ``begin`` start a process in what `prepare` returned. Raises what it raises, OSError, Leftovers."""
         if held is None:
             self._leave()
-            return begin()
-        if self._root:
-            self._entered = True
-            try:
-                held.enter()
+        if self._ruleset >= 0 or not (held is None or self._root):
+
+            def enter() -> T:  # nobody leaves a domain, nor a sandbox who is not root
+                if held is not None:
+                    held.enter()
+                if self._ruleset >= 0:
+                    landlock.enter_domain(self._ruleset)
                 return begin()
-            finally:
-                must(lambda: namespaces.leave(self._own[:1]))
 
-        def enter() -> T:  # who is not root cannot return
-            namespaces.enter(held.pidfd)
+            return namespaces.in_thread(enter)
+        if held is None:
             return begin()
-
-        return namespaces.in_thread(enter)
+        self._entered = True
+        try:
+            held.enter()
+            return begin()
+        finally:
+            must(lambda: namespaces.leave(self._own[:1]))
 
     def is_alone(self, held: _Namespaces | None, sandbox: Sandbox | None) -> bool:
         """Whether no task can signal an attempt's first process, or the launcher while it has its user: the namespace
