@@ -83,7 +83,7 @@ def _size(spec: JobSpec) -> Iterator[Mistake]:
     """Limit the size, because most messages about a job hold its whole specification."""
     size = len(codec.to_json(spec))
     if size > SPEC_BYTES:
-        message = f"the job is {size} bytes long, at most {SPEC_BYTES} are possible"
+        message = f"the job is {size} bytes long; the limit is {SPEC_BYTES}"
         yield Mistake(pointer="", code="too_large", message=message, hint="put what is large into the bundle")
 
 
@@ -101,13 +101,13 @@ def command_bytes(command: Sequence[str]) -> int:
 
 def _command(spec: JobSpec) -> Iterator[Mistake]:
     if not spec.command or not spec.command[0]:
-        yield Mistake(pointer="/command", code="empty", message="there is no command to run", hint='["python", "a.py"]')
+        yield Mistake(pointer="/command", code="empty", message="command is empty", hint='["python", "a.py"]')
     for number, word in enumerate(spec.command):
         if "\0" in word:
             yield Mistake(pointer=pointer_to("command", number), code="nul_byte", message="a word holds a NUL byte")
     size = command_bytes(spec.command)
     if size > MAX_COMMAND_BYTES:
-        message = f"the command is {size} bytes long, at most {MAX_COMMAND_BYTES} are possible"
+        message = f"the command is {size} bytes long; the limit is {MAX_COMMAND_BYTES}"
         yield Mistake(pointer="/command", code="too_long", message=message, hint="put it into the bundle")
 
 
@@ -116,7 +116,9 @@ def _env(spec: JobSpec) -> Iterator[Mistake]:
         pointer = pointer_to("env", key)
         if not _ENV_KEY.match(key):
             hint = "letters, digits and _ . -, not starting with a digit"
-            yield Mistake(pointer=pointer, code="bad_env_key", message=f"{key[:80]!r} is no variable name", hint=hint)
+            yield Mistake(
+                pointer=pointer, code="bad_env_key", message=f"{key[:80]!r} is not a valid variable name", hint=hint
+            )
         if "\0" in value:
             yield Mistake(pointer=pointer, code="nul_byte", message="the value holds a NUL byte")
         if value == MASK:
@@ -125,7 +127,7 @@ def _env(spec: JobSpec) -> Iterator[Mistake]:
             yield Mistake(pointer=pointer, code="masked", message=message, hint=hint)
     size = sum(len(key.encode()) + len(value.encode()) + 2 for key, value in spec.env.items())
     if size > MAX_ENV_BYTES:
-        message = f"the environment is {size} bytes long, at most {MAX_ENV_BYTES} are possible"
+        message = f"the environment is {size} bytes long; the limit is {MAX_ENV_BYTES}"
         yield Mistake(pointer="/env", code="too_long", message=message, hint="put it into the bundle")
 
 
@@ -175,7 +177,7 @@ def _indexes(spec: JobSpec) -> Iterator[Mistake]:
 
 def _bundle(spec: JobSpec) -> Iterator[Mistake]:
     if spec.bundle is not None and not _SHA256.match(spec.bundle):
-        message = f"{spec.bundle[:80]!r} is no digest of a bundle"
+        message = f"{spec.bundle[:80]!r} is not a bundle digest"
         yield Mistake(pointer="/bundle", code="bad_digest", message=message, hint="64 hexadecimal digits (SHA-256)")
 
 
@@ -186,7 +188,7 @@ def _ports(spec: JobSpec) -> Iterator[Mistake]:
     for number, port in enumerate(spec.ports[:MAX_PORTS]):
         if not _PORT.match(port):
             hint = "1 to 32 letters, digits, _ and -, starting with a letter"
-            message = f"{port[:80]!r} is no name of a port"
+            message = f"{port[:80]!r} is not a port name"
             yield Mistake(pointer=pointer_to("ports", number), code="bad_port", message=message, hint=hint)
         if port.upper() in seen:
             yield Mistake(pointer=pointer_to("ports", number), code="duplicate", message=f"{port!r} is there twice")
@@ -200,7 +202,7 @@ def _labels(spec: JobSpec) -> Iterator[Mistake]:
         pointer = pointer_to("labels", key)
         if not _LABEL.match(key):
             hint = "1 to 128 letters, digits and . _ / -, starting with a letter or digit"
-            yield Mistake(pointer=pointer, code="bad_label", message=f"{key[:80]!r} is no label key", hint=hint)
+            yield Mistake(pointer=pointer, code="bad_label", message=f"{key[:80]!r} is not a label key", hint=hint)
         if len(value) > constraints.MAX_TEXT:
             message = f"a label's value has at most {constraints.MAX_TEXT} characters"
             yield Mistake(pointer=pointer, code="too_long", message=message)
@@ -208,7 +210,7 @@ def _labels(spec: JobSpec) -> Iterator[Mistake]:
 
 def _user(spec: JobSpec) -> Iterator[Mistake]:
     if spec.user and not _USER.match(spec.user):
-        message = f"{spec.user[:80]!r} is no user name"
+        message = f"{spec.user[:80]!r} is not a valid user name"
         yield Mistake(pointer="/user", code="bad_user", message=message, hint="1 to 128 printable characters")
 
 
@@ -226,12 +228,12 @@ def _environment(spec: JobSpec) -> Iterator[Mistake]:
         message = f"there is no bundle that holds {wanted.packages}"
         yield Mistake(pointer="/environment/packages", code="no_bundle", message=message, hint="send a --workdir")
     if wanted.python and not _PYTHON.match(wanted.python):
-        message = f"{wanted.python[:80]!r} is no version of Python"
+        message = f"{wanted.python[:80]!r} is not a Python version"
         yield Mistake(pointer="/environment/python", code="bad_version", message=message, hint="3.12")
     if "\0" in wanted.setup:
         yield Mistake(pointer="/environment/setup", code="nul_byte", message="the command holds a NUL byte")
     if (size := len(wanted.setup.encode())) > MAX_COMMAND_BYTES:
-        message = f"the command is {size} bytes long, at most {MAX_COMMAND_BYTES} are possible"
+        message = f"the command is {size} bytes long; the limit is {MAX_COMMAND_BYTES}"
         yield Mistake(pointer="/environment/setup", code="too_long", message=message, hint="put it into the bundle")
     if wanted.image:
         yield from _image(spec, wanted)
@@ -240,7 +242,7 @@ def _environment(spec: JobSpec) -> Iterator[Mistake]:
 def _image(spec: JobSpec, wanted: Environment) -> Iterator[Mistake]:
     """Runtimes read the variables of a container from the lines of a file, each of which they limit to 64 KiB."""
     if not _IMAGE.match(wanted.image):
-        message = f"{wanted.image[:80]!r} is no reference of an image"
+        message = f"{wanted.image[:80]!r} is not an image reference"
         yield Mistake(pointer="/environment/image", code="bad_image", message=message, hint="ghcr.io/lab/train:1")
     for name in ("packages", "setup", "python"):
         if getattr(wanted, name):

@@ -160,7 +160,7 @@ def key_mistakes(pointer: str, key: str) -> list[Mistake]:
         return []
     if _KEY.match(key.lower()):
         return [Mistake(pointer=pointer, code="not_lower_case", message=f"{key!r} is not lower case", hint=key.lower())]
-    message = f"{key[:80]!r} is no attribute key"
+    message = f"{key[:80]!r} is not an attribute key"
     hint = "1 to 128 of a-z 0-9 . _ : / -, starting with a letter or digit"
     return [Mistake(pointer=pointer, code="bad_key", message=message, hint=hint)]
 
@@ -198,5 +198,5 @@ def _value_mistakes(pointer: str, value: Attribute | None) -> list[Mistake]:
     if isinstance(value, str) and len(value) > MAX_TEXT:
         return [Mistake(pointer=pointer, code="too_long", message=f"a value has at most {MAX_TEXT} characters")]
     if isinstance(value, float) and not math.isfinite(value):
-        return [Mistake(pointer=pointer, code="not_finite", message=f"{value} is no number to compare with")]
+        return [Mistake(pointer=pointer, code="not_finite", message=f"{value} is not a number")]
     return []

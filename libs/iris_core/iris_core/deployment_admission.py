@@ -38,7 +38,7 @@ def validate_deployment(spec: DeploymentSpec) -> list[Mistake]:
     """The mistakes in a deployment's specification, at most `MISTAKES`; empty when it is valid."""
     size = len(codec.to_json(spec))
     if size > SPEC_BYTES:
-        message = f"the deployment is {size} bytes long, at most {SPEC_BYTES} are possible"
+        message = f"the deployment is {size} bytes long; the limit is {SPEC_BYTES}"
         return [Mistake(pointer="", code="too_large", message=message, hint="put what is large into the bundle")]
     return list(islice(_mistakes(spec), MISTAKES))
 
@@ -67,14 +67,14 @@ def patched(spec: DeploymentSpec, patch: bytes) -> DeploymentSpec:
 
 def _mistakes(spec: DeploymentSpec) -> Mistakes:
     if not _NAME.match(spec.name) or spec.name.isdigit():
-        message = f"{spec.name[:80]!r} is no name of a deployment"
+        message = f"{spec.name[:80]!r} is not a deployment name"
         hint = "1 to 63 letters, digits, _ and -, starting with a letter or digit, not all digits"
         yield Mistake(pointer="/name", code="bad_name", message=message, hint=hint)
     yield from _whole("/replicas", spec.replicas, 0, MAX_ROUTES)
     yield from _template(spec)
     yield from _probe(spec.template.probe, spec.template.ports)
     if spec.port not in spec.template.ports:
-        message = f"{spec.port[:80]!r} is none of the template's ports"
+        message = f"{spec.port[:80]!r} is not a port of the template"
         yield Mistake(pointer="/port", code="unknown_port", message=message, hint=", ".join(spec.template.ports))
     yield from _update(spec)
     yield from _scaling(spec)
@@ -95,9 +95,9 @@ def _template(spec: DeploymentSpec) -> Mistakes:
 def _probe(probe: Probe, ports: tuple[str, ...]) -> Mistakes:
     at = "/template/probe"
     if probe.kind == "command" and not (probe.command and probe.command[0]):
-        yield Mistake(pointer=f"{at}/command", code="empty", message="there is no command to run as a probe")
+        yield Mistake(pointer=f"{at}/command", code="empty", message="the probe has no command")
     if probe.kind != "command" and probe.port not in ports:
-        message = f"{probe.port[:80]!r} is none of the template's ports"
+        message = f"{probe.port[:80]!r} is not a port of the template"
         yield Mistake(pointer=f"{at}/port", code="unknown_port", message=message, hint=", ".join(ports))
     for name, path in (("path", probe.path), ("ready_path", probe.ready_path or "/")):
         if probe.kind == "http" and not _PATH.match(path):
@@ -135,7 +135,7 @@ def _routes(pointer: str, value: int | str) -> Mistakes:
     if isinstance(value, int):
         yield from _whole(pointer, value, 0, MAX_ROUTES)
     elif not _PER_CENT.match(value):
-        yield Mistake(pointer=pointer, code="bad_per_cent", message=f"{value[:80]!r} is no per cent", hint='"25%"')
+        yield Mistake(pointer=pointer, code="bad_per_cent", message=f"{value[:80]!r} is not a percentage", hint='"25%"')
 
 
 def _scaling(spec: DeploymentSpec) -> Mistakes:
@@ -194,7 +194,7 @@ def _proxy(spec: DeploymentSpec) -> Mistakes:
     yield from _whole(f"{at}/body_bytes", proxy.body_bytes, 0, 1 << 50)
     yield from _whole(f"{at}/max_outstanding", proxy.max_outstanding, 1, MAX_OUTSTANDING)
     if proxy.affinity and not _HEADER.match(proxy.affinity):
-        message = f"{proxy.affinity[:80]!r} is no affinity"
+        message = f"{proxy.affinity[:80]!r} is not an affinity"
         yield Mistake(pointer=f"{at}/affinity", code="bad_affinity", message=message, hint="cookie, or header:NAME")
 
 

@@ -46,7 +46,7 @@ class IndexSet:
         """Raises ValueError, for a person, when the text is no set of at most `MOST` indexes."""
         parts = [_part(part.strip()) for part in text.split(",")]
         if sum(map(len, parts)) > MOST:
-            raise ValueError(f"{sum(map(len, parts))} indexes, at most {MOST} are possible")
+            raise ValueError(f"{sum(map(len, parts))} indexes; the limit is {MOST}")
         members = [index for part in parts for index in part]
         if len(set(members)) < len(members):
             twice = next(index for index, after in pairwise(sorted(members)) if index == after)

@@ -114,7 +114,7 @@ class Reason(msgspec.Struct, frozen=True, omit_defaults=True):
     facts: dict[str, Any] = {}
 
 
-NOT_YET_LOOKED_AT = Reason(ReasonCode.NOT_YET_LOOKED_AT, "the scheduler has not looked at it yet")
+NOT_YET_LOOKED_AT = Reason(ReasonCode.NOT_YET_LOOKED_AT, "not yet considered by the scheduler")
 
 
 def no_workers(by_state: Mapping[str, int]) -> Reason:
@@ -177,7 +177,7 @@ def not_enough(
         return Reason(code, f"{message}; no matching worker is that large", {**facts, "never": True})
     message += f"; {workers_short} of {_count(workers, 'matching worker')} short of it"
     if several:
-        message += "; one task preempts one other at most, and no single task of a lower band gives enough room"
+        message += "; no single lower-band task would free enough, and a task can preempt only one other"
         facts["several"] = True
     return _with_stuck(Reason(code, message, facts), stuck)
 
@@ -242,7 +242,7 @@ def reserved_for_gang(gang: str, workers: int) -> Reason:
 
 def delayed(until_ms: int, why: str) -> Reason:
     """It may not be placed yet; ``why`` completes "waits a moment because"."""
-    return Reason(ReasonCode.DELAYED, f"waits a moment because {why}", {"until_ms": until_ms})
+    return Reason(ReasonCode.DELAYED, f"delayed: {why}", {"until_ms": until_ms})
 
 
 def still_ending(workers: Sequence[str]) -> Reason:

@@ -39,7 +39,7 @@ _LONGEST = 1024
 
 
 class BadTaskToken(ValueError):
-    """A token of an attempt that is none, or was signed by no known key, or has expired; the text says which."""
+    """Invalid attempt token: malformed, unknown key, or expired; the text says which."""
 
 
 class SigningKey(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -92,13 +92,13 @@ def verified(text: str, keys: Mapping[str, SigningKey], now_ms: int) -> Caller:
         body = codec.unpack(data, _Token)
         claims = codec.unpack(body.claims, TaskClaims)
     except Undecodable:
-        raise BadTaskToken("this is no token of a task") from None
+        raise BadTaskToken("invalid task token") from None
     key = keys.get(claims.key)
     if key is None:
         raise BadTaskToken("this task's token was signed with a key that is not known any more")
     own = _mac(_mac(key.secret, body.claims, b"iris-grant"), data, b"iris-token")
     if not hmac.compare_digest(own, signature):
-        raise BadTaskToken("this is no token of a task")
+        raise BadTaskToken("invalid task token")
     if now_ms > claims.expires_ms + LEEWAY_MS:
         raise BadTaskToken("this task's token has expired; the file that IRIS_TOKEN_FILE names holds the present one")
     return Caller(claims.user, ROLE, AttemptRef(claims.job, body.index, body.attempt), claims.worker)
@@ -112,7 +112,7 @@ def _decoded(text: str) -> bytes:
     except (binascii.Error, ValueError):
         signed = b""
     if not text.startswith(TASK_TOKEN) or not _DIGEST < len(signed) <= _LONGEST:
-        raise BadTaskToken("this is no token of a task")
+        raise BadTaskToken("invalid task token")
     return signed
 
 

@@ -97,7 +97,7 @@ def _token(words: list[str], number: int) -> Token:
         raise BadTokenFile(f"line {number}: expected USER ROLE SHA256")
     user, role, digest = words[:3]
     if not is_user_name(user):
-        raise BadTokenFile(f"line {number}: {user[:40]!r} is no user's name")
+        raise BadTokenFile(f"line {number}: {user[:40]!r} is not a user name")
     if role not in ROLES:
         raise BadTokenFile(f"line {number}: {role[:40]!r} is no role; one of {', '.join(ROLES)}")
     if not _DIGEST.match(digest.lower()):
@@ -115,7 +115,7 @@ def _facts(words: list[str], number: int) -> dict[str, str]:
     if unknown:
         raise BadTokenFile(f"line {number}: {unknown[0][:40]!r} is not one of {', '.join(_FACTS)}, each with =VALUE")
     if not is_user_name(facts.get("name", "a")):
-        raise BadTokenFile(f"line {number}: {facts['name'][:40]!r} is no token's name")
+        raise BadTokenFile(f"line {number}: {facts['name'][:40]!r} is not a token name")
     return facts
 
 

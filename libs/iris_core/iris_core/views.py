@@ -330,7 +330,7 @@ class UnsatisfiableDemand(View, kw_only=True):
 
 
 class DemandView(View, kw_only=True):
-    """What is missing for what waits. ``not_counted``: tasks that wait for something else, by reason.
+    """Capacity that pending work lacks. ``not_counted``: tasks that wait for something else, by reason.
 
     ``truncated``: more jobs wait than were looked at.
     """

@@ -122,7 +122,7 @@ class Bundles:
                 size += len(part)
                 self._received += len(part)
                 if self._received > self._bytes_at_once:
-                    raise ProblemResponse("too_many_requests", "too much is being sent here at once")
+                    raise ProblemResponse("too_many_requests", "too many uploads in progress")
                 whole.update(part)
                 file.write(part)  # into the page cache, directly from the socket's buffer
         finally:
@@ -134,11 +134,11 @@ class Bundles:
         """Store these bytes, or add an owner where they are stored, under the same conditions."""
         try:
             if await self._held() + len(data) > self._room_bytes:
-                raise ProblemResponse("unavailable", "there is no room for bundles")
+                raise ProblemResponse("unavailable", "bundle storage is full")
             if not await self._blobs.touch(digest, self.now_ms(), add=user):
                 await self._blobs.put(digest, data, at_ms=self.now_ms(), owners=[user])
         except Full:
-            raise ProblemResponse("unavailable", "there is no room for bundles") from None
+            raise ProblemResponse("unavailable", "bundle storage is full") from None
         except Unavailable:
             raise ProblemResponse("unavailable", "the bundle could not be stored") from None
 

@@ -107,7 +107,7 @@ class GatewaySettings(msgspec.Struct, frozen=True):
         """Host and port. Raises BadSetting, also when anyone on the network could act as admin."""
         host, port = read_address("gateway", self.http)
         if not (self.token_file or self.oidc_issuer) and not is_loopback(host):
-            raise BadSetting(f"[gateway] http: {host} can be reached by others, so a token_file is needed")
+            raise BadSetting(f"[gateway] http: {host} is reachable from other hosts, so token_file is required")
         return host, port
 
     def issuer(self) -> IssuerSettings | None:
@@ -119,7 +119,9 @@ class GatewaySettings(msgspec.Struct, frozen=True):
             raise BadSetting("[gateway] oidc_issuer, oidc_audience and oidc_keys are set together")
         url = urlsplit(self.oidc_keys)
         if url.scheme == "http" and not is_loopback(url.hostname or ""):
-            raise BadSetting("[gateway] oidc_keys: whoever can change the keys on their way is admin; use https")
+            raise BadSetting(
+                "[gateway] oidc_keys: must be an https URL: plain http lets an attacker replace the signing keys"
+            )
         return IssuerSettings(
             *needed, self.oidc_user_claim, self.oidc_roles_claim, self.oidc_admin_roles, self.oidc_user_roles
         )

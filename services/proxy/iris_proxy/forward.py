@@ -224,7 +224,7 @@ class Exchange:
             else:
                 await reply.copy(answer.content, self._policy.idle_s)
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
-            log.debug("an answer broke off: %r", error)
+            log.debug("response interrupted: %r", error)
             self._cut_off()
         return reply
 

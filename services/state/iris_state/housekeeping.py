@@ -54,7 +54,7 @@ class Housekeeper:
         uses = await self.uses()
         for blob in discardable(stored, uses, policy.keep_bundles_ms, policy.keep_bundles_bytes, now_ms):
             if await self._bundles.discard(blob):
-                log.info("bundle %s is kept no longer", blob.name, extra={"bytes": blob.bytes})
+                log.info("deleted expired bundle %s", blob.name, extra={"bytes": blob.bytes})
         await self._forget(uses)
         for blobs in (self._bundles, self._snapshots):
             await blobs.tidy()

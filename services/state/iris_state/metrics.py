@@ -69,7 +69,7 @@ class StateMetrics:
         self._ran = Durations("iris_task_run_seconds", "How long attempts that ran had run.")
         self.stores = StoreCollector()
         self.registry.register(self.stores)
-        self.raised = Counts("iris_inputs_set_aside", "Inputs and timers that raised when they were judged.", ["kind"])
+        self.raised = Counts("iris_inputs_set_aside", "Inputs and timers whose handling raised an exception.", ["kind"])
         counts = (self._transitions, self._ended, self._handled, self._refused, self.raised)
         for collector in (*counts, self._commit, self._round, self._waited, self._ran):
             self.registry.register(collector)
@@ -207,7 +207,7 @@ class LedgerCollector(Collector):
     def _kept(self) -> Iterator[Metric]:
         machine = self._machine
         ledger = machine.ledger
-        letters = CounterMetricFamily("iris_dead_letters", "Commands that were set aside, because judging them raised.")
+        letters = CounterMetricFamily("iris_dead_letters", "Commands that failed with an internal error.")
         letters.add_metric([], ledger.totals.dead_letters)
         yield letters
         number = GaugeMetricFamily("iris_kept", "What is kept in memory for a while, by kind.", labels=["kind"])

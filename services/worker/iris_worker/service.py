@@ -228,7 +228,7 @@ class WorkerService:
         try:
             order = codec.unpack(message.data, Order)
         except codec.Undecodable as error:
-            log.error("an order that is none: %s", error)
+            log.error("undecodable order: %s", error)
             return
         now_s = self._clock.steady_s()
         if self._stall_detector.slept(now_s):

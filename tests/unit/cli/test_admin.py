@@ -42,7 +42,7 @@ def test_lines_written_by_hand_stay(token, tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("before", "user", "said"), [("", "a b", "no user's name"), ("bob king\n", "ada", "line 1: expected")]
+    ("before", "user", "said"), [("", "a b", "not a user name"), ("bob king\n", "ada", "line 1: expected")]
 )
 def test_a_file_that_the_gateway_would_refuse_is_not_written(token, tmp_path: Path, before: str, user: str, said: str):
     (tmp_path / "tokens").write_text(before)

@@ -75,7 +75,7 @@ def test_a_command_line_in_one_word_is_refused_with_both_ways_to_write_it(iris):
 def test_a_relative_program_that_is_not_here_is_refused(iris, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, _, err = iris("run", *NOWHERE, "./nope.sh", "-x")
-    words = "there is no ./nope.sh here, and a relative path is sent along or below --workdir"
+    words = "there is no ./nope.sh here, and a relative path is uploaded only with or below --workdir"
     assert (code, said(err)) == (ExitCode.USAGE, [f"Error: {words}"])
     assert iris("run", *NOWHERE, "--image", "lab/train:1", "./nope.sh")[0] == ExitCode.UNREACHABLE
 
@@ -89,7 +89,7 @@ def test_a_script_that_is_not_here_is_warned_of(iris, tmp_path, monkeypatch):
         inside = iris(*to, "--workdir", "code", "python3", "train.py")[2]
         (tmp_path / "train.py").touch()
         here = iris(*to, "python", "train.py")[2]
-    text = "warning: there is no train.py here, so the hosts must have it; --workdir DIR sends a directory along"
+    text = "warning: there is no train.py here, so the hosts must have it; --workdir DIR uploads a directory"
     assert (first, rest, here) == (text, [], "")
     assert inside.splitlines()[0] == "warning: code has no train.py, so the hosts must have it"
 

@@ -96,11 +96,9 @@ def test_ctrl_c_after_the_end_says_how_many_lines_are_left_and_what_prints_them(
 
 
 def test_output_that_cannot_be_read_is_not_passed_over(iris):
-    code, _, err = run(iris, lambda _: problem(410, "gone", "this output is not kept any more"))
+    code, _, err = run(iris, lambda _: problem(410, "gone", "this output has expired"))
     assert code == 3
-    assert err == SUMMARY + (
-        "  the output is not shown to its end: this output is not kept any more; print it: iris logs j7\n"
-    )
+    assert err == SUMMARY + ("  the output is not shown to its end: this output has expired; print it: iris logs j7\n")
 
 
 def test_output_that_has_not_arrived_is_not_passed_over(iris):

@@ -51,8 +51,8 @@ def test_the_text_of_a_set_is_the_shortest(text: str, canonical: str) -> None:
         ("5-3", "'5-3' is an empty range"),
         ("0-9:0", "'0-9:0' is an empty range"),
         ("0-3,2", "index 2 is there twice"),
-        ("0-10000", "10001 indexes, at most 10000 are possible"),
-        ("0-999999999,7", "1000000001 indexes, at most 10000 are possible"),
+        ("0-10000", "10001 indexes; the limit is 10000"),
+        ("0-999999999,7", "1000000001 indexes; the limit is 10000"),
     ],
 )
 def test_a_wrong_text_is_refused_in_words(text: str, why: str) -> None:

@@ -13,7 +13,7 @@ from iris_core.resources import RESOURCE
 GIB = 1 << 30
 
 EXAMPLES = [
-    (reasons.NOT_YET_LOOKED_AT, "the scheduler has not looked at it yet"),
+    (reasons.NOT_YET_LOOKED_AT, "not yet considered by the scheduler"),
     (reasons.no_workers({}), "no workers are registered"),
     (reasons.no_workers({"draining": 2, "degraded": 1}), "no worker that matches takes work: 2 draining, 1 degraded"),
     (
@@ -52,7 +52,7 @@ EXAMPLES = [
     (reasons.behind(1), "behind 1 task that came first"),
     (reasons.waiting_for_victim(["a", "b", "c", "d"]), "waits for preempted work to stop on a, b, c and 1 more"),
     (reasons.reserved_for_gang("/big", 4), "4 workers with room for it kept for /big, which has waited longer"),
-    (reasons.delayed(5, "it just failed there"), "waits a moment because it just failed there"),
+    (reasons.delayed(5, "it just failed there"), "delayed: it just failed there"),
 ]
 
 

@@ -197,7 +197,7 @@ async def test_expired_and_foreign_tokens_are_refused_in_words(iris: House):
     for said, words in (
         ({"life_ms": -HOUR_MS}, "has expired"),
         ({"key": NEXT}, "a key that is not known any more"),
-        ({"key": SigningKey("k1", b"x" * 32, 0)}, "no token of a task"),
+        ({"key": SigningKey("k1", b"x" * 32, 0)}, "invalid task token"),
     ):
         response = await iris.http.get("/v1/jobs/j7", headers=bearer(iris, **said))
         assert (response.status_code, response.headers["www-authenticate"]) == (401, 'Bearer realm="iris"')

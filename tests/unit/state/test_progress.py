@@ -558,7 +558,7 @@ def test_only_an_admin_drains(script):
         worker w0
         admin drain w0 user=ann     -> forbidden only an admin may drain
         admin drain w9              -> not_found there is no worker w9
-        admin explode w0            -> invalid no such action: explode
+        admin explode w0            -> invalid unknown action: explode
         worker? w0                  -> healthy
     """)
 

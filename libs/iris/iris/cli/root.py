@@ -22,7 +22,7 @@ SECTIONS = {
     "Run": {
         "run": ("Submit a job; follow it to its end unless told otherwise.", "run:run"),
         "plan": ("Dry run: where and when a job would be placed.", "run:plan"),
-        "rerun": ("Submit again what a job was.", "rerun:rerun"),
+        "rerun": ("Submit a job again.", "rerun:rerun"),
         "wait": ("Wait for jobs to end.", "wait:wait"),
     },
     "Look": {

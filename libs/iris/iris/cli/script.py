@@ -61,7 +61,7 @@ def impossible(command: Sequence[str], workdir: Path) -> str:
         shell = f"sh -c {shlex.quote(word)}"
         return f"{word!r} is one word, and no program is called that; write: {word}, or in a shell: {shell}"
     if word.startswith(("./", "../")):
-        return f"there is no {word} here, and a relative path is sent along or below --workdir"
+        return f"there is no {word} here, and a relative path is uploaded only with or below --workdir"
     return ""
 
 

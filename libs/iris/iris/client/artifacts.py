@@ -65,7 +65,7 @@ class Body(io.RawIOBase):
             raise self._transport.unreachable(error) from error
         self._read += count
         if not count and self._read < self._size:
-            raise self._transport.unreachable(EOFError(f"it broke off after {self._read} bytes"))
+            raise self._transport.unreachable(EOFError(f"the connection ended after {self._read} bytes"))
         if self._on_read is not None:
             self._on_read(self._read, self._size)
         return count

@@ -203,7 +203,7 @@ def add_entry(archive: tarfile.TarFile, root: Path, path: Path) -> tarfile.TarIn
     elif stat.S_ISLNK(found.st_mode):
         entry.type, entry.mode, entry.linkname = tarfile.SYMTYPE, 0o777, inner_link(root, path)
     else:
-        raise InvalidOption(f"{path} is neither a file nor a directory and cannot be sent along")
+        raise InvalidOption(f"{path} is neither a file nor a directory and cannot be uploaded")
     archive.addfile(entry)
     return entry
 

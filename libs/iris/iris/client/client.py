@@ -191,7 +191,7 @@ class Client(GatewayApi):
         return self.pages("/v1/workers", WorkerView)
 
     def audit(self, *, by: str | None = None, of: str | None = None, since: str | None = None) -> Iterator[AuditView]:
-        """Who did what, newest first: all for admins; for others what they did, and what was done to what is theirs.
+        """Audit log, newest first: all for admins; for others what they did, and what was done to what is theirs.
 
         Args:
             by: only commands of this user. of: only what was done to this job, worker or deployment, or to what this

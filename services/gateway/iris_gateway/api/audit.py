@@ -31,4 +31,4 @@ _OF = Parameter(
 )
 _SINCE = Parameter("since", "Only since this time, or not longer ago than this: `7d`.", SINCE)
 
-ENDPOINTS = (listing("/v1/audit", listed, "Who did what, newest first", page_of(AuditView), _BY, _OF, _SINCE),)
+ENDPOINTS = (listing("/v1/audit", listed, "Audit log, newest first", page_of(AuditView), _BY, _OF, _SINCE),)

@@ -133,16 +133,16 @@ def _action(path: str, action: str, summary: str, answer: Answers = _WORKER) -> 
 ENDPOINTS = (
     listing("/v1/workers", workers, "List workers", page_of(WorkerView), _WORKER_STATE),
     Endpoint("GET", "/v1/workers/{worker}", worker, "Show a worker", {200: Answers("The worker.", WorkerView)}),
-    _action("drain", "drain", "Give a worker nothing new"),
-    _action("undrain", "undrain", "Give a worker work again"),
-    _action("mark-lost", "mark_lost", "Give a worker up for lost"),
+    _action("drain", "drain", "Drain a worker"),
+    _action("undrain", "undrain", "Undrain a worker"),
+    _action("mark-lost", "mark_lost", "Declare a worker lost"),
     _action("forget", "forget", "Forget a lost worker", Answers("Its id.", dict[str, str])),
     listing("/v1/slices", slices, "Groups of workers", dict[str, Any]),
-    listing("/v1/queue", queue, "What waits, in the exact order it is looked at", page_of(QueueRow)),
+    listing("/v1/queue", queue, "The queue, in scheduling order", page_of(QueueRow)),
     listing("/v1/sessions", sessions, "List sessions", page_of(SessionView), _STATUS),
     Endpoint("GET", "/v1/sessions/{session}", session, "Show a session", {200: Answers("The session.", SessionView)}),
-    Endpoint("GET", "/v1/demand", demand, "What is missing for what waits", {200: Answers("It.", DemandView)}),
-    listing("/v1/dead-letters", dead_letters, "Commands that were set aside", dict[str, Any]),
+    Endpoint("GET", "/v1/demand", demand, "Capacity that pending work lacks", {200: Answers("It.", DemandView)}),
+    listing("/v1/dead-letters", dead_letters, "Commands that failed with an internal error", dict[str, Any]),
     Endpoint(
         "GET", "/v1/processes", processes, "List processes", {200: Answers("They.", dict[str, list[ProcessView]])}
     ),

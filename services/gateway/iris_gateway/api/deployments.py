@@ -93,7 +93,7 @@ async def create(call: Call) -> Response:
 async def _command(call: Call, action: str, name: str, fields: dict[str, Any], key: str = "") -> Answer:
     """Send a command. ``key``: the key of a form."""
     if call.caller.role == "worker":
-        raise ProblemResponse("forbidden", "a worker's token changes no deployment")
+        raise ProblemResponse("forbidden", "worker tokens may not change deployments")
 
     def command(envelope: Envelope) -> DeployCommand:
         return DeployCommand(

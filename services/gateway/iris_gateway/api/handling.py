@@ -21,7 +21,7 @@ T = TypeVar("T")
 MAX_KEY = 255
 
 LIMIT = Parameter(
-    "limit", "How many items at most.", {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": 100}
+    "limit", "Maximum number of items.", {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": 100}
 )
 CURSOR = Parameter("cursor", "`next_cursor` of the page before.", {"type": "string", "pattern": "^[A-Za-z0-9_=-]+$"})
 PAGING = (LIMIT, CURSOR)

@@ -40,7 +40,7 @@ class Keyring:
             if hmac.compare_digest(token.digest, digest):
                 found = token
         if found is None:
-            raise unauthenticated("this token is not known: it was revoked, or belongs to another cluster")
+            raise unauthenticated("unknown token: it was revoked, or belongs to another cluster")
         if found.has_expired(now_ms):
             raise unauthenticated(f"the token {found.name} of {found.caller.user} has expired; ask for a new one")
         return found.caller
@@ -51,7 +51,7 @@ def bearer_of(authorization: str) -> str:
     scheme, _, secret = authorization.partition(" ")
     if scheme.lower() != "bearer" or not secret.strip():
         raise unauthenticated(
-            "a bearer token is needed: set IRIS_TOKEN to yours, or IRIS_DATA to the data directory of a local cluster"
+            "a bearer token is required: set IRIS_TOKEN to yours, or IRIS_DATA to the data directory of a local cluster"
         )
     return secret.strip()
 
@@ -115,7 +115,9 @@ def own_machine(host: str) -> None:
     """
     name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
     if not is_loopback(name):
-        raise ProblemResponse("forbidden", f"without authentication only loopback may be asked for, not {host[:80]!r}")
+        raise ProblemResponse(
+            "forbidden", f"authentication is off, so the Host header must be a loopback address, not {host[:80]!r}"
+        )
 
 
 def own_pages(headers: Mapping[str, str]) -> None:
@@ -130,7 +132,7 @@ def own_pages(headers: Mapping[str, str]) -> None:
     else:
         own = not origin or origin.lower().partition("://")[2] == headers.get("host", "").lower()
     if not own:
-        raise ProblemResponse("forbidden", "another site may not do this")
+        raise ProblemResponse("forbidden", "requests from other sites are refused")
 
 
 def own_form(headers: Mapping[str, str]) -> None:
@@ -141,7 +143,9 @@ def own_form(headers: Mapping[str, str]) -> None:
     """
     own_pages(headers)
     if headers.get("sec-fetch-site", "") != "same-origin" and not headers.get("origin"):
-        raise ProblemResponse("forbidden", "a form is sent by a page of this gateway; programs use the API below /v1")
+        raise ProblemResponse(
+            "forbidden", "forms are accepted from pages of this gateway only; programs use the API under /v1"
+        )
 
 
 def opened_by_person(headers: Mapping[str, str]) -> bool:

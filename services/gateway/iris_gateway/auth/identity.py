@@ -61,7 +61,7 @@ def _authenticated(gateway: Gateway, request: Request, *, with_cookie: bool, tas
     if secret.startswith(TASK_TOKEN):
         caller = gateway.task_tokens.identify(secret, gateway.now_ms())
         if not task:
-            raise ProblemResponse("forbidden", "the token of a task is for jobs of its own subtree, and nothing else")
+            raise ProblemResponse("forbidden", "the token of a task only grants access to jobs of its own subtree")
         return caller
     return identify_person(gateway, secret)
 

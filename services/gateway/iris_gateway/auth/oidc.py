@@ -102,7 +102,7 @@ class Issuer:
         try:
             header = jwt.get_unverified_header(token)
         except (jwt.PyJWTError, RecursionError):
-            raise unauthenticated("this is no token of the issuer") from None
+            raise unauthenticated("invalid token: not signed by the configured issuer") from None
         claims = self._claims(token, self._key(header.get("kid")))
         return Caller(self._user(claims), self._role(claims), token="issuer")
 
@@ -114,7 +114,7 @@ class Issuer:
             self._wanted.set()
         elif self._keys is not None:
             raise unauthenticated("this token was signed with a key that its issuer does not publish")
-        raise ProblemResponse("unavailable", "the keys of the issuer are being read")
+        raise ProblemResponse("unavailable", "the issuer's signing keys are not loaded yet; try again")
 
     def _claims(self, token: str, key: jwt.PyJWK) -> Mapping[str, Any]:
         """The verified claims. The algorithm is the key's own, whatever the token says. Raises ProblemResponse."""
@@ -139,7 +139,7 @@ class Issuer:
         claim = self._settings.user_claim
         name = claims.get(claim)
         if not isinstance(name, str) or not is_user_name(name):
-            raise unauthenticated(f"the claim {claim!r} of this token is no user's name: {str(name)[:80]!r}")
+            raise unauthenticated(f"the claim {claim!r} of this token is not a user name: {str(name)[:80]!r}")
         if claim == "email" and claims.get("email_verified") is False:
             raise unauthenticated("the issuer has not verified this address")
         return name
@@ -159,7 +159,7 @@ def read_key_set(data: bytes) -> dict[str, jwt.PyJWK]:
     try:
         given = _read_key_set(data).keys
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"this is no key set: {error}") from None
+        raise ValueError(f"invalid key set: {error}") from None
     keys = {one.kid: key for one in given if one.kid and one.use in ("", "sig") and (key := _key_of(one)) is not None}
     if not keys:
         raise ValueError(f"none of its {len(given)} keys can be used")

@@ -81,7 +81,7 @@ async def _too_large(request: Request, limit: int) -> ProblemResponse:
     waits = request.headers.get("expect", "").lower() == "100-continue"
     if not waits and declared_length(request) <= _DRAIN_BYTES:
         await _drain(request)
-    return ProblemResponse("too_large", f"the body is over {limit} bytes", headers={"connection": "close"})
+    return ProblemResponse("too_large", f"the body exceeds {limit} bytes", headers={"connection": "close"})
 
 
 async def _drain(request: Request) -> None:

@@ -88,7 +88,7 @@ class PathRoutes:
         if endpoint is None and method == "HEAD":
             endpoint = self._endpoints.get("GET")
         if endpoint is None:
-            detail = f"{method[:20]} is not possible here; {self._allow} is"
+            detail = f"{method[:20]} is not allowed here; allowed: {self._allow}"
             raise ProblemResponse("method_not_allowed", detail, headers={"allow": self._allow})
         return endpoint
 
@@ -104,7 +104,9 @@ class ToProxy:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["iris.route"] = "/d/{deployment}"
         if not self._gateway.proxy_url:
-            raise ProblemResponse("not_found", "this gateway knows no proxy; its proxy_url says where it is")
+            raise ProblemResponse(
+                "not_found", "this gateway has no proxy_url, so requests below /d/ cannot be redirected"
+            )
         query = b"?" + scope["query_string"] if scope["query_string"] else b""
         location = self._gateway.proxy_url.encode() + scope["raw_path"] + query
         response = Response(status_code=307)

@@ -41,7 +41,7 @@ _PLACEHOLDER = re.compile(r"\{([a-z0-9]+)\}")
 _IDEMPOTENCY = {
     "name": "Idempotency-Key",
     "in": "header",
-    "description": "The same key twice is one request, ever.",
+    "description": "Reusing a key returns the first answer instead of repeating the request.",
     "schema": {"type": "string", "maxLength": 255, "pattern": "^[ -~]*$"},
 }
 _IF_MATCH = {

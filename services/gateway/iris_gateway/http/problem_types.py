@@ -101,7 +101,7 @@ PROBLEM_TYPES: Mapping[str, ProblemType] = {
     "parent_ended": ProblemType(
         409,
         "The parent has ended",
-        "The job that this one would be a child of has ended, and takes no children.",
+        "The job that this one would be a child of has ended, and no longer accepts children.",
         "Submit it under a job that runs, or as a root job.",
         "a-submission-is-answered-with-409",
     ),

@@ -218,6 +218,6 @@ async def _batch(reader: Reader) -> list[EventRecord]:
     try:
         return [read_event(message) for message in await reader.batch(wait=5.0)]
     except Gap:
-        raise ProblemResponse("gone", "these events are not kept any more; begin again without a position") from None
+        raise ProblemResponse("gone", "these events have expired; start again without a position") from None
     except Unavailable:
         raise ProblemResponse("unavailable", "the events cannot be read") from None

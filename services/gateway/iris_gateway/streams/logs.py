@@ -206,11 +206,11 @@ def _taken(reader: Reader) -> Sequence[Message]:
     try:
         return reader.take()
     except Gap:
-        raise ProblemResponse("gone", "this output is not kept any more") from None
+        raise ProblemResponse("gone", "this output has expired") from None
 
 
 async def _batch(reader: Reader, wait_s: float) -> Sequence[Message]:
     try:
         return await reader.batch(wait=wait_s)
     except Gap:
-        raise ProblemResponse("gone", "this output is not kept any more") from None
+        raise ProblemResponse("gone", "this output has expired") from None

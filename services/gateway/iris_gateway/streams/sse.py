@@ -33,11 +33,9 @@ def stream(call: Call, body: AsyncIterator[bytes]) -> Response:
         raise _closing()
     everybody, own = gateway.watching, gateway.streams[call.caller.user]
     if everybody >= gateway.settings.watchers:
-        raise ProblemResponse("too_many_requests", f"{everybody} streams are open here, and no more are possible")
+        raise ProblemResponse("too_many_requests", f"{everybody} streams are open on this gateway, which is the limit")
     if own >= gateway.settings.watchers_per_user:
-        raise ProblemResponse(
-            "too_many_requests", f"{call.caller.user} has {own} streams open, and no more are possible"
-        )
+        raise ProblemResponse("too_many_requests", f"{call.caller.user} has {own} streams open, which is the limit")
     return StreamingResponse(_counted(call, body), media_type=EVENT_STREAM, headers=_HEADERS)
 
 
@@ -83,7 +81,7 @@ async def stream_events(call: Call, wanted: Filter, after: int | None) -> Respon
     try:
         first = await anext(events)
     except Lagging:
-        raise ProblemResponse("unavailable", "the events have moved on; ask again") from None
+        raise ProblemResponse("unavailable", "the start of this stream has expired; reconnect") from None
     except StopAsyncIteration:
         raise _closing() from None
     return stream(call, _frames(call, first, events))

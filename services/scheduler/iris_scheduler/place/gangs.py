@@ -91,6 +91,6 @@ class GangPlacer:
             until_ms = min(until_ms for _, until_ms in until if until_ms > cycle.now_ms)
             cycle.wake_at(until_ms)
             if seats is None:
-                why = "it could not be brought up on workers it would need"
+                why = "it failed to start on workers that it needs"
                 self._assignments.note(job, reasons.delayed(until_ms, why))
         return seats

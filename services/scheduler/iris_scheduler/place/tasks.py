@@ -198,5 +198,5 @@ class TaskPlacer:
         if delays:
             self._cycle.wake_at(min(delays.values()))
         if open_again:
-            delayed = reasons.delayed(min(open_again), "it could not be brought up on the only worker with room")
+            delayed = reasons.delayed(min(open_again), "it failed to start on the only worker with capacity")
             self._assignments.note(job, delayed)

@@ -34,7 +34,7 @@ def on_deploy(ledger: Ledger, policy: Policy, command: DeployCommand) -> Iterato
         return
     action = _ACTIONS.get(command.action)
     if action is None:
-        raise Refused(Code.INVALID, f"no such action: {command.action[:80]}")
+        raise Refused(Code.INVALID, f"unknown action: {command.action[:80]}")
     deployment = known_deployment(ledger, command.name)
     if command.caller.role != "admin" and command.caller.user != deployment.user:
         words = f"{deployment.name} belongs to {deployment.user}; only its owner or an admin may {command.action} it"
@@ -65,7 +65,7 @@ def _create(ledger: Ledger, policy: Policy, command: DeployCommand) -> Iterator[
     if known is not None and not known.is_terminal:
         raise Refused(Code.CONFLICT, f"{known.name} exists and is {known.status.value}")
     if len(ledger.deployments) - len(ledger.destroyed) >= policy.max_deployments:
-        raise Refused(Code.OVER_QUOTA, f"there are {policy.max_deployments} deployments, and no more are possible")
+        raise Refused(Code.OVER_QUOTA, f"there are {policy.max_deployments} deployments, which is the limit")
     taken = _job_of_that_name(ledger, spec.name)
     if taken:
         words = f"{taken} is a job that has not ended, and the names below /{spec.name} would be this deployment's"

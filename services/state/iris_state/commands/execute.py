@@ -99,7 +99,9 @@ def _parent(ledger: Ledger, name: JobName, command: SubmitJob, user: str) -> Job
             raise Refused(Code.NOT_FOUND, f"there is no job {above}")
         return None
     if parent.is_terminal:
-        raise Refused(Code.GONE, f"{parent.name} has ended ({parent.state.name.lower()}) and takes no children")
+        raise Refused(
+            Code.GONE, f"{parent.name} has ended ({parent.state.name.lower()}) and no longer accepts children"
+        )
     if command.caller.role != "admin" and parent.user != user:
         raise Refused(Code.FORBIDDEN, f"{parent.name} belongs to {parent.user}; only its owner submits under it")
     return parent
@@ -143,7 +145,7 @@ def _check_owner(caller: Caller, job: Job, what: str) -> None:
 def _check_length(what: str, text: str) -> None:
     """Limit a reason's length, because every task it applies to records it."""
     if len(text) > SENTENCE:
-        raise Refused(Code.INVALID, f"the {what} is {len(text)} characters long, at most {SENTENCE} are possible")
+        raise Refused(Code.INVALID, f"the {what} is {len(text)} characters long; the limit is {SENTENCE}")
 
 
 def on_cancel(ledger: Ledger, command: CancelJob) -> Iterator[Step]:
@@ -222,4 +224,4 @@ def on_admin(ledger: Ledger, command: AdminCommand) -> Iterator[Step]:
             raise Refused(Code.CONFLICT, words)
         yield WorkerForgotten(worker.id)
     elif command.action not in ("drain", "undrain", "mark_lost"):
-        raise Refused(Code.INVALID, f"no such action: {command.action}")
+        raise Refused(Code.INVALID, f"unknown action: {command.action}")

@@ -500,4 +500,4 @@ class Machine:
 
 def _words(error: Exception) -> bytes:
     """The answer to an input that raised; the log has the traceback."""
-    return views.refusal(clipped(f"the state service could not judge this: {error!r}; nothing was changed"))
+    return views.refusal(clipped(f"the state service failed to process this: {error!r}; nothing was changed"))

@@ -186,7 +186,7 @@ def _plan(deployment: Deployment, now_ms: int) -> Iterator[Step]:
         yield _rolled(deployment, pacing=pacing.RESTED)
     plan = rollout.plan(wanted(deployment), members)
     for number in plan.end:
-        yield from routes.end(deployment, deployment.routes[number], "there are more routes than wanted")
+        yield from routes.end(deployment, deployment.routes[number], "more routes than wanted")
     create, restore = plan.create, plan.restore
     if deployment.rollout.pacing.failures:
         if not pacing.may_create(deployment.rollout.pacing, now_ms) or _is_trying(deployment):

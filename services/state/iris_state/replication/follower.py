@@ -96,7 +96,7 @@ class Follower:
             self._bus.publish(reply, data)
         machine.ledger.now_ms = committed_ms
         for error in self._reads.take_raised():
-            log.error("a query was not answered, because it raised", exc_info=error)
+            log.error("a query failed with an exception", exc_info=error)
         wait_s = self._reads.wait_s() if self._reads else 0.0
         if wait_s:
             self._loop.call_later(wait_s, self._wake)

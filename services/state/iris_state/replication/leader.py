@@ -324,7 +324,7 @@ class Leader:
             self._bus.publish(reply, data)
         for error in self._reads.take_raised():
             self._metrics.raised.note("query")
-            log.error("a query was not answered, because it raised", exc_info=error)
+            log.error("a query failed with an exception", exc_info=error)
 
     async def _confirmed(self) -> None:
         """Wait for a round that begins after this call to confirm that this replica leads."""

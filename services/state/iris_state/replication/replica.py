@@ -64,7 +64,7 @@ class Replica:
             if image is None or image.rest.sequence < damaged.sequence:
                 raise
             log.error("%s; the snapshot of %d has what it did", damaged, image.rest.sequence)
-        log.error("the journal does not reach back to the last event told: some events will never be told")
+        log.error("journal trimmed past the last published event: some events are lost")
         try:
             await self._recover(all_events=False)
         except Gap as gap:

@@ -62,7 +62,7 @@ def in_order(jobs: Iterable[Job], order: str, arguments: dict[str, object], now_
     column, descending = order.removeprefix("-"), order.startswith("-")
     key = KEYS.get(column)
     if key is None:
-        raise Refused(Code.INVALID, f"order is one of {', '.join(KEYS)}, or of these behind a -")
+        raise Refused(Code.INVALID, f"order is one of {', '.join(KEYS)}; prefix with - to reverse")
     after = _place(arguments)
     at_ms = now_ms if after is None else after.at_ms
     keyed = ((key(job, at_ms), job.number, job) for job in jobs)

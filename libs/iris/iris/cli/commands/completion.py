@@ -15,5 +15,5 @@ def completion(ctx: click.Context, shell: str) -> None:
     """Print completion for a shell, for example: eval "$(iris completion bash)"."""
     kind = get_completion_class(shell)
     if kind is None:
-        raise click.UsageError(f"there is no completion for {shell}")
+        raise click.UsageError(f"unsupported shell: {shell}")
     click.echo(kind(ctx.find_root().command, {}, "iris", "_IRIS_COMPLETE").source())

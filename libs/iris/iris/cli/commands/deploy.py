@@ -122,7 +122,7 @@ def read_deploy_options(client: Client, given: dict[str, Any]) -> tuple[tuple[st
 
 def waiting(command: F) -> F:
     """``--wait`` and its timeout."""
-    limit = click.option("--wait-timeout", help="Give up waiting after this, with exit code 7.", metavar="TIME")
+    limit = click.option("--wait-timeout", help="Stop waiting after this, with exit code 7.", metavar="TIME")
     return click.option("--wait", is_flag=True, help="Wait until every route serves.")(limit(command))
 
 
@@ -145,7 +145,9 @@ def deploy() -> None:
 @deploy.command("create")
 @click.argument("name")
 @deploy_options
-@click.option("--idempotency-key", help="The same key twice is one deployment, ever.", metavar="KEY")
+@click.option(
+    "--idempotency-key", help="Reusing a key returns the first deployment instead of creating another.", metavar="KEY"
+)
 @waiting
 @form_option(default="name", forms=("name", "json"))
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")

@@ -92,7 +92,7 @@ def set_quota(client: Client, user: str, **given: Any) -> None:
     """Set some of a user's limits; the others stay. 0 is unlimited."""
     limits = {key: value for key, value in given.items() if value is not None}
     if not limits:
-        raise click.UsageError("say at least one limit")
+        raise click.UsageError("give at least one limit")
     limits |= {limit.name: PARSERS[limit.unit](limits[limit.name]) for limit in QUOTA_LIMITS if limit.name in limits}
     path = f"/v1/quotas/{in_path(user)}"
     present: Row = client.get(path, dict)

@@ -160,7 +160,9 @@ _CONTEXT = {"allow_interspersed_args": False, "help_option_names": ["-h", "--hel
 
 @click.command(cls=ScriptedCommand, context_settings=_CONTEXT)
 @job_options
-@click.option("--idempotency-key", help="Reusing a key returns its first job, and creates no other.", metavar="KEY")
+@click.option(
+    "--idempotency-key", help="Reusing a key returns the first job instead of creating another.", metavar="KEY"
+)
 @click.option("--if-exists", type=click.Choice(["error", "keep", "replace"]), default="error", show_default=True)
 @click.option("--wait-for-capacity", is_flag=True, help="Do not warn when no registered host could ever take it.")
 @click.option("-d", "--detach", is_flag=True, help="Do not follow; print only the job's name.")
@@ -202,7 +204,7 @@ def check_command(command: tuple[str, ...], workdir: Path | None) -> None:
         raise click.UsageError(mistake)
     if script := missing_script(command, workdir or Path()):
         where = f"{workdir} has no {script}" if workdir else f"there is no {script} here"
-        how = "" if workdir else "; --workdir DIR sends a directory along"
+        how = "" if workdir else "; --workdir DIR uploads a directory"
         note(f"{click.style('warning:', fg='yellow', bold=True)} {where}, so the hosts must have it{how}")
 
 

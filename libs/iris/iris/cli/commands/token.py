@@ -53,7 +53,7 @@ def add(user: str, role: Role, name: str, expires: str | None, file: Path) -> No
     """Add a token of USER, and print it; it cannot be shown again. The file is made when it is missing."""
     for what in filter(None, (user, name)):
         if not is_user_name(what):
-            raise click.BadParameter(f"{what!r} is no user's name; it holds letters, digits and '._@+-'")
+            raise click.BadParameter(f"{what!r} is not a user name; it holds letters, digits and '._@+-'")
     text = read(file)
     if name in {one.name for one in tokens_in(file, text)} - {""}:
         raise InvalidOption(f"{file} has a token {name!r}; revoke or rotate that one, or choose another name")

@@ -21,7 +21,7 @@ _SHOW_S = 0.5
 
 @click.command(cls=CliCommand)
 @click.argument("jobs", nargs=-1, required=True, type=NAME, metavar="JOB...")
-@click.option("--timeout", help="Give up waiting after this time, with exit code 7; jobs go on.", metavar="TIME")
+@click.option("--timeout", help="Stop waiting after this time, with exit code 7; jobs go on.", metavar="TIME")
 @click.option("--progress", is_flag=True, help="Show progress.")
 @connected
 def wait(client: Client, jobs: tuple[str, ...], timeout: str | None, progress: bool) -> int:

@@ -117,5 +117,5 @@ def forget(client: Client, workers: tuple[str, ...], reason: str) -> None:
 def mark_lost(client: Client, workers: tuple[str, ...], yes: bool, reason: str) -> None:
     """Give hosts up at once: their tasks are taken for lost and go elsewhere."""
     if not yes:
-        click.confirm(f"Give up {', '.join(workers)} and everything that runs there?", abort=True, err=True)
+        click.confirm(f"Declare {', '.join(workers)} lost, with everything that runs there?", abort=True, err=True)
     act(client, workers, "mark-lost", reason)

@@ -64,7 +64,7 @@ def rooted(spec: JobSpec) -> JobSpec:
 def owned(spec: _Spec, caller: Caller) -> _Spec:
     """The specification with its user filled in; only an admin may submit for another user. Raises ProblemResponse."""
     if caller.role == "worker":
-        raise ProblemResponse("forbidden", "a worker's token submits nothing")
+        raise ProblemResponse("forbidden", "worker tokens may not submit jobs")
     if spec.user and spec.user != caller.user and caller.role != "admin":
         raise ProblemResponse("forbidden", f"{caller.user} may not submit for {spec.user[:80]}")
     return spec if spec.user else msgspec.structs.replace(spec, user=caller.user)

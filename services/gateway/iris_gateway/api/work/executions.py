@@ -75,7 +75,7 @@ async def start(call: Call) -> Response:
     call.parameters().finish()
     name, body = task_of(call), await json_body(call, ExecutionBody)
     if (size := command_bytes(body.command)) > MAX_COMMAND_BYTES:
-        raise ProblemResponse("too_large", f"the command has {size} bytes, at most {MAX_COMMAND_BYTES} are possible")
+        raise ProblemResponse("too_large", f"the command has {size} bytes; the limit is {MAX_COMMAND_BYTES}")
     task = await task_record(call, name)
     if not may_act(call.caller, task.user):
         raise ProblemResponse("forbidden", f"{task.job} belongs to {task.user}; only its owner or an admin may do this")
@@ -89,7 +89,7 @@ async def start(call: Call) -> Response:
     response = stream(call, _lines(call, execution))
     taken = await _ask(call, execution, request, ExecutionTaken, repeatable=False)
     if taken.error:
-        raise ProblemResponse("conflict", f"nothing is executed beside {task.task}: {taken.error}")
+        raise ProblemResponse("conflict", f"cannot run a command in {task.task}: {taken.error}")
     log.info(
         "execution begins",
         extra={
@@ -113,7 +113,7 @@ async def write(call: Call) -> Response:
     )
     taken = await _ask(call, execution, request, ExecutionTaken)
     if taken.error:
-        raise ProblemResponse("not_found", f"nothing reads this: {taken.error}")
+        raise ProblemResponse("not_found", f"no such execution: {taken.error}")
     return json_response(ExecutionPosition(position=taken.position))
 
 

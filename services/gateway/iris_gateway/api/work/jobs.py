@@ -144,7 +144,7 @@ async def cancel(call: Call) -> Response:
 async def send_cancel(call: Call, job: str, reason: str, key: str = "") -> Answer:
     """Cancel a job and all below it as the caller. Raises Problem."""
     if call.caller.role == "worker":
-        raise ProblemResponse("forbidden", "a worker's token cancels nothing")
+        raise ProblemResponse("forbidden", "worker tokens may not cancel jobs")
 
     def command(envelope: Envelope) -> CancelJob:
         return CancelJob(job, call.caller, envelope.request_id, envelope.at_ms, reason[:500])
@@ -160,13 +160,13 @@ async def rerun(call: Call) -> Response:
 
 
 async def send_rerun(call: Call, job: str, failed_only: bool, key: str = "") -> Answer:
-    """Submit again what a job was, as the caller. Raises Problem."""
+    """Submit a job again, as the caller. Raises Problem."""
     if call.caller.role == "worker":
-        raise ProblemResponse("forbidden", "a worker's token submits nothing")
+        raise ProblemResponse("forbidden", "worker tokens may not submit jobs")
     found = msgspec.json.decode(await call.gateway.queries.ask("job", call.caller, job=job), type=JobCode)
     code = found.spec.bundle if may_read(call.caller, found.user) else None  # others are refused below
     if code is not None and not await call.gateway.bundles.use(code, add=found.user):
-        raise ProblemResponse("gone", "the code of this job is not kept any more: run it again from its directory")
+        raise ProblemResponse("gone", "the bundle of this job has expired: run it again from its directory")
 
     def command(envelope: Envelope) -> RerunJob:
         return RerunJob(job, call.caller, envelope.request_id, envelope.at_ms, failed_only)
@@ -234,17 +234,17 @@ ENDPOINTS = (
         "GET",
         "/v1/jobs/{job}/tree",
         tree,
-        "Show a job and all below it",
+        "Show a job and its descendants",
         {200: Answers("The tree.", TreeView)},
         task=True,
     ),
-    listing("/v1/jobs/{job}/history", history, "What was decided about a job", page_of(HistoryRow), _TASK, task=True),
+    listing("/v1/jobs/{job}/history", history, "Decisions about a job", page_of(HistoryRow), _TASK, task=True),
     listing("/v1/jobs/{job}/sessions", sessions, "The sessions of a job", page_of(SessionView), _STATUS, task=True),
     Endpoint(
         "POST",
         "/v1/jobs/{job}/cancel",
         cancel,
-        "Kill a job and all below it",
+        "Kill a job and its descendants",
         {202: Answers("The job; its processes are being stopped.", JobView)},
         body=CancelBody,
         problems=("forbidden",),
@@ -254,7 +254,7 @@ ENDPOINTS = (
         "POST",
         "/v1/jobs/{job}/rerun",
         rerun,
-        "Submit again what a job was",
+        "Submit a job again",
         _MADE,
         body=RerunBody,
         problems=("conflict", "parent_ended", "forbidden", "over_quota"),

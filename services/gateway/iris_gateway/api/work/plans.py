@@ -54,7 +54,7 @@ ENDPOINTS = (
         "/v1/jobs:plan",
         planned,
         "Would it fit now?",
-        {200: Answers("What would become of it.", PlanView)},
+        {200: Answers("Where and when it would be placed.", PlanView)},
         body=JobSpec,
         problems=("forbidden",),
     ),

@@ -1,4 +1,4 @@
-"""What is missing for what waits, in units that can be bought: whole TPU slices, and hosts of a shape. Pure.
+"""Capacity that pending work lacks, in units that can be bought: whole TPU slices, and hosts of a shape. Pure.
 
 A shape is what registered hosts have, LOST ones included; nothing is known of hosts that never were there. Work counts
 while it does not fit: what waits for another cause (a quota, a victim that stops, a delay) needs no host. Room that

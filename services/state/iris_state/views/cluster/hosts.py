@@ -172,7 +172,7 @@ def last_hour(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def dead_letters(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Commands that were set aside because judging them raised: how many ever, and those whose answers are kept."""
+    """Commands that failed with an internal error: how many ever, and those whose answers are kept."""
     total, after = ledger.totals.dead_letters, behind(arguments) or 0
     kept = [(request, body) for request, (status, body) in ledger.answers.items() if status == Code.INTERNAL.value]
     numbered = enumerate(kept, total - len(kept) + 1)

@@ -77,7 +77,7 @@ class ExecutionServer:
         try:
             request: Any = codec.unpack(message.data, ExecutionRequest)  # type: ignore[arg-type]
         except codec.Undecodable as error:
-            log.error("an execution that is none: %s", error)
+            log.error("undecodable execution request: %s", error)
             return
         if isinstance(request, StartExecution):
             self._answer(message, self._start(request))
