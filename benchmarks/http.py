@@ -13,7 +13,7 @@ import msgspec
 TOKEN = "iris_benchmark"
 """Of everybody here, as an admin: requests are authenticated, as they are in use."""
 _AUTHORIZATION = f"Bearer {TOKEN}"
-_AGAIN_S = 0.1
+_RETRY_S = 0.1
 
 
 class Gateway:
@@ -84,7 +84,7 @@ class Submitter:
         while True:
             if text := await self._exchange(head, b"200", b"503"):
                 return text
-            await asyncio.sleep(_AGAIN_S)
+            await asyncio.sleep(_RETRY_S)
 
     async def _exchange(self, request: bytes, wanted: bytes, later: bytes = b"") -> bytes:
         """The body of the answer; empty for the status that means to ask again."""

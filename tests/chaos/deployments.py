@@ -21,10 +21,10 @@ from iris_core.views import DeploymentView
 from tests.chaos import server
 
 SERVER = Path(server.__file__)
-MOST = 3
+MAX_DEPLOYMENTS = 3
 """Deployments that live at a time."""
 _PAUSE_S = (0.5, 3.0)
-_AGAIN_S = 0.05
+_RETRY_S = 0.05
 _ROUTES = (1, 3)
 _POLICIES = ({"max_surge": 1, "max_unavailable": 0}, {"max_surge": 2, "max_unavailable": 1}, {"max_surge": "50%"})
 _VERSIONS = ("good", "good", "good", "bad", "never")
@@ -73,7 +73,7 @@ class Deployments:
     def run(self) -> None:
         self.directory.mkdir()
         while not self.enough.is_set():
-            if len(self.live) < MOST:
+            if len(self.live) < MAX_DEPLOYMENTS:
                 self._create()
             else:
                 act = self.rng.choice((self._update, self._update, self._update, self._scale, self._scale))
@@ -87,7 +87,7 @@ class Deployments:
         body = {
             "name": name,
             "replicas": replicas,
-            "template": self._template("good" if self._number <= MOST else self.rng.choice(_VERSIONS)),
+            "template": self._template("good" if self._number <= MAX_DEPLOYMENTS else self.rng.choice(_VERSIONS)),
             "update": {"min_ready_s": 0.5, "progress_deadline_s": 30.0, **self.rng.choice(_POLICIES)},
             "proxy": PROXY,
             "settle_s": 1.0,
@@ -141,7 +141,7 @@ class Deployments:
                     self.wrong.append(f"wrong: {kind} of a deployment was refused: {problem}")
                 return None
             except ClientError:
-                time.sleep(_AGAIN_S)
+                time.sleep(_RETRY_S)
             else:
                 self.asked[kind] += 1
                 return answer

@@ -22,7 +22,7 @@ from tests.support.replicas import Replicas, replicas
 pytestmark = pytest.mark.integration
 
 NAMES = {f"/job-{number}" for number in range(10)}
-LOOK_S = 0.05
+POLL_S = 0.05
 WAIT_S = 30.0
 
 
@@ -36,7 +36,7 @@ async def led_by(connection: JetStreamConnection, node: Node) -> None:
                     return
                 wanted = {"placement": {"preferred": node.name}}
                 await connection._api.call(f"STREAM.LEADER.STEPDOWN.{subjects.JOURNAL.name}", wanted, dict)
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
 
 
 async def work(cluster: NatsCluster, connection: JetStreamConnection, logs: Path) -> None:
@@ -54,7 +54,7 @@ async def same_on_all(cluster: NatsCluster) -> None:
             copies = [list(damage.journal_in(node.directory)) for node in cluster.nodes]
             if copies[0] and copies[0] == copies[1] == copies[2]:
                 return
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
 
 
 async def hurt_while_down(cluster: NatsCluster, connection: JetStreamConnection, hurt: Hurt, *nodes: Node) -> None:

@@ -42,7 +42,7 @@ from tests.support.replicas import ANN, Replicas, replicas
 
 pytestmark = pytest.mark.integration
 
-LOOK_S = 0.05
+POLL_S = 0.05
 GIB = 1 << 30
 
 
@@ -62,7 +62,7 @@ class Host:
                 await self._report()
                 await self._place()
                 self._heartbeat()
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
 
     def _on_order(self, message: Message) -> None:
         order = codec.unpack(message.data, Order)

@@ -35,7 +35,7 @@ from tests.sim.process import Process
 
 _PULSE_S = 0.5
 _REPORT_S = 2.0
-_AGAIN_S = 0.2
+_RETRY_S = 0.2
 
 
 @dataclass
@@ -288,7 +288,7 @@ class Worker:
             answer = await self._bus.request(subjects.report(name), codec.pack(report), timeout=_REPORT_S)
             taken = codec.unpack(answer.data, ReportTaken)
         except (Unavailable, codec.Undecodable):
-            await asyncio.sleep(_AGAIN_S)
+            await asyncio.sleep(_RETRY_S)
             return None
         self._stall_detector.touch(self._steady())
         return taken

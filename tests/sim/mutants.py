@@ -424,7 +424,7 @@ def does_not_check_a_plan_for_room(put: Put) -> None:
 @plant(faults.stop_worker, faults.kill_any, faults.reboot, bad_weather=1.0, is_shy=True)
 def takes_a_gang_in_parts(put: Put) -> None:
     """A gang is placed though one of its places is gone."""
-    put(accept, "_why_not", lambda *given: "")
+    put(accept, "_refusal_cause", lambda *given: "")
 
 
 @plant()

@@ -46,7 +46,7 @@ _SUBJECTS: dict[type[Command], str] = {
     DeployCommand: subjects.CMD_DEPLOY,
 }
 
-_AGAIN_S = 1.0
+_RETRY_S = 1.0
 _LOOK_S = 0.7
 _PATIENCE_S = 3.0
 """So long one gateway may take before the other is asked as well."""
@@ -174,7 +174,7 @@ class People:
                 last = answer.body
                 if answer.status == "not_found" or (answer.status == "ok" and _is_settled(last)):
                     return
-            await asyncio.sleep(_AGAIN_S)
+            await asyncio.sleep(_RETRY_S)
         self._promises.unsettled.append(f"{name}: {last.decode()}")
 
     async def _ask(self, command: Command, before: asyncio.Task[str] | None = None) -> str:
@@ -192,7 +192,7 @@ class People:
                 return answer.status
             if gives_up:
                 break
-            await asyncio.sleep(_AGAIN_S)
+            await asyncio.sleep(_RETRY_S)
         self._promises.give_up(command.request_id)
         return ""
 

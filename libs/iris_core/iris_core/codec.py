@@ -51,7 +51,7 @@ def to_json(value: Any) -> bytes:
     return _json.encode(value)
 
 
-def look_at(kind: Any) -> None:
+def build_decoder(kind: Any) -> None:
     """Make msgspec prepare a type and the types in it before the first message."""
     _json_decoder(kind)
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import accumulate, pairwise
 
-MOST = 10_000
+MAX_INDEXES = 10_000
 """Indexes of one set, and one more than the largest of them."""
 
 _PART = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?\Z")
@@ -43,10 +43,10 @@ class IndexSet:
 
     @classmethod
     def parse(cls, text: str) -> IndexSet:
-        """Raises ValueError, for a person, when the text is no set of at most `MOST` indexes."""
+        """Raises ValueError, for a person, when the text is no set of at most `MAX_INDEXES` indexes."""
         parts = [_part(part.strip()) for part in text.split(",")]
-        if sum(map(len, parts)) > MOST:
-            raise ValueError(f"{sum(map(len, parts))} indexes; the limit is {MOST}")
+        if sum(map(len, parts)) > MAX_INDEXES:
+            raise ValueError(f"{sum(map(len, parts))} indexes; the limit is {MAX_INDEXES}")
         members = [index for part in parts for index in part]
         if len(set(members)) < len(members):
             twice = next(index for index, after in pairwise(sorted(members)) if index == after)

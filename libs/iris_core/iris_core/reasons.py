@@ -241,7 +241,7 @@ def reserved_for_gang(gang: str, workers: int) -> Reason:
 
 
 def delayed(until_ms: int, why: str) -> Reason:
-    """It may not be placed yet; ``why`` completes "waits a moment because"."""
+    """It may not be placed yet; ``why`` completes "delayed:"."""
     return Reason(ReasonCode.DELAYED, f"delayed: {why}", {"until_ms": until_ms})
 
 

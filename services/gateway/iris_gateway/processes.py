@@ -15,10 +15,10 @@ from iris_core.codec import Undecodable, unpack
 from iris_core.messages.processes import ServiceInfo
 from iris_core.subjects import DESCRIBE
 
-WAIT_S, LATE_S = 0.1, 1.0
+COLLECT_S, LAST_ANSWER_S = 0.1, 1.0
 FRESH_S = 1.0
 FORGET_S = 600.0
-MOST = 200
+MAX_PROCESSES = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +35,16 @@ class Processes:
     Args:
         clock: monotonic seconds.
         wait_s: how long answers are waited for, because how many will come is not known.
-        late_s: how long a leader of the state service, and those that answered the last time, are waited for.
+        last_answer_s: how long a leader of the state service, and those that answered the last time, are waited for.
     """
 
-    def __init__(self, bus: Bus, clock: Callable[[], float], wait_s: float = WAIT_S, late_s: float = LATE_S) -> None:
+    def __init__(
+        self, bus: Bus, clock: Callable[[], float], wait_s: float = COLLECT_S, last_answer_s: float = LAST_ANSWER_S
+    ) -> None:
         self._bus = bus
         self._clock = clock
         self._wait_s = wait_s
-        self._late_s = late_s
+        self._last_answer_s = last_answer_s
         self._inbox = ""
         self._known: dict[str, tuple[ServiceInfo, float]] = {}
         self._asked_s = float("-inf")
@@ -75,13 +77,13 @@ class Processes:
         self._bus.publish(DESCRIBE, b"", reply=self._inbox)
         await asyncio.sleep(self._wait_s)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._late_s):
+            async with asyncio.timeout(self._last_answer_s):
                 await self._complete.wait()
 
     def _heard(self, message: Message) -> None:
         with contextlib.suppress(Undecodable):
             info = unpack(message.data, ServiceInfo)
-            if info.id in self._known or len(self._known) < MOST:
+            if info.id in self._known or len(self._known) < MAX_PROCESSES:
                 self._known[info.id] = (info, self._clock())
             self._missing.discard(info.id)
             self._led |= info.replica is not None and info.replica.leads

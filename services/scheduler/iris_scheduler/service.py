@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 _RETRY_S = 0.1
 _LONGEST_RETRY_S = 2.0
-_ECHO_S = 0.25
+_OWN_COMMIT_S = 0.25
 """How long the delta of an accepted plan may take to arrive, in seconds."""
 
 
@@ -93,7 +93,7 @@ class Scheduler:
 
     async def _turn(self, inbox: str, subscriptions: list[Subscription]) -> None:
         if self._mirror is None:
-            self._mirror = await self._learn_everything(inbox)
+            self._mirror = await self._fetch_full_snapshot(inbox)
             if self._mirror is not None and len(subscriptions) == 2:
                 subscriptions.append(await self._bus.subscribe(subjects.SCHEDULER_PLAN, self._on_question))
             return
@@ -172,7 +172,7 @@ class Scheduler:
 
     # ── the mirror ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _learn_everything(self, inbox: str) -> Mirror | None:
+    async def _fetch_full_snapshot(self, inbox: str) -> Mirror | None:
         """Request full snapshots until one arrives. None when the process should end first."""
         retry_s = _RETRY_S
         while not self._stop.is_set():
@@ -229,7 +229,7 @@ class Scheduler:
             return True
         if ping.sequence <= mirror.version:
             return ping.sequence == mirror.version
-        return await self._hear(_ECHO_S)
+        return await self._hear(_OWN_COMMIT_S)
 
     def _follow(self, mirror: Mirror, since: int = -1) -> Mirror | None:
         """Apply the deltas that have arrived; None when one is missing. Deltas up to ``since`` are in the mirror
@@ -273,7 +273,7 @@ class Scheduler:
             self._mirror = None
             return
         self._trace(sent, taken)
-        await self._hear_echo(mirror, taken)
+        await self._await_own_commit(mirror, taken)
         if self._mirror is not None:
             self._note(self._mirror, decision, taken)
 
@@ -321,13 +321,13 @@ class Scheduler:
             self._refused_in_a_row = 0
             self._mirror = None
 
-    async def _hear_echo(self, mirror: Mirror, taken: PlanTaken) -> None:
+    async def _await_own_commit(self, mirror: Mirror, taken: PlanTaken) -> None:
         """Wait for the delta of the commit that holds the plan, so that no task is planned twice."""
         self._mirror = self._follow(mirror)
         if not taken.placed:
             return
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_ECHO_S):
+            async with asyncio.timeout(_OWN_COMMIT_S):
                 while self._mirror is mirror and mirror.version < taken.version and not self._stop.is_set():
                     await self._arrived.wait()
                     self._arrived.clear()

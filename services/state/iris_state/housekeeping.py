@@ -18,7 +18,7 @@ from iris_state.replication.replica import Replica
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 300.0
+INTERVAL_S = 300.0
 _SLICE = 2000
 """Jobs examined between two yields to the event loop."""
 
@@ -40,7 +40,7 @@ class Housekeeper:
 
     async def run(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(INTERVAL_S)
             if self._leads():
                 try:
                     await self.look()

@@ -14,7 +14,7 @@ from iris_bus.contract import StoreStanding, Streams, Unavailable
 from iris_core.subjects import STORES
 from iris_state.store_metrics import StoreCollector
 
-LOOK_S = 15.0
+INTERVAL_S = 15.0
 
 
 class StoreWatch:
@@ -35,7 +35,7 @@ class StoreWatch:
                 await self.look()
             else:
                 self._collector.standings = {}
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(INTERVAL_S)
 
     async def look(self) -> None:
         """Look once. A store of which no server tells has no current copy."""

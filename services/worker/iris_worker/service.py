@@ -300,7 +300,7 @@ class WorkerService:
 
     async def _provide(self, ref: AttemptRef, template: TaskTemplate, workdir: str) -> Ended | None:
         """What an attempt needs before it starts; returns its end when that failed."""
-        ended = None if template.bundle is None else await self._fetcher.bring(template.bundle, workdir)
+        ended = None if template.bundle is None else await self._fetcher.fetch(template.bundle, workdir)
         if ended is not None or template.environment is None or self._builder is None:
             return ended
         return await self._builder.provide(ref, template, template.environment, workdir)

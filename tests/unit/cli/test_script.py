@@ -2,7 +2,7 @@ import click
 import pytest
 
 from iris.cli.commands.run import run
-from iris.cli.script import find_script, in_workdir, read_script, sent_along, to_send
+from iris.cli.script import find_script, in_workdir, read_script, to_send, with_uploaded_script
 
 
 def script(path, text):
@@ -75,7 +75,7 @@ def test_a_script_that_tasks_would_not_find_is_sent_along(tmp_path, monkeypatch)
     for command, sent in runs.items():
         found = to_send(command)
         assert found is not None, command
-        assert sent_along(command, found) == sent
+        assert with_uploaded_script(command, found) == sent
     for command in [("true",), ("/bin/sh", "-c", "x"), ("python", "absent.py"), (str(tmp_path / "plain.sh"),)]:
         assert to_send(command) is None, command
 

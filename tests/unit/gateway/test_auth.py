@@ -9,7 +9,7 @@ from iris_core.messages.gateway_state import Caller
 from iris_core.serving import SECURE_TOKEN_COOKIE, TOKEN_COOKIE
 from iris_core.token_file import BadTokenFile
 from iris_gateway.auth.bearer import is_loopback, parse_tokens
-from iris_gateway.auth.login_links import MOST, LoginLinks
+from iris_gateway.auth.login_links import MAX_LINKS, LoginLinks
 from iris_gateway.service import read_keyring
 from iris_gateway.settings import GatewaySettings
 from iris_service.settings import BadSetting
@@ -280,6 +280,6 @@ def test_a_link_expires_and_old_ones_make_room():
     links = LoginLinks()
     links.add("a", "s-ada", 0.0)
     assert links.use("a", 60 * LOGIN_LINK_MINUTES + 1) == ""
-    for number in range(MOST + 1):
+    for number in range(MAX_LINKS + 1):
         links.add(f"c{number}", "s-ada", 100.0)
     assert (links.use("c0", 100.0), links.use("c1", 100.0), links.use("c1", 100.0)) == ("", "s-ada", "")

@@ -34,7 +34,7 @@ async def test_a_process_that_stops_answering_is_shown_as_silent_and_then_forgot
             answering.publish(message.reply, pack(one))
 
     await answering.subscribe(DESCRIBE, answer)
-    processes = Processes(asking, lambda: now_s, wait_s=0.02, late_s=0.05)
+    processes = Processes(asking, lambda: now_s, wait_s=0.02, last_answer_s=0.05)
     everybody = await processes.all()
     assert [one.info.id for one in everybody] == ["scheduler-1", "state-1", "state-2"]
     there.pop()
@@ -55,7 +55,7 @@ async def test_a_leader_that_is_slow_to_answer_is_waited_for():
         asyncio.get_running_loop().call_later(0.1, lambda: answering.publish(message.reply, pack(leader)))
 
     await answering.subscribe(DESCRIBE, answer)
-    processes = Processes(asking, asyncio.get_running_loop().time, wait_s=0.01, late_s=10.0)
+    processes = Processes(asking, asyncio.get_running_loop().time, wait_s=0.01, last_answer_s=10.0)
     assert await processes.all() == [KnownProcess(leader)]
 
 

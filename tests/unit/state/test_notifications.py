@@ -42,10 +42,10 @@ async def test_nothing_waits_for_company_for_ever():
 async def test_while_somebody_asks_for_everything_nothing_waits():
     hints = SchedulerNotifications(bus := Bus())
     hints.add(b"1", urgent=False)
-    hints.hurry(True)
+    hints.send_immediately(True)
     hints.add(b"2", urgent=False)
     assert bus.said == [b"1", b"2"]
-    hints.hurry(False)
+    hints.send_immediately(False)
     hints.add(b"3", urgent=False)
     assert bus.said == [b"1", b"2"]
 

@@ -23,6 +23,6 @@ async def test_no_lock_is_left_of_a_bundle_that_is_here(tmp_path: Path):
         digest = hashlib.sha256(data).hexdigest()
         await blobs.put(digest, data)
         places = [tmp_path / f"{number}-{attempt}" for attempt in range(2)]
-        assert await asyncio.gather(*(fetcher.bring(digest, str(place)) for place in places)) == [None, None]
+        assert await asyncio.gather(*(fetcher.fetch(digest, str(place)) for place in places)) == [None, None]
         assert [(place / "number").read_text() for place in places] == [str(number)] * 2
     assert len(fetcher._one_by_one) == 0

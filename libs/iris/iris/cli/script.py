@@ -82,7 +82,7 @@ def to_send(command: Sequence[str]) -> Path | None:
     return script
 
 
-def sent_along(command: Sequence[str], script: Path) -> tuple[str, ...]:
+def with_uploaded_script(command: Sequence[str], script: Path) -> tuple[str, ...]:
     """The command that runs a stored script from its directory, with an interpreter when it names none."""
     at = next(place for place, word in enumerate(command) if Path(word) == script)
     if at:

@@ -349,7 +349,7 @@ class AsyncDeployment:
         """As `Deployment.wait_ready`."""
         try:
             async with asyncio.timeout(timeout):
-                while not await self._client.call(self.sync.comes_within):
+                while not await self._client.call(self.sync.is_ready_within):
                     pass
         except TimeoutError:
             raise self.sync.gave_up(timeout) from None

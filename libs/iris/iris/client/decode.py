@@ -20,7 +20,7 @@ _one_at_a_time = threading.Lock()
 @cache
 def _look_at(kind: Any) -> None:
     with _one_at_a_time:
-        codec.look_at(kind)
+        codec.build_decoder(kind)
 
 
 def from_json(data: bytes, kind: type[M]) -> M:

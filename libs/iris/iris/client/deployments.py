@@ -18,7 +18,7 @@ from iris.client.problems import DeploymentFailed, InvalidOption, WaitTimeout
 from iris.client.transport import in_path
 from iris_core.views import DeploymentView, HistoryRow, RouteView
 
-_LOOK_S = 2.0
+_POLL_S = 2.0
 """How often the deployment is polled, for changes without an event, such as the end of retries."""
 _FAILURE_CODES = frozenset({"crash_loop", "rolled_back", "update_failed"})
 
@@ -71,12 +71,12 @@ class Deployment:
         """
         self._on_look = on_look
         deadline = None if timeout is None else time.monotonic() + timeout
-        while not self.comes_within(_LOOK_S if deadline is None else min(_LOOK_S, deadline - time.monotonic())):
+        while not self.is_ready_within(_POLL_S if deadline is None else min(_POLL_S, deadline - time.monotonic())):
             if deadline is not None and time.monotonic() >= deadline:
                 raise self.gave_up(timeout)
         return self._seen
 
-    def comes_within(self, seconds: float = _LOOK_S) -> bool:
+    def is_ready_within(self, seconds: float = _POLL_S) -> bool:
         """True when it is ready now; else False after its next event, or after so many seconds.
 
         Raises as `wait_ready`.

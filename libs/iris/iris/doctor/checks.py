@@ -20,7 +20,7 @@ from iris_core.subjects import STREAMS
 
 CLOCK_S = 3.0
 """A clock may differ by so much."""
-LATE_S = 10.0
+MAX_CLOCK_SKEW_S = 10.0
 """A host may seem behind by so much, because its heartbeat arrived late."""
 FREE_BYTES = 1 << 30
 _NEARLY_FULL = 0.95
@@ -294,7 +294,7 @@ def _wrong_clock(facts: ClusterFacts) -> Iterator[str]:
     yield from _differing(here, "this machine's", CLOCK_S)
     workers = (gateway.workers if gateway is not None else None) or ()
     hosts = [(f"worker {worker.id}", worker.clock_ahead_ms / 1000) for worker in workers if worker.state != "lost"]
-    yield from _differing(hosts, "the state service's", LATE_S)
+    yield from _differing(hosts, "the state service's", MAX_CLOCK_SKEW_S)
 
 
 def _differing(clocks: Iterable[tuple[str, float]], than: str, behind_s: float) -> Iterator[str]:

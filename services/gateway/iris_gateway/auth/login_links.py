@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from iris_core.limits import LOGIN_LINK_MINUTES
 
-MOST = 1000
+MAX_LINKS = 1000
 
 
 @dataclass(slots=True)
@@ -22,7 +22,7 @@ class LoginLinks:
     def add(self, code: str, token: str, now_s: float) -> None:
         """Let ``code`` stand for ``token`` until it is used, for `LOGIN_LINK_MINUTES` at most."""
         self._forget(now_s)
-        while len(self._links) >= MOST:
+        while len(self._links) >= MAX_LINKS:
             del self._links[next(iter(self._links))]
         self._links[_digest(code)] = token, now_s + 60 * LOGIN_LINK_MINUTES
 

@@ -15,7 +15,7 @@ from iris_gateway.http.problem import ProblemResponse
 from iris_gateway.streams.event import Filter
 from iris_gateway.streams.feed import Feed, Lagging
 
-_AGAIN_S = 1.0
+_RETRY_S = 1.0
 _TASK_ENDS = frozenset(f"task.state.{display_name(state)}" for state in TERMINAL)
 _JOB_ENDS = frozenset(f"job.state.{display_name(state)}" for state in JOB_TERMINAL)
 ENDED = frozenset(display_name(state) for state in (*TERMINAL, *JOB_TERMINAL))
@@ -75,7 +75,7 @@ class Completion:
             except ProblemResponse as problem:
                 if problem.code == "not_found":
                     return
-                await asyncio.sleep(_AGAIN_S)
+                await asyncio.sleep(_RETRY_S)
 
     async def _watch_from(self, position: int) -> None:
         wanted = Filter(types=("task",) if self._task else ("job",), within=self._job)

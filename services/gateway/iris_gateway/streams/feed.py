@@ -27,7 +27,7 @@ PIECE = 128
 """Events that a watcher is given at once at most: one that does not read holds no more of them."""
 _ROUND_S = 0.0001
 _LONGEST_ROUND_S = 0.1
-_AGAIN_S = 0.5
+_RETRY_S = 0.5
 _REST_S = 10.0
 _sequence = attrgetter("sequence")
 
@@ -167,7 +167,7 @@ class Feed:
                 await self._read()
                 return
             except Unavailable:
-                await asyncio.sleep(_AGAIN_S)
+                await asyncio.sleep(_RETRY_S)
             except Gap:
                 await self._restart()
 

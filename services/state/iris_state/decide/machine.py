@@ -464,7 +464,7 @@ class Machine:
         if not subjects.is_from(request.subject, report.worker):
             return
         if report.register is not None:
-            if report.register.worker != report.worker or not progress.is_lawful(report.register):
+            if report.register.worker != report.worker or not progress.is_valid_registration(report.register):
                 return
             self.round.take(progress.on_register(self.ledger, self.policy, report.register))
         if not liveness.is_known(self.ledger, report.worker, report.incarnation):
@@ -478,7 +478,7 @@ class Machine:
         stages = report.stages + (report.register.attempts if report.register is not None else ())
         if report.leaving:
             self.round.take(progress.on_leaving(self.ledger, report.worker, report.leaving, report.why))
-        drop = liveness.stop_astray(self.ledger, self.round.orders, report.worker, stages)
+        drop = liveness.stop_unknown_attempts(self.ledger, self.round.orders, report.worker, stages)
         self._replies.append((request.reply, codec.pack(ReportTaken(drop=tuple(drop)))))
 
     def _on_heartbeat(self, one: Heartbeat) -> None:

@@ -178,7 +178,7 @@ class Leader:
             confirmation.set()
         await self._send(output)
         if not self._inputs:
-            self._notifications.hurry(False)
+            self._notifications.send_immediately(False)
         if output.commit is not None:
             self._metrics.committed(output, took_s)
             _log_audit(output.changes)
@@ -249,7 +249,7 @@ class Leader:
         if not subjects.is_inbox(message.reply):
             return
         if message.subject == subjects.SNAPSHOT_FULL:
-            self._notifications.hurry(True)
+            self._notifications.send_immediately(True)
         self._arrive(Request(message.subject, message.data, message.reply))
 
     def _on_query(self, message: Message) -> None:

@@ -23,19 +23,19 @@ class SchedulerNotifications:
         self._bus = bus
         self._waiting: list[bytes] = []
         self._timer: asyncio.TimerHandle | None = None
-        self._hurry = False
+        self._immediately = False
 
     def add(self, delta: bytes, *, urgent: bool) -> None:
         """Queue the delta of a commit that is about to become durable; ``urgent`` when it may allow a plan."""
         self._waiting.append(delta)
-        if urgent or self._hurry:
+        if urgent or self._immediately:
             self.flush()
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(COMPANY_S, self.flush)
 
-    def hurry(self, on: bool) -> None:
+    def send_immediately(self, on: bool) -> None:
         """While a full snapshot is requested, send each delta at once, so that none it includes arrives after it."""
-        self._hurry = on
+        self._immediately = on
         if on:
             self.flush()
 

@@ -20,7 +20,7 @@ from iris_core.task_tokens import KEYS, SigningKey, rotated
 log = logging.getLogger(__name__)
 
 AGAIN_S = 1.0
-LOOK_S = 600.0
+CHECK_INTERVAL_S = 600.0
 """How often it is seen whether a key is due; a small part of `task_tokens.ROTATE_MS`."""
 
 
@@ -57,7 +57,7 @@ class TaskKeyStore:
                 await asyncio.sleep(AGAIN_S)
             else:
                 self.known.set()
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(CHECK_INTERVAL_S)
 
     async def _rotated(self) -> Sequence[SigningKey]:
         """The stored keys as they should be now. Raises Fenced, Full, Unavailable."""

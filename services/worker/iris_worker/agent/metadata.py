@@ -27,7 +27,7 @@ _START_S = 2.0
 """How long the start of a worker may wait for the answer."""
 _CHANGE_S = 60
 """How long one request waits for a change."""
-_AGAIN_S = 1.0
+_RETRY_S = 1.0
 """Between requests, should the server not wait."""
 _PATH = "/computeMetadata/v1/instance/?recursive=true&alt=json"
 
@@ -64,7 +64,7 @@ async def notices(url: str) -> AsyncIterator[Notice | None]:
             if (notice := notice_of(instance)) != last:
                 last = notice
                 yield notice
-        await asyncio.sleep(_AGAIN_S)
+        await asyncio.sleep(_RETRY_S)
 
 
 async def _get(url: str, query: str, timeout_s: float) -> tuple[str, Instance]:

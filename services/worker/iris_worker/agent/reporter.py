@@ -24,7 +24,7 @@ from iris_worker.metrics import WorkerMetrics
 log = logging.getLogger(__name__)
 
 HANDS = 2
-_AGAIN_S = 0.2
+_RETRY_S = 0.2
 _START_S = 0.02
 """For how long an attempt's first stages wait for the start of its process: the two are one report, and one commit."""
 
@@ -179,7 +179,7 @@ class Reporter:
                 log.info("reports are not taken: %s", error)
             self._unheard += 1
             self._metrics.reported(False)
-            await asyncio.sleep(_AGAIN_S)
+            await asyncio.sleep(_RETRY_S)
             return None
         if self._unheard:
             log.info("reports are taken again", extra={"untaken": self._unheard})

@@ -38,7 +38,7 @@ from iris_worker.attempt.builds.store import EnvironmentStore
 from iris_worker.attempt.devices import Devices
 from iris_worker.attempt.ends import INTERRUPTED, cannot_start, describe, was_started
 from iris_worker.attempt.images.containers import Containers, client_environment
-from iris_worker.attempt.isolation import Isolation, let_in, owner_of, summary
+from iris_worker.attempt.isolation import Isolation, allow_task_users, owner_of, summary
 from iris_worker.attempt.output.logs import Batch, OutputLogs
 from iris_worker.attempt.output.tail import last_lines
 from iris_worker.attempt.ports import PortUse
@@ -226,7 +226,7 @@ class Executor:
         if trouble and wanted.bubblewrap:
             confined = await self._try(structs.replace(wanted, bubblewrap=()))
         if self._isolation.changes_user and (trouble or not wanted.bubblewrap):
-            let_in(self.slots.attempts)
+            allow_task_users(self.slots.attempts)
         self.isolated = summary(self._isolation, trouble, confined.unscoped)
 
     async def _try(self, wanted: Confine) -> Confined:
@@ -522,7 +522,7 @@ class Executor:
 
     def kill(self, ref: AttemptRef, grace_ms: int, settle_ms: int) -> None:
         left_s = (grace_ms + settle_ms) / 1000
-        if self._uploader.hurry(ref, left_s):
+        if self._uploader.limit(ref, left_s):
             return
         if (slot := self._running.get(ref)) is not None:
             slot.ends_s = self._clock.steady_s() + left_s
@@ -530,7 +530,7 @@ class Executor:
 
     def kill_all(self) -> None:
         """Kill all processes at once, without a grace period."""
-        self._uploader.hurry_all()
+        self._uploader.end_all()
         self._launcher.send(KillAll())
         self._launcher.flush()
 
@@ -622,7 +622,7 @@ class Executor:
         said, done = partial(self._on_measured_output, ref), partial(self._on_stored, slot, ended)
         self._uploader.begin(ref, slot.workdir, slot.output, said, done)
         if slot.ends_s:
-            self._uploader.hurry(ref, max(0.0, slot.ends_s - self._clock.steady_s()))
+            self._uploader.limit(ref, max(0.0, slot.ends_s - self._clock.steady_s()))
 
     def _on_measured_output(self, ref: AttemptRef, size: int) -> None:
         self._agent.on_detail(ref, f"{show_bytes(size)} of output are being stored", self._clock.wall_ms())

@@ -228,7 +228,7 @@ def read_binds(texts: Iterable[str]) -> list[tuple[str, str]]:
     return found
 
 
-def let_in(attempts: str) -> None:
+def allow_task_users(attempts: str) -> None:
     """Let other users pass to the directories of their attempts. Raises BadSetting."""
     for path in (attempts, os.path.dirname(attempts)):
         os.chmod(path, 0o711)

@@ -19,7 +19,7 @@ import click
 from iris.cli.exit_codes import PLAN_EXITS, ExitCode
 from iris.cli.follow import detached, follow_to_end, note
 from iris.cli.options import NAME, connected, form_option
-from iris.cli.script import ScriptedCommand, impossible, in_workdir, missing_script, sent_along, to_send
+from iris.cli.script import ScriptedCommand, impossible, in_workdir, missing_script, to_send, with_uploaded_script
 from iris.cli.tables import print_json
 from iris.cli.terminal import raw_option
 from iris.client.client import Client
@@ -224,7 +224,7 @@ def send_code(
     script = to_send(command) if workdir is None else None
     if script is not None:
         options["bundle"] = send_script(client, script)
-        return sent_along(command, script)
+        return with_uploaded_script(command, script)
     if workdir is not None:
         bundle = send_workdir(client, workdir, options)
         return in_workdir(command, workdir, bundle.left_out)

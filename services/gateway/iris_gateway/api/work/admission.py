@@ -35,7 +35,7 @@ def spec_from(body: bytes, caller: Caller) -> JobSpec:
     A body that decodes is validated by the rules. For one that does not, the mistakes of its shape and those of its
     valid fields are returned together.
     """
-    return _allowed(rooted(_decoded(body, JobSpec)), caller)
+    return _allowed(with_absolute_name(_decoded(body, JobSpec)), caller)
 
 
 def deployment_from(body: bytes, caller: Caller) -> DeploymentSpec:
@@ -56,7 +56,7 @@ def _allowed(spec: _Spec, caller: Caller) -> _Spec:
     return owned(spec, caller)
 
 
-def rooted(spec: JobSpec) -> JobSpec:
+def with_absolute_name(spec: JobSpec) -> JobSpec:
     """A name with a leading slash; a name without one is a root job's, as on the command line."""
     return spec if spec.name.startswith("/") else msgspec.structs.replace(spec, name=f"/{spec.name}")
 

@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 _ANSWER_S = 8.0
 """Longer than a worker waits for output before it answers without."""
 _RETRY_FOR_S = 10.0
-_AGAIN_S = 0.25
+_RETRY_S = 0.25
 _ALIVE = b"\n"
 
 M = TypeVar("M")
@@ -159,7 +159,7 @@ async def _next(call: Call, execution: str, after: int) -> ExecutionOutput:
         except ProblemResponse as problem:
             if call.gateway.clock() > deadline:
                 return ExecutionOutput(after + 1, ended=True, error=problem.detail)
-            await asyncio.sleep(_AGAIN_S)
+            await asyncio.sleep(_RETRY_S)
 
 
 async def _ask(call: Call, execution: str, request: Any, kind: type[M], *, repeatable: bool = True) -> M:

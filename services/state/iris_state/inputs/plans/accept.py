@@ -34,13 +34,13 @@ def on_plan(
     ``sequence`` is the journal sequence this round will have. Capacity that is gone is a failure of the session.
     """
     for placement in plan.placements:
-        cause = _why_not(ledger, policy, plan, placement)
+        cause = _refusal_cause(ledger, policy, plan, placement)
         if cause:
             refused.extend((placement.job, index, cause) for index in placement.indexes)
         else:
             yield from _place(ledger, policy, plan, placement, refused, now_ms)
     for id_, cause in _failed(ledger, refused):
-        if _knew(ledger, plan, id_):
+        if _knew_last_refusal(ledger, plan, id_):
             yield from coordinator.settle(
                 ledger, policy, SCHEDULE, id_, Outcome.FAILURE, f"refused: {cause}", now_ms, version=sequence
             )
@@ -61,7 +61,7 @@ def _failed(ledger: Ledger, refused: Refusals) -> list[tuple[SessionId, str]]:
     return list(found.items())
 
 
-def _knew(ledger: Ledger, plan: Plan, id_: SessionId) -> bool:
+def _knew_last_refusal(ledger: Ledger, plan: Plan, id_: SessionId) -> bool:
     """Whether the plan is based on a snapshot with the session's last refusal; if not, it counts as the same
     failure.
     """
@@ -69,7 +69,7 @@ def _knew(ledger: Ledger, plan: Plan, id_: SessionId) -> bool:
     return session is None or plan.version >= session.judged_at
 
 
-def _why_not(ledger: Ledger, policy: Policy, plan: Plan, placement: Placement) -> str:
+def _refusal_cause(ledger: Ledger, policy: Policy, plan: Plan, placement: Placement) -> str:
     """Why a placement must be refused as a whole; empty when it can be checked task by task."""
     job = ledger.jobs.get(placement.job)
     if job is None or job.is_terminal:
@@ -82,7 +82,7 @@ def _why_not(ledger: Ledger, policy: Policy, plan: Plan, placement: Placement) -
         return ""
     if sorted(placement.indexes) != list(job.indexes):
         return "gang_incomplete"
-    if _misfits(ledger, job, plan, placement):
+    if _unfit_workers(ledger, job, plan, placement):
         return "no_match"
     ask = job.spec.resources.amount
     for index, at in zip(placement.indexes, placement.workers, strict=True):
@@ -96,7 +96,7 @@ def _why_not(ledger: Ledger, policy: Policy, plan: Plan, placement: Placement) -
     return ""
 
 
-def _misfits(ledger: Ledger, job: Job, plan: Plan, placement: Placement) -> frozenset[str]:
+def _unfit_workers(ledger: Ledger, job: Job, plan: Plan, placement: Placement) -> frozenset[str]:
     """The hosts of a placement on which the job must not be placed, by its constraints and their taints."""
     named = {plan.workers[at] for at in placement.workers}
     hosts = [ledger.workers[name] for name in named if name in ledger.workers]
@@ -113,11 +113,11 @@ def _place(
 ) -> Iterator[Step]:
     job = ledger.jobs[placement.job]
     ask = job.spec.resources.amount
-    misfits = frozenset[str]() if job.is_gang else _misfits(ledger, job, plan, placement)
+    unfit = frozenset[str]() if job.is_gang else _unfit_workers(ledger, job, plan, placement)
     for index, at in zip(placement.indexes, placement.workers, strict=True):
         worker = plan.workers[at]
         cause = "" if job.is_gang else _no_seat(ledger, policy, job, index, worker, ask)
-        if worker in misfits:
+        if worker in unfit:
             cause = cause or "no_match"
         if cause:
             refused.append((job.number, index, cause))

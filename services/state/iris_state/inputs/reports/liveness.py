@@ -54,7 +54,7 @@ def on_heartbeat(
     orders.renew_tokens(heartbeat.worker, now_ms)
     yield from _health(ledger, policy, heartbeat)
     yield from on_stages(ledger, policy, heartbeat.worker, heartbeat.attempts)
-    stop_astray(ledger, orders, heartbeat.worker, heartbeat.attempts)
+    stop_unknown_attempts(ledger, orders, heartbeat.worker, heartbeat.attempts)
     reported = {_key(stage.ref): stage for stage in heartbeat.attempts}
     for key in list(presence.open):
         claimed = reported.get(key)
@@ -155,7 +155,7 @@ def _start_again(ledger: Ledger, orders: OrderBook, key: AttemptKey) -> None:
         orders.start(ref_of(key))
 
 
-def stop_astray(ledger: Ledger, orders: OrderBook, worker: str, stages: Iterable[Stage]) -> list[AttemptRef]:
+def stop_unknown_attempts(ledger: Ledger, orders: OrderBook, worker: str, stages: Iterable[Stage]) -> list[AttemptRef]:
     """Order a host to stop the attempts it should not run; the last stage it lists of each attempt counts."""
     last = {stage.ref: stage for stage in stages}
     return [stage.ref for stage in last.values() if stop_if_astray(ledger, orders, worker, stage)]

@@ -25,7 +25,7 @@ from iris_state.records.entities import AttemptKey, Worker
 from iris_state.records.ledger import Ledger
 
 
-def is_lawful(register: Register) -> bool:
+def is_valid_registration(register: Register) -> bool:
     """Whether a host's registration is small enough to be forwarded."""
     return len(codec.pack(msgspec.structs.replace(register, attempts=()))) <= WORKER_BYTES
 

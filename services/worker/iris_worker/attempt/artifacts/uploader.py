@@ -26,7 +26,7 @@ from iris_worker.attempt.artifacts.directory import ArtifactLimits, NotStored, O
 
 log = logging.getLogger(__name__)
 
-_AGAIN_S = 1.0
+_RETRY_S = 1.0
 _ANSWER_S = 10.0
 
 T = TypeVar("T")
@@ -95,12 +95,12 @@ class Uploader:
         """How many have begun and not ended."""
         return len(self._uploads)
 
-    def hurry_all(self) -> None:
+    def end_all(self) -> None:
         """All uploads end at once."""
         for ref in self._uploads:
-            self.hurry(ref, 0.0)
+            self.limit(ref, 0.0)
 
-    def hurry(self, ref: AttemptRef, left_s: float) -> bool:
+    def limit(self, ref: AttemptRef, left_s: float) -> bool:
         """The upload of an attempt ends within that time, stored or not; False when it has none."""
         upload = self._uploads.get(ref)
         if upload is None:
@@ -135,7 +135,7 @@ class Uploader:
                 log.warning("an output directory cannot be stored now: %s", error)
             finally:
                 directory.close()
-            await asyncio.sleep(_AGAIN_S)
+            await asyncio.sleep(_RETRY_S)
 
     async def _store(self, ref: AttemptRef, directory: OutputDirectory) -> Artifact:
         """Upload once. Raises NotStored, OSError, Full, Unavailable."""

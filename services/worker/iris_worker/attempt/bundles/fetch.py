@@ -23,7 +23,7 @@ from iris_worker.metrics import WorkerMetrics
 T = TypeVar("T")
 
 _TRIES = 3
-_AGAIN_S = 0.3
+_RETRY_S = 0.3
 
 
 class Fetcher:
@@ -43,7 +43,7 @@ class Fetcher:
         self._at_once = asyncio.Semaphore(at_once)
         self._one_by_one: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def bring(self, bundle: str, workdir: str) -> Ended | None:
+    async def fetch(self, bundle: str, workdir: str) -> Ended | None:
         """Copy a bundle into ``workdir``; returns the end of the attempt when that failed. A bad archive is its owner's
         failure. The end does not name the bundle, because others read it too.
         """
@@ -73,7 +73,7 @@ class Fetcher:
             except (Unavailable, ValueError):
                 if not left:
                     raise
-                await asyncio.sleep(_AGAIN_S)
+                await asyncio.sleep(_RETRY_S)
             else:
                 if data is None:
                     raise OSError(f"{digest} is not in the store")

@@ -21,7 +21,7 @@ from iris_worker.metrics import WorkerMetrics
 
 log = logging.getLogger(__name__)
 
-_AGAIN_S = 0.2
+_RETRY_S = 0.2
 _ANSWER_S = 2.0
 
 
@@ -84,7 +84,7 @@ class LogShipper:
         """Store a batch, however long that takes; meanwhile output over the quotas is dropped."""
         sending = asyncio.ensure_future(self._store(batch.messages))
         try:
-            while not (await asyncio.wait({sending}, timeout=_AGAIN_S))[0]:
+            while not (await asyncio.wait({sending}, timeout=_RETRY_S))[0]:
                 self._logs.accept()
                 self._metrics.dropped(self._logs.dropped())
             await sending
@@ -102,7 +102,7 @@ class LogShipper:
             if failed:
                 log.warning("output could not be stored: %s", failed[0])
                 probed_s = self._give_up(probed_s)
-                await asyncio.sleep(_AGAIN_S)
+                await asyncio.sleep(_RETRY_S)
 
     async def _publish(self, subject: str, data: bytes) -> Exception | None:
         try:
