@@ -231,7 +231,7 @@ def test_a_job_that_is_too_large_is_refused_with_its_size_and_the_limit():
     near = tuple(Constraint(f"zone-{n}", ConstraintOp.IN, values=values) for n in range(5))
     (mistake,) = validate_spec(JobSpec(name="/a", command=("true",), constraints=near))
     assert mistake.code == "too_large"
-    assert "bytes long, at most 1048576 are possible" in mistake.message
+    assert "bytes long; the limit is 1048576" in mistake.message
 
 
 def test_a_job_of_very_many_mistakes_is_refused_with_the_first_of_them():
