@@ -99,7 +99,7 @@ def test_a_deployment_takes_patches_as_large_as_a_request_may_be_and_refuses_lar
         assert answer.status_code == 200, answer.text[:1000]
     assert chat.refresh().revision == 1 + REVISIONS
     [first] = patched(cluster, large(room - 10, "more-")).json()["errors"]
-    assert (first["code"], f"at most {SPEC_BYTES} are possible" in first["message"]) == ("too_large", True)
+    assert (first["code"], f"the limit is {SPEC_BYTES}" in first["message"]) == ("too_large", True)
     refused = patched(cluster, large(SPEC_BYTES + 1, "beyond-"))
     assert (refused.status_code, str(SPEC_BYTES) in refused.json()["detail"]) == (413, True)
     earlier = chat.view.revisions[0]
