@@ -8,33 +8,28 @@ import pytest
 from iris_bus import framing
 from iris_bus.contract import Connection, DamagedCommit, Fenced, Gap, Message, NoResponders, Publication, Unavailable
 from iris_bus.jetstream import connect
-from iris_bus.memory import Memory
 from iris_core import subjects
+from tests.support.memory import Memory
 
 Another = Callable[[], Awaitable[Connection]]
-
-
-REAL = pytest.mark.integration
 
 
 @pytest.fixture(
     params=[
         "memory",
-        pytest.param(("nats_url", True), marks=REAL, id="fast"),
-        pytest.param(("nats_url", False), marks=REAL, id="plain"),
-        pytest.param(("container_url", True), marks=pytest.mark.docker, id="container"),
+        pytest.param("nats_url", marks=pytest.mark.integration, id="jetstream"),
+        pytest.param("container_url", marks=pytest.mark.docker, id="container"),
     ]
 )
-def server(request: pytest.FixtureRequest) -> Memory | tuple[str, bool]:
-    """A bus without anything in it: memory, or a server's address and whether to take the short way to it."""
+def server(request: pytest.FixtureRequest) -> Memory | str:
+    """A bus without anything in it: memory, or a server's address."""
     if request.param == "memory":
         return Memory()
-    url, fast = request.param
-    return request.getfixturevalue(url), fast
+    return request.getfixturevalue(request.param)
 
 
 @pytest.fixture
-async def another(server: Memory | tuple[str, bool]) -> AsyncIterator[Another]:
+async def another(server: Memory | str) -> AsyncIterator[Another]:
     """Makes connections to one bus."""
     made: list[Connection] = []
 
@@ -42,8 +37,7 @@ async def another(server: Memory | tuple[str, bool]) -> AsyncIterator[Another]:
         if isinstance(server, Memory):
             connection: Connection = server.connect()
         else:
-            url, fast = server
-            connection = await connect(url, name="test", fast=fast)
+            connection = await connect(server, name="test")
         await connection.streams.ensure()
         made.append(connection)
         return connection

@@ -130,10 +130,8 @@ async def state(server: NatsProcess) -> AsyncIterator[JetStreamConnection]:
 
 
 @asynccontextmanager
-async def connected(
-    server: NatsProcess, role: str, name: str = "", fast: bool = True
-) -> AsyncIterator[JetStreamConnection]:
-    made = await connect(server.url, name=role, credentials=server.credentials(role, name), fast=fast)
+async def connected(server: NatsProcess, role: str, name: str = "") -> AsyncIterator[JetStreamConnection]:
+    made = await connect(server.url, name=role, credentials=server.credentials(role, name))
     try:
         yield made
     finally:
@@ -221,8 +219,7 @@ async def test_each_login_makes_its_own_calls_to_a_store_only(server, state, sto
     assert found == {call: set(who.split()) for call, who in callers(store).items()}
 
 
-@pytest.mark.parametrize("fast", [True, False], ids=["fast", "plain"])
-async def test_a_worker_reports_heartbeats_prints_takes_orders_and_reads_bundles(server, state, fast):
+async def test_a_worker_reports_heartbeats_prints_takes_orders_and_reads_bundles(server, state):
     heard: list[Message] = []
 
     def answer(message: Message) -> None:
@@ -230,7 +227,7 @@ async def test_a_worker_reports_heartbeats_prints_takes_orders_and_reads_bundles
         state.bus.publish(message.reply, b"taken")
 
     async with AsyncExitStack() as stack:
-        worker = await stack.enter_async_context(connected(server, "worker", "w.1", fast))
+        worker = await stack.enter_async_context(connected(server, "worker", "w.1"))
         standby = await stack.enter_async_context(connected(server, "state"))
         gateway = await stack.enter_async_context(connected(server, "gateway"))
         await gateway.blobs(subjects.BUNDLES_BUCKET).put("code", b"x" * 700_000)

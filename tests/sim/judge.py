@@ -15,7 +15,6 @@ from operator import or_
 
 import msgspec
 
-from iris_bus.memory_store import digest as digest_of
 from iris_core import codec, subjects
 from iris_core.messages.message import AttemptRef
 from iris_core.serving import DeploymentSpec, Discovery
@@ -46,6 +45,7 @@ from tests.sim.host import Running
 from tests.sim.network import Server
 from tests.sim.people import SETTLED_S, Promises
 from tests.support.growth import Growth, check_timeouts
+from tests.support.memory_store import digest as digest_of
 from tests.support.rollouts import Rollouts
 
 TICK_MS = 1000

@@ -34,13 +34,13 @@ from iris_bus.contract import (
     checked_key,
 )
 from iris_bus.framing import PART_BYTES, Assembler, split
-from iris_bus.memory_store import MemoryStream, digest, matches
 from iris_bus.window import Window
 from iris_core import codec, subjects
 from iris_core.errors import Code
 from iris_core.limits import MESSAGE_BYTES
 from iris_core.messages.gateway_state import BEHIND, Answer, Query
 from tests.sim.process import Process
+from tests.support.memory_store import MemoryStream, digest, matches
 
 _NOTICE_S = 1.0
 _FORGET_S = 2.0

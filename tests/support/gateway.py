@@ -11,7 +11,6 @@ from typing import Any
 
 import httpx
 
-from iris_bus.memory import Memory
 from iris_gateway.api import ENDPOINTS
 from iris_gateway.auth.bearer import Keyring
 from iris_gateway.dashboard.pages import PAGES
@@ -21,6 +20,7 @@ from iris_gateway.service import HttpServer, assemble
 from iris_gateway.settings import GatewaySettings
 from iris_service.listening import listen
 from tests.support.fake_state import FakeState
+from tests.support.memory import Memory
 
 
 @dataclass

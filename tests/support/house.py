@@ -6,7 +6,6 @@ import asyncio
 from typing import Any
 
 from iris_bus.contract import NoResponders
-from iris_bus.memory import Memory, MemoryConnection
 from iris_core import codec, subjects
 from iris_core.messages.gateway_state import Answer, Caller, CancelJob, DeployCommand, SubmitJob
 from iris_core.serving import DeploymentSpec
@@ -15,6 +14,7 @@ from iris_state.clock import Clock
 from iris_state.policy import Policy
 from iris_state.replication.replica import Replica
 from iris_state.service import StateService
+from tests.support.memory import Memory, MemoryConnection
 
 ANN = Caller("ann")
 POLICY = Policy(snapshot_changes=4)

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from iris_bus.contract import NoResponders
-from iris_bus.memory import Memory, MemoryConnection
 from iris_core import codec, subjects
 from iris_core.messages.gateway_state import Answer, Caller, Query, SubmitJob
 from iris_core.spec import JobSpec
@@ -16,6 +15,7 @@ from iris_state.clock import Clock
 from iris_state.policy import Policy
 from iris_state.replication.replica import Replica
 from iris_state.service import StateService
+from tests.support.memory import Memory, MemoryConnection
 
 ANN = Caller("ann")
 POLICY = Policy(commit_spacing_s=0)

@@ -1,1 +1,1 @@
-"""The only package that imports nats: the bus contract, JetStream and in-memory implementations."""
+"""The only package that imports nats: the bus contract and its implementation on JetStream."""

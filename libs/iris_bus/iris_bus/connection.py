@@ -22,9 +22,8 @@ import nats.errors
 from nats.aio.subscription import Subscription as NatsSubscription
 
 from iris_bus.accounts import inbox
-from iris_bus.client import PlainClient, Tap
+from iris_bus.client import NatsClient, Tap
 from iris_bus.contract import Headers, Publication, Unavailable
-from iris_bus.fast_client import FastClient
 from iris_bus.keys import public_key
 from iris_bus.termination import end
 from iris_core.limits import MESSAGE_BYTES
@@ -76,8 +75,8 @@ class Link:
         on_lost: called once when the connection is closed for good, except by `close`.
     """
 
-    def __init__(self, on_lost: Callable[[Exception], None], fast: bool = True) -> None:
-        self.client = FastClient() if fast else PlainClient()
+    def __init__(self, on_lost: Callable[[Exception], None]) -> None:
+        self.client = NatsClient()
         self.reconnects = 0
         self._on_lost = on_lost
         self._on_drop: set[Callable[[], None]] = set()

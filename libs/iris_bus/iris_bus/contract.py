@@ -1,4 +1,4 @@
-"""The interfaces of the message bus, implemented by JetStream and, for tests, in memory.
+"""The interfaces of the message bus, implemented by JetStream; the tests have one in memory.
 
 Nothing here depends on NATS. A module that needs the bus takes one of these protocols as an argument; only a
 service's shell awaits them. Absent on purpose: work queues, acknowledgements by consumers, leases.
@@ -396,7 +396,7 @@ class Watch(Protocol):
 
 
 class Connection(Protocol):
-    """A process's connection to the bus; `jetstream.connect` and `memory.Memory.connect` make one."""
+    """A process's connection to the bus; `jetstream.connect` makes one."""
 
     @property
     def bus(self) -> Bus: ...

@@ -103,7 +103,6 @@ async def connect(
     table: Sequence[Stream] = STREAMS,
     retry_for_s: float = 30.0,
     on_lost: Callable[[Exception], None] | None = None,
-    fast: bool = True,
 ) -> JetStreamConnection:
     """Connect, and wait for a server to answer.
 
@@ -115,19 +114,18 @@ async def connect(
         table: the streams to declare.
         retry_for_s: seconds to wait for a server before giving up.
         on_lost: called when the connection is closed for good; the process must end. By default it ends at once.
-        fast: whether messages bypass nats-py's reader and writer (`fast_client`).
 
     Raises Unavailable when no server answers in time or authentication fails.
     """
-    again = partial(_open, url, name, credentials or Credentials(), retry_for_s, on_lost or _end_process, fast)
+    again = partial(_open, url, name, credentials or Credentials(), retry_for_s, on_lost or _end_process)
     link, requests = await again()
     return JetStreamConnection(link, requests, replicas, table, again)
 
 
 async def _open(
-    url: str, name: str, credentials: Credentials, retry_for_s: float, on_lost: Callable[[Exception], None], fast: bool
+    url: str, name: str, credentials: Credentials, retry_for_s: float, on_lost: Callable[[Exception], None]
 ) -> tuple[Link, Requests]:
-    link = Link(on_lost, fast)
+    link = Link(on_lost)
     await link.open([server.strip() for server in url.split(",")], name, credentials, retry_for_s)
     requests = Requests(link)
     await requests.start()

@@ -27,11 +27,6 @@ def one(subject: str, data: bytes, reply: str = "", headers: Headers | None = No
     return b"HPUB %b %d %d\r\n%b%b\r\n" % (target.encode(), len(raw), len(raw) + len(data), raw, data)
 
 
-def chain_headers(after: int, event: Publication) -> dict[str, str]:
-    """The header that expects stream sequence ``after`` as the last one, and the event's own headers."""
-    return {"Nats-Expected-Last-Sequence": str(after), "Nats-Msg-Id": event.message_id, **event.headers}
-
-
 def chained(events: Sequence[Publication], after: int, reply: str) -> bytes:
     """``events`` as HPUB lines for the stream sequences after ``after``; the acknowledgement of the last goes to
     ``reply``.

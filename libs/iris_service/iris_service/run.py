@@ -82,8 +82,6 @@ class NatsSettings(msgspec.Struct, frozen=True):
         logs_bytes: size beyond which the oldest output is deleted.
         artifacts_days: age after which an artifact is deleted.
         artifacts_bytes: size beyond which the oldest artifacts are deleted.
-        fast: whether messages bypass nats-py's own reader and writer; without it the state service needs up to half as
-            much CPU again. Turn it off to find out whether it causes a fault.
         server: the `nats-server` program of the embedded server.
     """
 
@@ -101,7 +99,6 @@ class NatsSettings(msgspec.Struct, frozen=True):
     tls_cert: str = ""
     tls_key: str = ""
     server: str = ""
-    fast: bool = True
 
     def credentials(self) -> Credentials:
         return Credentials(self.nkey_seed, self.tls_ca, self.tls_cert, self.tls_key)
@@ -198,7 +195,6 @@ class Service(Generic[S]):
             table=self.nats.streams(),
             retry_for_s=self.nats.retry_for_s,
             on_lost=self.fail,
-            fast=self.nats.fast,
         )
         if hears(self.name, DESCRIBE):
             await self._connection.bus.subscribe(DESCRIBE, self._asked_to_describe)

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from iris_bus.contract import Entry, KeyValue
+from iris_bus.follow import follow
 from iris_core import codec
 from iris_core.serving import Discovery
 
@@ -43,12 +44,7 @@ class DiscoveredSets:
 
     async def follow(self) -> None:
         """Apply every change until cancelled."""
-        watch = self._bucket.watch()
-        try:
-            while True:
-                self._update(await watch.next())
-        finally:
-            await watch.close()
+        await follow(self._bucket, self._update)
 
     def close(self) -> None:
         """Wake everybody who waits in `changed`."""

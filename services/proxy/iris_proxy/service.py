@@ -10,9 +10,12 @@ import logging
 import math
 import os
 import resource
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from iris_bus.contract import Entry
+from iris_bus.follow import follow
 from iris_bus.retry import with_retries
 from iris_core.subjects import DISCOVERY_BUCKET
 from iris_core.token_file import parse_tokens, unusable
@@ -61,7 +64,7 @@ async def serve(service: Service[ProxySettings]) -> None:
     known = last.read()
     proxy.update(known)
     current = asyncio.Event()
-    service.spawn(follow(service, proxy, last, current, math.inf if known else 0.0))
+    service.spawn(follow_discovery(service, proxy, last, current, math.inf if known else 0.0))
     if known:
         log.info("serving the last discovery until the bus answers", extra={"file": settings.discovery_file})
     else:
@@ -78,7 +81,7 @@ async def serve(service: Service[ProxySettings]) -> None:
     proxy.close()
 
 
-async def follow(
+async def follow_discovery(
     service: Service[ProxySettings], proxy: Proxy, last: LastDiscovery, current: asyncio.Event, retry_for_s: float
 ) -> None:
     """Apply every change of the discovery and report the load; while the bus is unreachable the last set stays in use.
@@ -90,13 +93,14 @@ async def follow(
     connection = await with_retries(service.connect, retry_for_s)
     reporter = LoadReporter(proxy, connection.bus)
     service.spawn(reporter.run())
-    watch = connection.key_value(DISCOVERY_BUCKET).watch()
+
+    def take(values: Mapping[str, Entry]) -> None:
+        proxy.update(values)
+        last.write(values)
+        current.set()
+
     try:
-        while True:
-            values = await watch.next()
-            proxy.update(values)
-            last.write(values)
-            current.set()
+        await follow(connection.key_value(DISCOVERY_BUCKET), take)
     finally:
         reporter.leave()
         await connection.close()

@@ -6,7 +6,6 @@ from collections import Counter
 import pytest
 
 from iris_bus.contract import Message, Subscription
-from iris_bus.memory import Memory
 from iris_core.codec import pack, unpack
 from iris_core.messages.gateway_state import Answer, Caller, CancelJob
 from iris_core.subjects import CMD_CANCEL, STATE_QUERY
@@ -14,6 +13,7 @@ from iris_gateway.commands import NO_LEADER, NOT_SENT, UNANSWERED, Commands, Env
 from iris_gateway.http.problem import ProblemResponse
 from iris_gateway.queries import Queries
 from tests.support.gateway import House
+from tests.support.memory import Memory
 from tests.support.rounds import rounds_until
 
 

@@ -8,12 +8,12 @@ import httpx
 import pytest
 
 from iris_bus.contract import Message
-from iris_bus.memory import Memory
-from iris_bus.memory_store import MemoryReader, MemoryStreams
 from iris_core import subjects
 from iris_gateway.streams.logs import LogReader
 from tests.support.fake_state import attempt_of
 from tests.support.gateway import House, house, listening
+from tests.support.memory import Memory
+from tests.support.memory_store import MemoryReader, MemoryStreams
 from tests.support.pages import fill
 
 

@@ -5,13 +5,13 @@ import asyncio
 import pytest
 
 from iris_bus.contract import Message
-from iris_bus.memory import Memory
 from iris_core.codec import pack
 from iris_core.messages.processes import ReplicaInfo, ServiceInfo
 from iris_core.subjects import DESCRIBE
 from iris_gateway.processes import FORGET_S, KnownProcess, Processes
 from iris_gateway.service import read_keyring
 from tests.support.gateway import House, house
+from tests.support.memory import Memory
 
 ADA, BO = "ada user " + "a" * 64 + "\n", "bo admin " + "b" * 64 + "\n"
 

@@ -14,7 +14,6 @@ import httpx
 import pytest
 
 from iris_bus import window
-from iris_bus.memory import Memory
 from iris_gateway.api import ENDPOINTS
 from iris_gateway.auth.bearer import Keyring
 from iris_gateway.http import rate_limit
@@ -33,6 +32,7 @@ from iris_worker.agent.seen import SeenAttempts
 from iris_worker.service import WorkerService
 from iris_worker.settings import WorkerSettings
 from tests.support.census import census, grown
+from tests.support.memory import Memory
 
 KEPT = 20
 """Of each thing that is kept, of jobs, users, answers, events and tasks alike."""

@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 
 from iris_bus.contract import Full, Publication, Unavailable
-from iris_bus.memory import Memory
 from iris_core import subjects
+from tests.support.memory import Memory
 
 
 def test_without_a_loop_messages_are_delivered_when_asked():

@@ -1,4 +1,4 @@
-"""The private parts of nats-py that `client` and `fast_client` replace or call are unchanged."""
+"""The private parts of nats-py that `client` replaces or calls are unchanged."""
 
 import hashlib
 import inspect
@@ -12,14 +12,12 @@ from nats.aio.client import Client
 ROOT = Path(__file__).parents[3]
 
 WRITTEN_FOR = {
-    "publish": "97d776c391adfd8b",
     "_connect_to_server": "1356d992325fde9f",
     "_flush_pending": "317c8d7ef54b90b7",
     "_process_connect_init": "e1ed2da075c82ab0",
     "_process_pong": "ee4c4d01a16de074",
     "_send_command": "ed57e8e86389cf94",
     "_send_ping": "d57b2f820443afb4",
-    "_send_publish": "300b534f8eabee74",
 }
 """Each method's source text, as the start of its SHA-256."""
 
@@ -28,8 +26,8 @@ WRITTEN_FOR = {
 def test_a_method_that_is_replaced_or_relied_on_is_unchanged(name):
     found = hashlib.sha256(inspect.getsource(getattr(Client, name)).encode()).hexdigest()[:16]
     assert found == WRITTEN_FOR[name], (
-        f"nats-py {version('nats-py')} changed Client.{name}: read it, correct iris_bus/client.py and fast_client.py, "
-        f"then write {found} here; until then `fast = false` in [nats] goes without most of them"
+        f"nats-py {version('nats-py')} changed Client.{name}: read it, correct iris_bus/client.py, "
+        f"then write {found} here"
     )
 
 

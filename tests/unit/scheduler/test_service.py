@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from iris_bus.contract import Message
-from iris_bus.memory import Memory, MemoryConnection
 from iris_core import codec, subjects
 from iris_core.messages.gateway_scheduler import PlanPreview, PlanRequest
 from iris_core.messages.gateway_state import Caller
@@ -20,6 +19,7 @@ from iris_core.reasons import ReasonCode
 from iris_core.spec import JobSpec
 from iris_scheduler.service import Scheduler
 from iris_scheduler.settings import SchedulerSettings
+from tests.support.memory import Memory, MemoryConnection
 from tests.support.scheduling import Story, worker
 
 

@@ -4,7 +4,6 @@ import msgspec
 import pytest
 
 from iris_bus.contract import Blob
-from iris_bus.memory import Memory
 from iris_core import subjects
 from iris_core.states import Cause, JobState
 from iris_state.bundles import REST_MS, Uses, discardable
@@ -14,6 +13,7 @@ from iris_state.policy import Policy
 from iris_state.records.apply import apply
 from iris_state.records.changes import JobAdmitted, JobMoved, JobPruned
 from iris_state.replication.replica import Replica
+from tests.support.memory import Memory
 from tests.unit.state.test_snapshot import HOST, done, job
 
 DAY_MS = 86_400_000

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from iris_bus.contract import NoResponders
-from iris_bus.memory import Memory
 from iris_core import codec, subjects
 from iris_core.messages.gateway_state import BEHIND, Answer, Query
 from iris_core.messages.processes import Ping
@@ -22,6 +21,7 @@ from iris_state.clock import Clock
 from iris_state.policy import Policy
 from iris_state.replication.follower import Follower
 from iris_state.replication.replica import Replica
+from tests.support.memory import Memory
 from tests.support.serving import Serving
 from tests.support.states import ANN, House, house
 

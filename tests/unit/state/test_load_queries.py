@@ -9,13 +9,13 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from iris_bus.memory import Memory
 from iris_core import codec
 from iris_core.messages.proxy_state import LoadReport, QueriedLoad
 from iris_core.subjects import LOADS
 from iris_state.policy import Policy
 from iris_state.replication.load_queries import ANSWER_BYTES, LoadQueries, value_of
 from tests.support.answers import Answering, Asked, Said, answering
+from tests.support.memory import Memory
 
 
 def vector(*values: object) -> Said:

@@ -10,7 +10,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from iris_bus import framing
-from iris_bus import memory as bus_memory
 from iris_bus.contract import Message
 from iris_core import codec, subjects
 from iris_core.admission import validate_spec
@@ -54,6 +53,7 @@ from iris_state.policy import Policy
 from iris_worker.agent.agent import Agent
 from iris_worker.agent.heartbeat import HeartbeatSchedule
 from tests.support import first_fit
+from tests.support import memory as bus_memory
 from tests.support.house import House
 from tests.support.script import Script
 from tests.support.world import ADMIN, Host, World, stage

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from iris_bus.contract import Message
-from iris_bus.memory import Memory
 from iris_core import codec, subjects
 from iris_core.errors import InvariantBroken
 from iris_core.messages.gateway_state import Answer, Caller, Query, SubmitJob
@@ -26,6 +25,7 @@ from iris_state.inputs.quarantine import Quarantine
 from iris_state.policy import Policy
 from iris_state.records.check import check
 from tests.support.house import ANN, House
+from tests.support.memory import Memory
 from tests.support.raising import Planted, raising
 from tests.support.script import Script
 from tests.support.world import START_MS, World

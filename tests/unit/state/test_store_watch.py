@@ -5,10 +5,10 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, generate_latest
 
 from iris_bus.contract import StoreStanding, Unavailable
-from iris_bus.memory import Memory
 from iris_core.subjects import STORES
 from iris_state.store_metrics import LAST_BACKUP, StoreCollector
 from iris_state.store_watch import StoreWatch
+from tests.support.memory import Memory
 
 JOURNAL = StoreStanding(
     bytes=5, wanted=3, declared=3, current=2, servers={"n0": True, "n1": False}, notes={LAST_BACKUP: "7000"}

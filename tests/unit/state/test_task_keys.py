@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import pytest
 
 from iris_bus.contract import KeyValue
-from iris_bus.memory import Memory
 from iris_core import codec, subjects
 from iris_core.task_tokens import KEYS, ROTATE_MS, SigningKey
 from iris_state.policy import Policy
 from iris_state.replication import task_keys
 from iris_state.replication.task_keys import TaskKeyStore
 from tests.support.house import House
+from tests.support.memory import Memory
 
 HOUR_MS = 3_600_000
 

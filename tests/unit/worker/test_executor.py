@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from iris_bus.memory import Memory
 from iris_core import subjects, task_tokens
 from iris_core.messages.gateway_state import Caller
 from iris_core.messages.message import AttemptRef
@@ -30,6 +29,7 @@ from iris_worker.attempt.probes.prober import Prober
 from iris_worker.clock import HostClock
 from iris_worker.metrics import WorkerMetrics
 from iris_worker.settings import WorkerSettings
+from tests.support.memory import Memory
 
 A, B, C = (AttemptRef(job, 0, 0) for job in (1, 2, 3))
 PREPARING = Stage(A, KernelStatus.PREPARING, 1)

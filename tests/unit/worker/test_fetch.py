@@ -6,12 +6,12 @@ import asyncio
 import hashlib
 from pathlib import Path
 
-from iris_bus.memory import Memory
 from iris_core import subjects
 from iris_worker.attempt.bundles.bundle import BundleStore
 from iris_worker.attempt.bundles.fetch import Fetcher
 from iris_worker.clock import HostClock
 from iris_worker.metrics import WorkerMetrics
+from tests.support.memory import Memory
 from tests.unit.worker.test_bundle import tar
 
 

@@ -6,12 +6,12 @@ import asyncio
 from pathlib import Path
 from typing import Any, cast
 
-from iris_bus.memory import Memory
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Ended, ReportTaken, Stage
 from iris_core.states import Cause, KernelStatus
 from iris_worker.service import WorkerService
 from iris_worker.settings import WorkerSettings
+from tests.support.memory import Memory
 
 DAY_S = 86_400.0
 

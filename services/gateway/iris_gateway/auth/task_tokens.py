@@ -10,6 +10,7 @@ import logging
 from collections.abc import Collection, Mapping
 
 from iris_bus.contract import Entry, KeyValue
+from iris_bus.follow import follow
 from iris_core import codec
 from iris_core.messages.gateway_state import Caller
 from iris_core.task_tokens import KEYS, BadTaskToken, SigningKey, verified
@@ -33,12 +34,7 @@ class TaskTokens:
 
     async def follow(self) -> None:
         """Apply every change until cancelled."""
-        watch = self._bucket.watch()
-        try:
-            while True:
-                self._update(await watch.next())
-        finally:
-            await watch.close()
+        await follow(self._bucket, self._update)
 
     def identify(self, token: str, now_ms: int) -> Caller:
         """The task behind a token. Raises ProblemResponse: unauthenticated, or unavailable before the keys are read."""

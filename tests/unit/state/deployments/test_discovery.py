@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from iris_bus.contract import Entry, KeyValue
-from iris_bus.memory import Memory
 from iris_core import codec, subjects
 from iris_core.serving import DiscoveredRoute, Discovery
 from iris_state.replication.discovery import DiscoveryWriter
 from tests.support.house import House
+from tests.support.memory import Memory
 from tests.support.serving import spec
 
 ONE = DiscoveredRoute("r1-1", "10.0.0.1:31000")

@@ -17,7 +17,10 @@ from functools import partial
 
 from iris_bus.contract import Callback, Full, Headers, Message, NoResponders, Unavailable
 from iris_bus.framing import PART_BYTES
-from iris_bus.memory_store import (
+from iris_core import subjects
+from iris_core.limits import MESSAGE_BYTES
+from iris_core.subjects import Stream
+from tests.support.memory_store import (
     MemoryBlobs,
     MemoryJournal,
     MemoryKeyValue,
@@ -27,9 +30,6 @@ from iris_bus.memory_store import (
     StoredKeys,
     matches,
 )
-from iris_core import subjects
-from iris_core.limits import MESSAGE_BYTES
-from iris_core.subjects import Stream
 
 
 @dataclass(eq=False)
