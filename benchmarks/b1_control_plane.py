@@ -16,7 +16,7 @@ TASKS = 10_000
 
 def run(quick: bool = False, tasks: int = TASKS) -> Row:
     """Tasks per second, median of the rounds on one cluster after one round that is not counted."""
-    with cluster(workers=noop.WORKERS, state=noop.WINDOW) as made:
+    with cluster(programs=noop.PROGRAMS, workers=noop.WORKERS, state=noop.WINDOW) as made:
         rounds = asyncio.run(_rounds(made, tasks, 3 if quick else 5))
         rss = made.rss_bytes()
     return Row(

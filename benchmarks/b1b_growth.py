@@ -22,7 +22,7 @@ LARGE = (100_000, 1_000_000)
 def run(quick: bool = False) -> Row:
     """The largest round's rate by B1's; the rates, and resident bytes of the state service a task, in the detail."""
     sizes = LARGE[:1] if quick else LARGE
-    with cluster(workers=noop.WORKERS, state=noop.WINDOW) as made:
+    with cluster(programs=noop.PROGRAMS, workers=noop.WORKERS, state=noop.WINDOW) as made:
         small, large, weights = asyncio.run(_rounds(made, sizes))
         rss = made.rss_bytes()
     base = median([r.rate for r in small])

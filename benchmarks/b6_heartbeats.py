@@ -22,7 +22,7 @@ TASKS = 10_000
 
 def run(quick: bool = False) -> Row:
     """Percent of a core that the state service spends on heartbeats while nothing else happens."""
-    with cluster(workers=noop.WORKERS, state=noop.WINDOW) as made:
+    with cluster(programs=noop.PROGRAMS, workers=noop.WORKERS, state=noop.WINDOW) as made:
         quiet, beating, idle = asyncio.run(_measure(made, 3 if quick else 5, 5.0 if quick else 20.0))
         rss = made.rss_bytes()
     before, after = median([r.rate for r in quiet]), median([r.rate for r in beating])

@@ -35,7 +35,7 @@ def run(quick: bool = False) -> Row:
     """Seconds from the start of the process to the first answer, with a snapshot."""
     tasks = TASKS // 10 if quick else TASKS
     repeat = 3
-    with cluster(workers=noop.WORKERS, state=(*noop.WINDOW, *NEVER)) as made:
+    with cluster(programs=noop.PROGRAMS, workers=noop.WORKERS, state=(*noop.WINDOW, *NEVER)) as made:
         found = asyncio.run(_measure(made, tasks, repeat))
         rss = made.rss_bytes()
     return Row(

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 import psutil
 
@@ -36,6 +37,7 @@ class Cluster:
     Attributes:
         processes: every service's processes by name; ``nats`` is among them.
         url: the gateway's address.
+        programs: modules of services that are not the product's.
         group: accounts for whatever its processes start; None where no control group can be made.
     """
 
@@ -46,15 +48,16 @@ class Cluster:
     started: list[subprocess.Popen[bytes]] = field(default_factory=list)
     environment: dict[str, str] = field(default_factory=dict)
     group: RunGroup | None = None
+    programs: Mapping[str, str] = field(default_factory=dict)
 
     def start(self, service: str, *settings: str, **environment: str) -> subprocess.Popen[bytes]:
         """Start one more process of a service with ``SECTION.KEY=VALUE`` settings."""
-        command = [sys.executable, "-m", f"iris_{service}"]
+        command = [sys.executable, "-m", self.programs.get(service, f"iris_{service}")]
         for setting in (f"nats.url={self.nats_url}", "run.gc=quiet", "run.log_level=warning", *settings):
             command += ["--set", setting]
         log = (self.directory / f"{service}-{len(self.started)}.log").open("wb")
         process = subprocess.Popen(
-            command, stdout=log, stderr=log, env={**os.environ, **self.environment, **environment}
+            command, stdout=log, stderr=log, env={**os.environ, **self.environment, **environment}, cwd=HOME
         )
         self.started.append(process)
         self.processes.setdefault(service, []).append(psutil.Process(process.pid))
@@ -124,16 +127,19 @@ def cluster(
     state: Sequence[str] = (),
     gateway: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
+    programs: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[Cluster]:
     """Start NATS, state and gateway with their settings, scheduler, and one worker per list of settings.
 
-    ``environment``: more variables of every service.
+    ``environment``: more variables of every service. ``programs``: as in `Cluster`.
     """
     with tempfile.TemporaryDirectory(prefix="iris-bench-") as text:
         directory = Path(text)
         nats = OpenServer(directory / "nats")
         nats.start()
-        made = Cluster(directory, nats.url, environment=dict(environment or {}), group=RunGroup.make())
+        made = Cluster(
+            directory, nats.url, environment=dict(environment or {}), group=RunGroup.make(), programs=programs
+        )
         if made.group is not None:
             made.group.add(nats.pid)
         made.processes["nats"] = [psutil.Process(nats.pid)]

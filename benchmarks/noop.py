@@ -18,7 +18,8 @@ PER_JOB = 10_000
 HOSTS = 2
 WINDOW = ("state.max_building=1000",)
 """No-op tasks build nothing, so the building window, which protects hosts, is opened."""
-WORKERS = tuple((f"worker.id=sim-{n}", "worker.runner=noop", "worker.cpu_millis=1000000") for n in range(HOSTS))
+WORKERS = tuple((f"worker.id=sim-{n}", "worker.cpu_millis=1000000") for n in range(HOSTS))
+PROGRAMS = {"worker": "benchmarks.noop_worker"}
 EVENTS = ("pending", "assigned", "building", "running", "succeeded")
 
 

@@ -609,7 +609,7 @@ async def test_a_simulated_host_says_what_it_was_told_to(state: FakeState, nats_
 
 
 async def test_a_worker_for_measuring_succeeds_without_running(state: FakeState, nats_url: str, tmp_path: Path):
-    async with WorkerProcess(nats_url, tmp_path / "w0", runner="noop"):
+    async with WorkerProcess(nats_url, tmp_path / "w0", program="benchmarks.noop_worker"):
         await state.registration()
         refs = [AttemptRef(1, index, 0) for index in range(3000)]
         await state.order([template("touch", f"{tmp_path}/ran")], run=refs)

@@ -39,6 +39,7 @@ class WorkerProcess:
 
     Args:
         log: a file for what it says on stderr. user: the id of the user that it runs as; None: this process'.
+        program: its module.
         settings: keys of the section ``[worker]``; unless they say otherwise, tasks are not confined.
     """
 
@@ -50,11 +51,13 @@ class WorkerProcess:
         *,
         log: Path | None = None,
         user: int | None = None,
+        program: str = "iris_worker",
         **settings: object,
     ) -> None:
         self.data = data
         self._log = log
         self._user = user
+        self._program = program
         self._args = [f"nats.url={url}", f"worker.id={worker}", f"worker.data={data}"]
         self._args += [f"worker.{key}={value}" for key, value in {**UNCONFINED, **settings}.items()]
         self._process: asyncio.subprocess.Process | None = None
@@ -66,7 +69,7 @@ class WorkerProcess:
         log = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND) if self._log is not None else None
         try:
             self._process = await asyncio.create_subprocess_exec(
-                *(*as_user(self._user), sys.executable, "-m", "iris_worker", *given),
+                *(*as_user(self._user), sys.executable, "-m", self._program, *given),
                 env=environ,
                 pass_fds=[leak],
                 stderr=log,

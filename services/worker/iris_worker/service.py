@@ -15,7 +15,7 @@ import os
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 from iris_bus.contract import Connection, Message
 from iris_core import __version__, codec, subjects
@@ -43,7 +43,6 @@ from iris_worker.attempt.executions.server import ExecutionServer
 from iris_worker.attempt.executor import Executor
 from iris_worker.attempt.images.containers import find_runtime
 from iris_worker.attempt.isolation import Isolation, isolation
-from iris_worker.attempt.noop_executor import NoopExecutor
 from iris_worker.attempt.output.shipper import LogShipper
 from iris_worker.attempt.probes.prober import Prober
 from iris_worker.clock import HostClock
@@ -67,7 +66,12 @@ class WorkerService:
 
     Args:
         recognised: attributes of this host from `recognise`.
+
+    Attributes:
+        makes_executor: what executes its instructions.
     """
+
+    makes_executor: ClassVar[type[Executor]] = Executor
 
     def __init__(
         self,
@@ -110,11 +114,9 @@ class WorkerService:
         self._notice: Notice | None = None
         self._ends_s = 0.0
 
-    def _open_executor(self, found: Accelerators) -> Executor | NoopExecutor:
+    def _open_executor(self, found: Accelerators) -> Executor:
         attributes, total = self._about
-        if self.settings.runner == "noop":
-            return NoopExecutor(self.id, self.agent, self._clock, self._changed)
-        return Executor(
+        return self.makes_executor(
             self.settings,
             self.agent,
             self._clock,
@@ -153,7 +155,8 @@ class WorkerService:
     def _open_shipper(self, connection: Connection) -> LogShipper:
         retry_for_s = self.settings.log_timeout_s
         return LogShipper(
-            self._executor, connection, self._clock, self.metrics, self._stall_detector, self.reporter.ask, retry_for_s
+            *(self._executor.finisher, self._executor.logs, connection, self._clock, self.metrics),
+            *(self._stall_detector, self.reporter.ask, retry_for_s),
         )
 
     def _open_fetcher(self, connection: Connection) -> Fetcher:
@@ -162,9 +165,7 @@ class WorkerService:
         blobs = connection.blobs(subjects.BUNDLES_BUCKET)
         return Fetcher(blobs, store, settings.bundles_at_once, self._clock, self.metrics)
 
-    def _open_builder(self) -> Builder | None:
-        if isinstance(self._executor, NoopExecutor):
-            return None
+    def _open_builder(self) -> Builder:
         timeout_s = self.settings.build_timeout_s
         return Builder(self._executor, self.agent, self._clock, self.metrics, timeout_s, self._changed)
 
@@ -172,13 +173,14 @@ class WorkerService:
         """Run until stopped, then stop all attempts. Raises the exception that ended it otherwise."""
         self._stall_detector.begin(self._clock.steady_s())
         alive, ended = await self._executor.recover()
-        isolated, cgroup = self._executor.isolated, str(self._executor.cgroups)
+        isolated, cgroup = self._executor.requests.isolated, str(self._executor.cgroups)
         if self.settings.detect:
             self._about = ({"isolation": isolated.word, "cgroup": cgroup, **self._about[0]}, self._about[1])
         about = {"worker": self.id, "alive": alive, "ended": ended, "cgroup": cgroup}
         log.info("started: %s", isolated.sentence, extra=about)
         orders = await self._bus.subscribe(subjects.order(self.id), self._on_order)
-        executions = await self._serve_executions()
+        executions = ExecutionServer(self.settings, self._executor.commands, self._bus, self._spawn)
+        await executions.subscribe(self.id)
         try:
             heartbeats = self.reporter.heartbeat(self._trouble, self._prober.results, lambda: self._executor.usage)
             for work in (*(self.reporter.report() for _ in range(HANDS)), heartbeats):
@@ -201,15 +203,6 @@ class WorkerService:
             await self._end_tasks()
             self._failed.cancel()
             self._executor.close()
-
-    async def _serve_executions(self) -> contextlib.ExitStack:
-        """Execute commands beside tasks until the result is closed; nothing runs beside benchmarks."""
-        closing = contextlib.ExitStack()
-        if isinstance(self._executor, Executor):
-            server = ExecutionServer(self.settings, self._executor, self._bus, self._spawn)
-            await server.subscribe(self.id)
-            closing.callback(server.close)
-        return closing
 
     async def _until(self, *events: asyncio.Event) -> None:
         """Wait for one of the events. Raises the exception that ended this service before."""
@@ -282,14 +275,12 @@ class WorkerService:
 
     async def _prepare(self, ask: Prepare) -> None:
         """Fetch an attempt's bundle into its directory, and provide its environment."""
-        ended = None
-        if isinstance(self._executor, Executor):
-            try:
-                workdir = self._executor.prepare(ask.ref, ask.template.user)
-            except OSError as error:
-                ended = cannot_start(error)
-            else:
-                ended = await self._provide(ask.ref, ask.template, workdir)
+        try:
+            workdir = self._executor.prepare(ask.ref, ask.template.user)
+        except OSError as error:
+            ended: Ended | None = cannot_start(error)
+        else:
+            ended = await self._provide(ask.ref, ask.template, workdir)
         now_ms = self._clock.wall_ms()
         if ended is None:
             self._do(self.agent.on_prepared(ask.ref, now_ms))
@@ -301,7 +292,7 @@ class WorkerService:
     async def _provide(self, ref: AttemptRef, template: TaskTemplate, workdir: str) -> Ended | None:
         """What an attempt needs before it starts; returns its end when that failed."""
         ended = None if template.bundle is None else await self._fetcher.fetch(template.bundle, workdir)
-        if ended is not None or template.environment is None or self._builder is None:
+        if ended is not None or template.environment is None:
             return ended
         return await self._builder.provide(ref, template, template.environment, workdir)
 
@@ -340,18 +331,15 @@ class WorkerService:
         while True:
             if self._stall_detector.tick(self._clock.steady_s()):
                 self.reporter.suspend("this process was stopped for a while")
-            executor = self._executor
-            if isinstance(executor, Executor):
-                executor.flush_records()
-                executor.watch_launcher(_STALL_CHECK_S)
-                if executor.has_trash:
-                    executor.has_trash = False
-                    await asyncio.to_thread(executor.slots.empty_trash)
+            self._executor.flush_records()
+            self._executor.watch.help(_STALL_CHECK_S)
+            if self._executor.slots.has_trash:
+                await asyncio.to_thread(self._executor.slots.empty_trash)
             await asyncio.sleep(_STALL_CHECK_S)
 
     async def _watch_configuration(self) -> None:
         """Tell what of the configuration does not agree with the host; a gateway may be silent once."""
-        there, unscoped = host.machine(), self._executor.isolated.unscoped
+        there, unscoped = host.machine(), self._executor.requests.isolated.unscoped
         standing = dict(host_warnings.standing(self.settings, self._address, self._nats_url, there, unscoped))
         before = ""
         while True:
@@ -364,7 +352,7 @@ class WorkerService:
     async def _watch_runtime(self) -> None:
         """Register again when the container runtime of this host has come or gone; attributes of the settings stay."""
         settings, executor, key = self.settings, self._executor, NEEDS_RUNTIME.key
-        if not settings.detect or key in read_attributes(settings.attributes) or not isinstance(executor, Executor):
+        if not settings.detect or key in read_attributes(settings.attributes):
             return
         while True:
             await asyncio.sleep(settings.container_runtime_interval_s)
@@ -469,7 +457,7 @@ async def recognise(settings: WorkerSettings) -> dict[str, Attribute]:
     return {**{key: value for key, value in found.items() if value}, **attributes_of(instance, os.environ)}
 
 
-async def main(service: Service[WorkerSettings]) -> None:
+async def main(service: Service[WorkerSettings], kind: type[WorkerService] = WorkerService) -> None:
     """Run a worker until the process is stopped."""
     isolated = isolation(service.settings, service.private_paths())
     held = lock_data(service.settings)
@@ -478,7 +466,7 @@ async def main(service: Service[WorkerSettings]) -> None:
     service.disks.append(str(service.settings.root))
     connection = await service.connect()
     try:
-        worker = WorkerService(
+        worker = kind(
             *(service.settings, connection, service.nats.url, service.stop, service.tracer, isolated),
             await recognise(service.settings),
         )

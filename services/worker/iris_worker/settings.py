@@ -33,7 +33,6 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
         metadata_url: the VM's metadata server, for attributes and notices; "auto": Google's where this is a VM of
             Google; empty: none.
         max_attempts: tasks that may be placed here at a time, whatever they ask for.
-        runner: "process" runs tasks; "noop" lets every attempt succeed at once, for benchmarks.
         heartbeat_interval_s: interval of heartbeats.
         pause_s: a longer stall of this process makes it doubt its orders; a longer stall of its launcher is a fault of
             this host.
@@ -92,7 +91,6 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
     detect: bool = True
     metadata_url: str = "auto"
     max_attempts: Annotated[int, msgspec.Meta(ge=1, le=ATTEMPTS)] = ATTEMPTS
-    runner: Literal["process", "noop"] = "process"
     heartbeat_interval_s: Positive = 5.0
     pause_s: Positive = 3.0
     fresh_s: Positive = 10.0

@@ -13,6 +13,7 @@ from typing import Any, cast
 import httpx
 import pytest
 
+from benchmarks.noop_worker import NoopWorker
 from iris_bus import window
 from iris_gateway.api import ENDPOINTS
 from iris_gateway.auth.bearer import Keyring
@@ -29,7 +30,6 @@ from iris_state.replication import unpublished
 from iris_state.replication.replica import Replica
 from iris_state.service import StateService
 from iris_worker.agent.seen import SeenAttempts
-from iris_worker.service import WorkerService
 from iris_worker.settings import WorkerSettings
 from tests.support.census import census, grown
 from tests.support.memory import Memory
@@ -58,10 +58,8 @@ class Services:
             StateService(Replica(name, POLICY, self._connect(), Clock()), self.stop) for name in ("one", "two")
         ]
         self.scheduler = Scheduler(self._connect().bus, SchedulerSettings(plan_spacing_s=0), self.stop)
-        settings = WorkerSettings(
-            id="w0", data=str(directory), runner="noop", detect=False, report_gap_s=0, heartbeat_interval_s=0.2
-        )
-        self.worker = WorkerService(settings, self._connect(), "", self.stop)
+        settings = WorkerSettings(id="w0", data=str(directory), detect=False, report_gap_s=0, heartbeat_interval_s=0.2)
+        self.worker = NoopWorker(settings, self._connect(), "", self.stop)
         self.worker.agent._seen = SeenAttempts(KEPT)
         self.gateway = assemble(GatewaySettings(event_ring=KEPT), self._connect(), Keyring())
 

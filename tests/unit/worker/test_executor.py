@@ -89,7 +89,7 @@ def launched(executor: Executor, *command: str) -> int:
     template = TaskTemplate(1, "/t", command, {}, 1, ResourceRequest(), ports=("http",))
     executor.launch(LocalAttempt(A, template, Stage(A, KernelStatus.PREPARING, 1)))
     executor.flush()
-    [port] = executor._ports._held[A]
+    [port] = executor._use.ports._held[A]
     return port
 
 
@@ -128,7 +128,7 @@ async def files_of(bus: Memory, ended: Ended) -> list[str]:
 
 
 def rest_s(executor: Executor, port: int) -> float:
-    return executor._ports.rest_s(port, CLOCK.steady_s())
+    return executor._use.ports.rest_s(port, CLOCK.steady_s())
 
 
 async def test_the_port_of_an_attempt_is_its_own_until_it_ends_and_rests_then(opened: Open):
@@ -181,7 +181,7 @@ async def test_a_member_of_a_gang_finds_the_hosts_in_a_file_outside_its_director
     workdir = Path(executor.prepare(A))
     ordered(executor, A, Gang(1, ("127.0.0.1", "h1")), "sh", "-c", 'cat "$IRIS_HOSTFILE"; exec sleep 100')
     executor.flush()
-    slot = executor._running[A]
+    slot = executor.attempts.by_ref[A].slot
     await until(lambda: os.pread(slot.out, 100, 0) == b"127.0.0.1 slots=1\nh1 slots=1\n")
     assert list(workdir.iterdir()) == []
 
@@ -196,16 +196,16 @@ def gpus(executor: Executor, ref: AttemptRef, *command: str) -> None:
 async def test_an_attempt_has_its_gpu_until_it_has_ended_and_over_a_restart_of_the_worker(opened: Open, tmp_path: Path):
     before = await opened()
     gpus(before, A, "sh", "-c", f"echo $CUDA_VISIBLE_DEVICES > {tmp_path}/a; exec sleep 1000")
-    await until(lambda: not before._starting)
+    await until(lambda: not before.attempts.starting)
     after = await opened()
     gpus(after, B, "sh", "-c", f"echo $CUDA_VISIBLE_DEVICES > {tmp_path}/b; exec sleep 1000")
     gpus(after, C, "true")
     await until(lambda: (tmp_path / "b").exists() and (tmp_path / "b").read_text())
     told = [(tmp_path / name).read_text() for name in ("a", "b")]
-    free = after._devices._total - len(after._devices._held)
+    free = after._use.devices._total - len(after._use.devices._held)
     after.kill_all()
     await until(lambda: not after.running)
-    assert (told, free, after._devices._held) == (["0\n", "1\n"], 0, {})
+    assert (told, free, after._use.devices._held) == (["0\n", "1\n"], 0, {})
 
 
 async def test_a_process_finds_its_token_and_a_renewed_one_where_it_found_the_first(opened: Open, tmp_path: Path):
@@ -274,7 +274,7 @@ async def test_one_that_is_stopped_while_it_is_stored_ends_with_its_own_exit_wit
 async def test_one_that_is_stopped_has_what_is_left_of_its_grace_period_to_be_stored(opened: Open, bus: Memory):
     executor = await opened()
     keeping(executor, "sh", "-c", 'trap "echo x > out/x; exit 0" TERM; touch out/on; sleep 100 & wait')
-    on = Path(executor._running[A].workdir) / "out" / "on"
+    on = Path(executor.attempts.by_ref[A].slot.workdir) / "out" / "on"
     await until(on.exists)
     [kill] = executor._agent.stop_all(10_000, 1)
     executor.kill(kill.ref, kill.grace_ms, kill.settle_ms)

@@ -80,6 +80,7 @@ class Workspaces:
 
     Attributes:
         tokens: has a directory for each slot, and below it one for each attempt.
+        has_trash: something was left for `empty_trash`.
     """
 
     def __init__(self, root: Path, memory: str = "/dev/shm") -> None:
@@ -89,6 +90,7 @@ class Workspaces:
         self._next = 0
         self._free: list[int] = []
         self._sent: list[str] = []
+        self.has_trash = False
         for path in (self.attempts, self._output, self._trash):
             os.makedirs(path, mode=0o700, exist_ok=True)
         for path in (self.attempts, self._output):
@@ -98,6 +100,7 @@ class Workspaces:
 
     def begin(self, alive: Collection[int], unreported: Collection[int]) -> None:
         """A worker starts: everything goes to the trash except slots of live attempts and output that is not sent."""
+        self.has_trash = True
         for name in os.listdir(self.attempts):
             if not (name.isdigit() and int(name) in alive):
                 self.throw(f"{self.attempts}/{name}")
@@ -174,12 +177,14 @@ class Workspaces:
         """The output is sent and the directories are gone: the slot is free for another attempt."""
         os.close(slot.out)
         os.close(slot.err)
+        self.has_trash = True
         self._sent += [f"{self._output}/{slot.below}.{stream}" for stream in ("out", "err")]
         if not slot.broken:
             self._free.append(slot.number)
 
     def empty_trash(self) -> None:
         """Delete the trash, and output that is sent; slow, for a thread: some disks take 2 ms for a directory."""
+        self.has_trash = False
         left, self._sent = self._sent, []
         left += [f"{self._trash}/{name}" for name in os.listdir(self._trash)]
         while left:
@@ -214,6 +219,7 @@ class Workspaces:
     def throw(self, path: str) -> str:
         """Move a file or directory to the trash, and return its new path."""
         target = f"{self._trash}/{os.getpid()}-{next(_THROWN)}"
+        self.has_trash = True
         try:
             os.rename(path, target)
         except PermissionError:  # a directory without permissions, which only root can move as it is

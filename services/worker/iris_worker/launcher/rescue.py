@@ -16,6 +16,8 @@ from pathlib import Path
 from iris_worker.launcher import tree
 
 MODULE = "iris_worker.launcher.launcher"
+_MODULES = (MODULE.encode(), b"iris_worker.process.launcher")
+"""The latter is of launchers that were started before their package had its present name."""
 
 
 def resume(root: Path) -> set[int]:
@@ -41,8 +43,8 @@ def end(root: Path) -> None:
 
 
 def _processes(root: Path) -> set[int]:
-    wanted = [MODULE.encode(), os.fsencode(root)]
-    return {pid for pid in tree.all_pids() if tree.command(pid)[-2:] == wanted} - {os.getpid()}
+    wanted = [[module, os.fsencode(root)] for module in _MODULES]
+    return {pid for pid in tree.all_pids() if tree.command(pid)[-2:] in wanted} - {os.getpid()}
 
 
 def _signal(pid: int, number: int) -> None:

@@ -26,10 +26,10 @@ from iris_core.messages.gateway_worker import (
     StartExecution,
     WriteExecution,
 )
+from iris_worker.attempt.beside import CommandsBeside
 from iris_worker.attempt.environment import EXEC_VARIABLE
 from iris_worker.attempt.executions.execution import Execution
 from iris_worker.attempt.executions.room import NoRoom, Running, gives_way
-from iris_worker.attempt.executor import Executor
 from iris_worker.settings import WorkerSettings
 
 log = logging.getLogger(__name__)
@@ -62,9 +62,9 @@ class ExecutionServer:
         spawn: runs a coroutine as one of the worker's tasks.
     """
 
-    def __init__(self, settings: WorkerSettings, executor: Executor, bus: Bus, spawn: Spawn) -> None:
+    def __init__(self, settings: WorkerSettings, commands: CommandsBeside, bus: Bus, spawn: Spawn) -> None:
         self._settings = settings
-        self._executor = executor
+        self._commands = commands
         self._bus = bus
         self._spawn = spawn
         self._loop = asyncio.get_running_loop()
@@ -105,7 +105,7 @@ class ExecutionServer:
         execution.resize(request.rows, request.columns)
         env = {EXEC_VARIABLE: "1"} | ({"TERM": request.term} if request.tty and request.term else {})
         try:
-            number = self._executor.start_command(
+            number = self._commands.start(
                 *(request.ref, request.command, execution.stdio, execution.on_exit),
                 env=env,
                 inherits=True,
@@ -139,7 +139,7 @@ class ExecutionServer:
             served.execution.close()
             return
         served.execution.error = served.execution.error or why
-        self._executor.signal_command(served.number, signal.SIGKILL)
+        self._commands.signal(served.number, signal.SIGKILL)
 
     def _check(self, name: str) -> None:
         """End a command that has reached a limit."""
@@ -183,7 +183,7 @@ class ExecutionServer:
             return
         execution = served.execution
         if request.signal in _SIGNALS:
-            self._executor.signal_command(served.number, _SIGNALS[request.signal])
+            self._commands.signal(served.number, _SIGNALS[request.signal])
         if request.rows and request.columns:
             execution.resize(request.rows, request.columns)
         position = execution.write(request.offset, request.data, request.end)

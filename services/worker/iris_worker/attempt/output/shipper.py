@@ -1,6 +1,6 @@
 """Sends tasks' output to the log stream. Part of the shell: it waits for the stream.
 
-See also: `logs` schedules the output of attempts, `executor` reports the ends that waited for their output.
+See also: `logs` schedules the output of attempts, `finish` reports the ends that waited for their output.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from collections.abc import Callable
 
 from iris_bus.contract import Connection, Full, Unavailable
 from iris_worker.agent.heartbeat import StallDetector
-from iris_worker.attempt.executor import Executor
-from iris_worker.attempt.noop_executor import NoopExecutor
-from iris_worker.attempt.output.logs import TICK_S, Batch
+from iris_worker.attempt.finish import Finisher
+from iris_worker.attempt.output.logs import TICK_S, Batch, OutputLogs
 from iris_worker.clock import HostClock
 from iris_worker.metrics import WorkerMetrics
 
@@ -35,7 +34,8 @@ class LogShipper:
 
     def __init__(
         self,
-        executor: Executor | NoopExecutor,
+        finisher: Finisher,
+        logs: OutputLogs,
         connection: Connection,
         clock: HostClock,
         metrics: WorkerMetrics,
@@ -43,8 +43,8 @@ class LogShipper:
         ask: Callable[[], None],
         retry_for_s: float,
     ) -> None:
-        self._executor = executor
-        self._logs = executor.logs
+        self._finisher = finisher
+        self._logs = logs
         self._streams = connection.streams
         self._clock = clock
         self._metrics = metrics
@@ -90,7 +90,7 @@ class LogShipper:
             await sending
         finally:
             sending.cancel()
-        self._executor.stored(batch)
+        self._finisher.stored(batch)
 
     async def _store(self, messages: list[tuple[str, bytes]]) -> None:
         """Return when every message is confirmed; unconfirmed ones are sent again."""
@@ -120,7 +120,7 @@ class LogShipper:
         if self._stall_detector.contact_s < probed_s:
             self._alone_s = now_s
         if self._alone_s < now_s - self._retry_for_s:
-            self._executor.give_up_logs(now_s - self._retry_for_s)
+            self._finisher.give_up_logs(now_s - self._retry_for_s)
         if self._logs.is_urgent:
             self._ask()
         return now_s

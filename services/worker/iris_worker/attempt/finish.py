@@ -1,0 +1,132 @@
+"""Finishes attempts whose processes have ended: stores output directories, and reports ends when output is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from msgspec import structs
+
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.state_worker import Artifact, Ended, Stage
+from iris_core.units import show_bytes
+from iris_worker.agent.agent import Agent, end_stage
+from iris_worker.attempt.artifacts.uploader import Uploader
+from iris_worker.attempt.output.logs import Batch, OutputLogs
+from iris_worker.attempt.running import RunningAttempt, RunningAttempts
+from iris_worker.attempt.workspaces import Workspaces
+from iris_worker.clock import HostClock
+from iris_worker.launcher.client import LauncherClient
+from iris_worker.launcher.records import Over, Read
+
+
+class Finisher:
+    """The ends of the attempts of this host.
+
+    Args:
+        flush: called at the end of a round.
+
+    Attributes:
+        trouble: why the directories of an attempt could not be taken away; empty otherwise.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        clock: HostClock,
+        launcher: LauncherClient,
+        uploader: Uploader,
+        attempts: RunningAttempts,
+        logs: OutputLogs,
+        slots: Workspaces,
+        flush: Callable[[], None],
+    ) -> None:
+        self.trouble = ""
+        self._agent = agent
+        self._clock = clock
+        self._launcher = launcher
+        self._uploader = uploader
+        self._attempts = attempts
+        self._logs = logs
+        self._slots = slots
+        self._flush = flush
+
+    def store(self, attempt: RunningAttempt, ended: Ended) -> None:
+        """Store the output directory of an attempt whose processes have ended; its end is reported afterwards.
+
+        One that is stopped has for it what is left of its grace period.
+        """
+        ref, slot = attempt.ref, attempt.slot
+        self._agent.on_exited(ref)
+        said, done = partial(self._on_measured, ref), partial(self._on_stored, attempt, ended)
+        self._uploader.begin(ref, slot.workdir, slot.output, said, done)
+        if slot.ends_s:
+            self._uploader.limit(ref, max(0.0, slot.ends_s - self._clock.steady_s()))
+
+    def _on_measured(self, ref: AttemptRef, size: int) -> None:
+        self._agent.on_detail(ref, f"{show_bytes(size)} of output are being stored", self._clock.wall_ms())
+        self._flush()
+
+    def _on_stored(self, attempt: RunningAttempt, ended: Ended, artifact: Artifact) -> None:
+        self.end(attempt, structs.replace(ended, artifact=artifact))
+        self._flush()
+
+    def end(self, attempt: RunningAttempt, ended: Ended) -> None:
+        """An attempt has ended: report it at once when it has no output, otherwise when its output is stored."""
+        attempt.release(self._clock.steady_s())
+        self.over(attempt, self._agent.as_reported(attempt.ref, ended))
+        self.finish(attempt, ended)
+
+    def over(self, attempt: RunningAttempt, ended: Ended) -> Stage:
+        """Take the directories of an attempt that has ended away, and record its end as it is reported."""
+        self._clean(attempt)
+        stage = end_stage(attempt.ref, ended, self._clock.wall_ms())
+        self._launcher.record(Over(stage))
+        return stage
+
+    def finish(self, attempt: RunningAttempt, ended: Ended) -> None:
+        """Report an end that is recorded, at once or when its output is stored."""
+        attempt.ended, attempt.since_s = ended, self._clock.steady_s()
+        if self._logs.finish(attempt.ref):
+            self._report(attempt, ended)
+
+    def discard(self, attempt: RunningAttempt) -> None:
+        """Nothing was started for an attempt, and nothing is reported of it."""
+        self._clean(attempt)
+        self._give(attempt)
+
+    def stored(self, batch: Batch) -> None:
+        """A batch of output is stored: report the ends that waited for it."""
+        self._launcher.record(*(Read(*position) for position in self._logs.stored(batch)))
+        for tail in batch.ended:
+            self._reported(tail.ref, tail.dropped)
+        self._flush()
+
+    def give_up_logs(self, before_s: float) -> int:
+        """Report the ends that have waited for their output since before this time without it; returns how many."""
+        late = self._attempts.late(before_s)
+        for attempt in late:
+            self._reported(attempt.ref, self._logs.forget(attempt.ref))
+        self._flush()
+        return len(late)
+
+    def _reported(self, ref: AttemptRef, dropped_bytes: int) -> None:
+        attempt = self._attempts.by_ref.get(ref)
+        if attempt is not None and attempt.ended is not None:
+            self._report(attempt, structs.replace(attempt.ended, dropped_bytes=dropped_bytes))
+
+    def _report(self, attempt: RunningAttempt, ended: Ended) -> None:
+        """Nothing of it is left here but what is reported."""
+        self._agent.on_ended(attempt.ref, ended, self._clock.wall_ms())
+        self._give(attempt)
+
+    def _give(self, attempt: RunningAttempt) -> None:
+        self._attempts.drop(attempt)
+        self._slots.give(attempt.slot)
+
+    def _clean(self, attempt: RunningAttempt) -> None:
+        try:
+            self._slots.clean(attempt.slot)
+        except OSError as error:
+            self.trouble = f"attempts: {error.strerror}"
+            attempt.slot.broken = True

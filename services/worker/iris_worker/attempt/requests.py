@@ -1,0 +1,190 @@
+"""Composes the requests by which the launcher starts the processes of attempts."""
+
+from __future__ import annotations
+
+import errno
+import math
+from pathlib import Path
+
+from msgspec import structs
+
+from iris_core import task_tokens
+from iris_core.messages.state_worker import TaskTemplate
+from iris_core.resources import ResourceRequest
+from iris_worker.agent import host
+from iris_worker.agent.agent import LocalAttempt
+from iris_worker.attempt import environment
+from iris_worker.attempt.artifacts.directory import make_directory
+from iris_worker.attempt.builds.plan import BuildPlan
+from iris_worker.attempt.images.containers import Containers, client_environment
+from iris_worker.attempt.isolation import Isolated, Isolation
+from iris_worker.attempt.running import RunningAttempt
+from iris_worker.attempt.workspaces import ERROR_FILE, write_host_file, write_token
+from iris_worker.clock import HostClock
+from iris_worker.launcher.cgroup_files import Cgroup
+from iris_worker.launcher.limits import Limits, group_limits, memory_limits, process_limits
+from iris_worker.launcher.records import CgroupSupport, Started, StartProcess, StoredEnvironment, StoredProbe
+from iris_worker.settings import WorkerSettings
+
+_JOBS_KEPT = 100
+"""Jobs whose environment is cached, of up to 256 KiB each."""
+
+
+class StartRequests:
+    """What is to be started for an attempt.
+
+    Attributes:
+        cgroups: what the launcher has said of its control groups. isolated: how tasks are confined.
+    """
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        clock: HostClock,
+        containers: Containers,
+        isolation: Isolation,
+        isolated: Isolated,
+    ) -> None:
+        self.cgroups = CgroupSupport()
+        self.isolated = isolated
+        self._settings = settings
+        self._clock = clock
+        self._containers = containers
+        self._isolation = isolation
+        worker = host.worker_id(settings)
+        self._place = environment.Place(worker, settings.gateway_url, host.variables(isolation.confines))
+        self._in_image = environment.Place(worker, settings.gateway_url, {})
+        self._shared: dict[int, dict[str, str]] = {}
+
+    def of_task(
+        self, held: LocalAttempt, template: TaskTemplate, attempt: RunningAttempt, began_s: float
+    ) -> StartProcess:
+        """The request for the process of an attempt; it has its ports and devices then. Raises OSError."""
+        slot, use = attempt.slot, attempt.use
+        limits, cgroup = self._limits(template.resources)
+        ports = self._take_ports(held, template.ports, attempt)
+        device = template.resources.device
+        devices = use.devices.assign(held.ref, device.count if device is not None else 0)
+        in_image = template.environment is not None and template.environment.image != ""
+        env = self._environment(held, template, attempt, ports, in_image)
+        env |= use.devices.variables(devices, hidden=in_image or self.isolated.sandboxed)
+        files = use.devices.files(devices)
+        sandbox = self._isolation.sandbox(slot.number, template.user, files)
+        directory = attempt.environment
+        if directory and sandbox is not None:
+            sandbox = structs.replace(sandbox, reads=(use.environments.path(directory),))
+        started = Started(
+            *(held.ref, 0, slot.number, began_s, 0.0, self._clock.wall_ms()),
+            *(template.timeout_ms, ports, stored_probe(template, env, limits), devices),
+            environment=StoredEnvironment(directory) if directory else None,
+            sandbox=sandbox,
+            output=slot.output,
+            directory=slot.directory,
+        )
+        request = StartProcess(started, template.command, env, limits, cgroup)
+        return self._containers.contain(request, template, slot, files) if in_image else request
+
+    def of_build(self, attempt: RunningAttempt, template: TaskTemplate, plan: BuildPlan, place: Path) -> StartProcess:
+        """The request for the build of an attempt's environment in ``place``. Raises OSError."""
+        slot = attempt.slot
+        sandbox, home = self._isolation.sandbox(slot.number, template.user), dict[str, str]()
+        if sandbox is not None:
+            sandbox = structs.replace(sandbox, writes=(str(place),))
+            home = environment.personal(slot.workdir, self._isolation.name(template.user))
+        started = structs.replace(
+            self._preparing(attempt), sandbox=sandbox, environment=StoredEnvironment(place.name, building=True)
+        )
+        env = environment.of_build(self._place.host, home, plan.variables, slot.workdir, f"{place}/venv")
+        limits, cgroup = self._limits(template.resources)
+        return StartProcess(started, (*plan.command, f"{place}/workdir"), env, limits, cgroup)
+
+    def of_pull(self, attempt: RunningAttempt, command: tuple[str, ...]) -> StartProcess:
+        """The request for the command that pulls an attempt's image."""
+        started = structs.replace(self._preparing(attempt), environment=StoredEnvironment("", building=True))
+        return StartProcess(started, command, client_environment(attempt.slot.workdir))
+
+    def _preparing(self, attempt: RunningAttempt) -> Started:
+        """The record of a process that runs before the attempt's own."""
+        slot, now_s = attempt.slot, self._clock.steady_s()
+        return Started(
+            slot.ref, 0, slot.number, now_s, 0.0, self._clock.wall_ms(), timeout_ms=None, directory=slot.directory
+        )
+
+    def _limits(self, ask: ResourceRequest) -> tuple[Limits, Cgroup | None]:
+        """The limits of each process of an attempt, and of its control group."""
+        found, how = self.cgroups, self._settings.limit_memory
+        limits = memory_limits(ask) if how == "rlimit" and "memory" not in found.controllers else ()
+        if "pids" not in found.controllers and self._isolation.has_users(self.isolated.sandboxed):
+            limits += process_limits(self._settings.pids_limit)
+        if found.trouble:
+            return limits, None
+        return limits, group_limits(ask, self._settings.pids_limit, memory=how != "off")
+
+    def _take_ports(self, held: LocalAttempt, names: tuple[str, ...], attempt: RunningAttempt) -> dict[str, int]:
+        """An attempt's ports by name; the first of a gang also reserves its gang's coordinator port. Raises OSError."""
+        now_s, use = self._clock.steady_s(), attempt.use.ports
+        reserved = []
+        if held.gang is not None and held.ref.index == 0:
+            port = environment.coordinator_port(held.gang)
+            check_coordinator_port(port, use.rest_s(port, now_s))
+            reserved.append(port)
+        ports = host.free_ports(names, lambda port: use.rest_s(port, now_s)) if names else {}
+        if names or reserved:
+            use.hold(held.ref, (*ports.values(), *reserved))
+        return ports
+
+    def _environment(
+        self,
+        held: LocalAttempt,
+        template: TaskTemplate,
+        attempt: RunningAttempt,
+        ports: dict[str, int],
+        in_image: bool,
+    ) -> dict[str, str]:
+        shared, slot = self._shared.get(held.ref.job), attempt.slot
+        if shared is None:
+            if len(self._shared) >= _JOBS_KEPT:
+                self._shared.clear()
+            shared = self._shared[held.ref.job] = environment.common(
+                self._in_image if in_image else self._place, template
+            )
+        if in_image or self._isolation.confines:
+            shared = environment.personal(slot.workdir, self._isolation.name(template.user)) | shared
+        env = environment.own(shared, held.ref, slot.workdir, f"{slot.workdir}/{ERROR_FILE}", ports)
+        if template.traceparent:
+            env.setdefault("TRACEPARENT", template.traceparent)
+        if held.gang is not None:
+            hosts = write_host_file(slot, environment.host_lines(held.gang, template.resources))
+            env |= environment.gang_words(held.gang, held.ref.index, hosts)
+        if slot.output:
+            env[environment.OUTPUT_VARIABLE] = make_directory(slot.workdir, slot.output)
+        if template.grant is not None:
+            token = task_tokens.token(template.grant, held.ref)
+            write_token(slot, token)
+            env |= environment.token_variables(shared, token, slot.token_file)
+        if directory := attempt.environment:
+            env |= environment.virtual(env["PATH"], f"{attempt.use.environments.path(directory)}/venv")
+        return env
+
+
+def stored_probe(template: TaskTemplate, env: dict[str, str], limits: Limits) -> StoredProbe | None:
+    """The probe of a route as stored for the next worker process; only a command needs the environment."""
+    probe = template.probe
+    if probe is None:
+        return None
+    stored = StoredProbe(probe, template.serves, settle_ms=template.settle_ms)
+    if probe.kind != "command":
+        return stored
+    return structs.replace(stored, env={**env, environment.PROBE_VARIABLE: "1"}, limits=limits)
+
+
+def check_coordinator_port(port: int, rest_s: float) -> None:
+    """The first of a gang is to listen on a port that all members know already. Raises OSError when it is taken.
+
+    Args:
+        rest_s: infinite while an attempt of this worker has it, which may not listen yet; see `PortUse`.
+    """
+    if rest_s == math.inf or not host.is_free(port):
+        raise OSError(
+            errno.EADDRINUSE, f"port {port}, its gang's coordinator port, is in use; another attempt has another"
+        )
