@@ -30,7 +30,7 @@ class Completion:
         ask: returns its present state. Raises ProblemResponse.
 
     Attributes:
-        bell: set when the end is known.
+        arrival: set when the end is known.
         state: the last known one.
     """
 

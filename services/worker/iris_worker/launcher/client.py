@@ -52,7 +52,7 @@ class LauncherClient:
     """Sends requests in order, without waiting.
 
     Attributes:
-        cgroup: what the launcher has said of its control groups.
+        cgroups: what the launcher has said of its control groups.
 
     Args:
         on_answers: called with the answers that have arrived together, in order.
