@@ -50,6 +50,7 @@ def test_every_documented_attribute_exists():
 
 
 def test_an_attribute_that_does_not_exist_is_noticed():
-    source = 'class Door:\n    """A door.\n\n    Attributes:\n        bell: rings. open: whether.\n    """\n    open = 1'
+    doc = "A door.\n\n    Attributes:\n        bell: rings. open: whether.\n    "
+    source = f'class Door:\n    """{doc}"""\n    open = 1'
     (definition,) = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef))
     assert documented(definition) - attributes(definition) == {"bell"}
