@@ -130,7 +130,7 @@ class Executor:
         self.commands = CommandsBeside(self._launcher, self.attempts, self.containers)
         self.watch = LauncherWatch(settings, self._launcher, self.attempts, clock)
         self._handlers: dict[type, Callable[[Any], None]] = {
-            Confined: lambda m: self._confined.set_result(m),
+            Confined: self._on_confined,
             Spawned: self._on_spawned,
             Exited: self._on_exited,
             CommandExited: self.commands.on_exited,
@@ -188,6 +188,9 @@ class Executor:
                 return await self._confined
         except TimeoutError:
             raise LauncherGone("the launcher does not confine tasks; end the tasks of its older version") from None
+
+    def _on_confined(self, confined: Confined) -> None:
+        self._confined.set_result(confined)
 
     def _open(self, ref: AttemptRef, entry: StoredProcess) -> RunningAttempt:
         """An attempt of an earlier worker process; its output is read from where that stored it."""
