@@ -262,3 +262,24 @@ def test_a_listing_is_quick_and_in_every_form(cluster):
     ):
         assert cluster.iris(*words).code == 0, words
     assert os.path.exists(cluster.data / "cluster.json")
+
+
+def test_an_array_gives_each_task_its_value_and_runs_few_at_a_time(cluster, tmp_path):
+    script = (
+        f"mkdir {tmp_path}/$IRIS_TASK; echo $IRIS_ARRAY_INDEX $(ls {tmp_path} | wc -l); rmdir {tmp_path}/$IRIS_TASK"
+    )
+    script = script.replace("$IRIS_TASK", "$IRIS_TASK_INDEX")
+    options = ("--name", "array", "--array", "0-15:4,20", "--max-parallel", 2, "--cpu", 0.1)
+    ended = cluster.iris("run", *options, "--", "sh", "-c", script)
+    assert ended.code == 0, ended.err
+    lines = [tuple(map(int, line.split())) for line in ended.out.splitlines()]
+    assert sorted(value for value, _ in lines) == [0, 4, 8, 12, 20]
+    assert max(running for _, running in lines) <= 2
+
+
+def test_each_line_of_a_file_is_the_value_of_a_task(cluster, tmp_path):
+    (tmp_path / "lines.txt").write_text("first line\n\nthird\n")
+    options = ("--name", "lines", "--each-line", tmp_path / "lines.txt", "--cpu", 0.1)
+    ended = cluster.iris("run", *options, "--", "sh", "-c", 'echo "$IRIS_TASK_INDEX=$IRIS_ARRAY_VALUE"')
+    assert ended.code == 0, ended.err
+    assert sorted(ended.out.splitlines()) == ["0=first line", "1=", "2=third"]

@@ -21,6 +21,7 @@ from iris_core.messages.state_worker import Register, WorkerReport
 from iris_core.states import ACTIVE, Budget, Cause, Initiator, RouteStatus, TaskState
 from iris_core.subjects import JOURNAL
 from iris_core.tables.route import LIVE
+from iris_scheduler.mirror.mirror import Mirror
 from iris_state.commands import execute
 from iris_state.decide import cascade, conclude, coordinator, retention
 from iris_state.decide import round as round_
@@ -110,6 +111,19 @@ def _set(where: Any, place: Any, value: Any) -> None:
         where[place] = value
     else:
         setattr(where, place, value)
+
+
+@plant()
+def runs_more_tasks_of_a_job_than_it_may(put: Put) -> None:
+    """The scheduler and the state service forget that a job has a limit of tasks that run at a time."""
+    no_seat = accept._no_seat
+
+    def unlimited(ledger: Ledger, policy: Policy, job: Any, *place: Any) -> str:
+        free = msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, max_parallel=None))
+        return no_seat(ledger, policy, free, *place)
+
+    put(accept, "_no_seat", unlimited)
+    put(Mirror, "places", lambda self, job, count: count)
 
 
 # ── journal, leadership ─────────────────────────────────────────────────────────────────────────────────────────────

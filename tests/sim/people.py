@@ -397,5 +397,6 @@ def _spec(rng: random.Random, number: int, names: list[str]) -> JobSpec:
         scheduling_timeout_s=rng.choice((None, None, 20.0)),
         timeout_s=rng.choice((None, None, 8.0)),
         bundle=rng.choice((None, None, "a" * 64)),
+        max_parallel=rng.choice((None, None, 1, 2)),
         user="ann",
     )

@@ -184,3 +184,4 @@ async def fill(iris: House, token: str = "") -> None:
     state.pages = pages_of(state)
     state.scripted["DeployCommand"] = Answer("accepted", to_json(DEPLOYMENT))
     state.scripted["tree"] = Answer("ok", to_json({"job": state.jobs["/a"], "children": []}))
+    state.scripted["task_states"] = Answer("ok", to_json({"runs": [["running", 1]]}))

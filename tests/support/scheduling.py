@@ -109,6 +109,7 @@ class Story:
         root_ms: int | None = None,
         timeout_s: float | None = None,
         spread: str = "",
+        max_parallel: int | None = None,
     ) -> JobRow:
         """A job is admitted and all its tasks wait."""
         at_ms = self.now_ms if at_ms is None else at_ms
@@ -126,6 +127,7 @@ class Story:
             group_by=group_by,
             timeout_ms=None if timeout_s is None else int(timeout_s * 1000),
             spread=spread,
+            max_parallel=max_parallel,
         )
         self.rows[name], self.names[row.job] = row, name
         self.tell(jobs=(row,), queued=(Queued(row.job, ((0, replicas),), at_ms),))

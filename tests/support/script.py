@@ -500,6 +500,8 @@ def spec(name: str, options: dict[str, str]) -> JobSpec:
         scheduling_timeout_s=_maybe(words.pop("scheduling_timeout", None)),
         timeout_s=_maybe(words.pop("timeout", None)),
         user=words.pop("for_user", ""),
+        array=words.pop("array", ""),
+        max_parallel=int(words.pop("parallel")) if "parallel" in words else None,
     )
     assert not words, f"the story says {words} of {name}"
     return made

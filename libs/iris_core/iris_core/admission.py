@@ -52,6 +52,9 @@ def _mistakes(spec: JobSpec) -> Iterator[Mistake]:
     yield from _env(spec)
     yield from _amount("/replicas", spec.replicas, 1, MAX_REPLICAS)
     yield from _indexes(spec)
+    yield from _array(spec)
+    yield from _each_line(spec)
+    yield from _max_parallel(spec)
     yield from _resources(spec)
     yield from constraints.validate(spec.constraints)
     yield from topology.validate_coscheduling(spec)
@@ -175,6 +178,49 @@ def _indexes(spec: JobSpec) -> Iterator[Mistake]:
         yield Mistake(pointer="/indexes", code="out_of_range", message=message, hint="more replicas")
 
 
+def _array(spec: JobSpec) -> Iterator[Mistake]:
+    if not spec.array:
+        return
+    if spec.is_gang:
+        yield _not_in_a_gang("array")
+        return
+    try:
+        found = IndexSet.parse(spec.array)
+    except ValueError as error:
+        yield Mistake(pointer="/array", code="bad_indexes", message=str(error), hint="0-15:4,20")
+        return
+    if len(found) != spec.replicas:
+        message = f"an array of {len(found)} values for {spec.replicas} tasks"
+        yield Mistake(pointer="/replicas", code="wrong_size", message=message, hint=f"replicas {len(found)}")
+
+
+def _each_line(spec: JobSpec) -> Iterator[Mistake]:
+    if not spec.each_line:
+        return
+    if spec.is_gang:
+        yield _not_in_a_gang("each_line")
+    if spec.array:
+        message = "a task has one value, of the array or of the file"
+        yield Mistake(pointer="/each_line", code="unexpected", message=message, hint="leave array out")
+    if spec.bundle is None:
+        message = f"there is no bundle that holds {spec.each_line[:80]}"
+        yield Mistake(pointer="/each_line", code="no_bundle", message=message, hint="store the file in a bundle")
+    yield from _plain_path("/each_line", spec.each_line, "a file of the bundle", "params.txt")
+
+
+def _max_parallel(spec: JobSpec) -> Iterator[Mistake]:
+    if spec.max_parallel is None:
+        return
+    if spec.is_gang:
+        yield _not_in_a_gang("max_parallel")
+    yield from _amount("/max_parallel", spec.max_parallel, 1, MAX_REPLICAS)
+
+
+def _not_in_a_gang(field: str) -> Mistake:
+    message = f"the tasks of a gang run together, so it has no {field}"
+    return Mistake(pointer=f"/{field}", code="unexpected", message=message, hint=f"leave {field} out")
+
+
 def _bundle(spec: JobSpec) -> Iterator[Mistake]:
     if spec.bundle is not None and not _SHA256.match(spec.bundle):
         message = f"{spec.bundle[:80]!r} is not a bundle digest"
@@ -255,16 +301,19 @@ def _image(spec: JobSpec, wanted: Environment) -> Iterator[Mistake]:
 
 
 def _output(spec: JobSpec) -> Iterator[Mistake]:
-    if not spec.output:
-        return
+    if spec.output:
+        yield from _plain_path("/output", spec.output, "a directory below the task's own", "out, or results/final")
+
+
+def _plain_path(pointer: str, path: str, kind: str, hint: str) -> Iterator[Mistake]:
     try:
-        plain = archive_paths.names(spec.output)
+        plain = archive_paths.names(path)
     except archive_paths.InvalidArchive as error:
         plain, message = (), str(error)
     else:
-        message = f"{spec.output!r} is not the plain path of a directory below the task's own"
-    if "/".join(plain) != spec.output or spec.output.startswith("-") or not spec.output.isprintable():
-        yield Mistake(pointer="/output", code="bad_path", message=message, hint="out, or results/final")
+        message = f"{path!r} is not the plain path of {kind}"
+    if "/".join(plain) != path or path.startswith("-") or not path.isprintable():
+        yield Mistake(pointer=pointer, code="bad_path", message=message, hint=hint)
 
 
 def _amount(pointer: str, value: int, low: int, high: int) -> Iterator[Mistake]:

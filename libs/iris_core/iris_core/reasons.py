@@ -36,6 +36,7 @@ class ReasonCode(StrEnum):
     WAITING_FOR_VICTIM = "waiting_for_victim"
     RESERVED_FOR_GANG = "reserved_for_gang"
     DELAYED = "delayed"
+    ARRAY_LIMIT = "array_limit"
 
 
 class Explanation(NamedTuple):
@@ -96,6 +97,11 @@ EXPLANATIONS: Mapping[ReasonCode, Explanation] = {
     ReasonCode.DELAYED: Explanation(
         "It is retried after a pause, or waits until its last attempt or the earlier run of its name has ended.",
         "Wait. When a host that is gone for good does not report the end, declare it lost: iris worker mark-lost HOST.",
+    ),
+    ReasonCode.ARRAY_LIMIT: Explanation(
+        "As many of the job's tasks run as may at a time (max_parallel). A task that is being stopped counts until its "
+        "end is known.",
+        "Wait: the job's first pending task gets the next free place. Submit with a larger --max-parallel.",
     ),
 }
 """For docs/reasons.md and `iris why`."""
@@ -238,6 +244,12 @@ def reserved_for_gang(gang: str, workers: int) -> Reason:
     """The only free capacity is reserved for a gang that has waited longer."""
     message = f"{_count(workers, 'worker')} with room for it kept for {gang}, which has waited longer"
     return Reason(ReasonCode.RESERVED_FOR_GANG, message, {"gang": gang, "workers": workers})
+
+
+def array_limit(most: int) -> Reason:
+    """As many tasks of the job have an open attempt as may at a time."""
+    message = f"its job runs at most {_count(most, 'task')} at a time (max_parallel)"
+    return Reason(ReasonCode.ARRAY_LIMIT, message, {"max_parallel": most})
 
 
 def delayed(until_ms: int, why: str) -> Reason:

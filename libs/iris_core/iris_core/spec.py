@@ -137,6 +137,12 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     indexes: str = ""
     """The tasks of 0 to ``replicas`` - 1 that the job has, for example ``1,3,5`` or ``0-15:4,20``; empty: all."""
     spread: Spread = "hosts"
+    array: str = ""
+    """A value for each task, ascending, for example ``0-15:4,20``: `array_index`; empty: none."""
+    each_line: str = ""
+    """A file of the bundle with a line for each task: task i finds its line i in ``IRIS_ARRAY_VALUE``; empty: none."""
+    max_parallel: int | None = None
+    """How many of its tasks may have an open attempt at a time."""
 
     @property
     def spread_key(self) -> str:
@@ -156,6 +162,10 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     def task_count(self) -> int:
         """How many tasks it has; ``replicas`` is the size of the whole, of which they may be a part."""
         return len(self.index_set) if self.indexes else self.replicas
+
+    def array_index(self, index: int) -> int | None:
+        """The value of a task of an array, ``IRIS_ARRAY_INDEX``; None when the job is none."""
+        return indexes_of(self.array, 0)[index] if self.array else None
 
     @property
     def placement(self) -> tuple[Constraint, ...]:

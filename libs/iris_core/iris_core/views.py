@@ -225,6 +225,12 @@ class TaskView(View, kw_only=True):
     by: ActorView | None = None
 
 
+class TaskStatesView(View, kw_only=True):
+    """The state of every task of a job, by ascending index: each state with how many tasks in a row are in it."""
+
+    runs: list[tuple[str, int]]
+
+
 class AttemptPage(View, kw_only=True):
     """Attempts of one task by number. ``id``, ``task``, ``user``: as of the task."""
 

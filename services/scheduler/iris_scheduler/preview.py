@@ -58,6 +58,7 @@ def row_of(mirror: Mirror, spec: JobSpec, user: str, now_ms: int) -> JobRow:
         group_by=spec.coscheduling.group_by if spec.coscheduling else "",
         timeout_ms=None if spec.timeout_s is None else int(spec.timeout_s * 1000),
         spread=spec.spread_key,
+        max_parallel=spec.max_parallel,
     )
 
 
@@ -85,8 +86,9 @@ def _preview(mirror: Mirror, decision: Decision, row: JobRow, ahead: int, *, pos
     evictions = [e for e in decision.plan.evictions if any(nomination.job == row.job for nomination in e.nominations)]
     nominated = sum(nomination.job == row.job for eviction in evictions for nomination in eviction.nominations)
     victims = [str(JobName.job(mirror.jobs[v.job].name).task(v.index)) for e in evictions for v in e.victims]
+    starting = min(row.replicas, row.max_parallel or row.replicas)
     return PlanPreview(
-        verdict=_verdict(row.replicas, len(placed), nominated, possible=possible),
+        verdict=_verdict(starting, len(placed), nominated, possible=possible),
         placements=tuple(sorted(placed)),
         victims=tuple(victims[:VICTIMS]),
         reason=_reason(decision, row.job),

@@ -291,9 +291,14 @@ class WorkerService:
 
     async def _provide(self, ref: AttemptRef, template: TaskTemplate, workdir: str) -> Ended | None:
         """What an attempt needs before it starts; returns its end when that failed."""
-        ended = None if template.bundle is None else await self._fetcher.fetch(template.bundle, workdir)
-        if ended is not None or template.environment is None:
-            return ended
+        if template.bundle is not None:
+            brought = await self._fetcher.fetch(template.bundle, workdir, template.each_line, ref.index)
+            if isinstance(brought, Ended):
+                return brought
+            if isinstance(self._executor, Executor):
+                self._executor.give_line(ref, brought)
+        if template.environment is None:
+            return None
         return await self._builder.provide(ref, template, template.environment, workdir)
 
     def _changed(self) -> None:

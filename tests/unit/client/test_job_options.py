@@ -192,3 +192,29 @@ def test_a_job_is_spread_unless_it_packs():
     assert [job_spec(["a"], options).spread for options in ({}, {"spread": "none"})] == ["hosts", "none"]
     with pytest.raises(InvalidOption, match="spread"):
         job_spec(["a"], {"spread": "racks"})
+
+
+def test_an_array_says_how_many_tasks_there_are():
+    spec = job_spec(["true"], {"name": "a", "array": "0-15:4,20", "max_parallel": 2}, OUTSIDE)
+    assert (spec.replicas, spec.array, spec.max_parallel) == (5, "0-15:4,20", 2)
+
+
+def test_a_file_has_a_task_for_each_line(tmp_path):
+    lines = tmp_path / "lines.txt"
+    lines.write_text("".join(f"seed={number}\n" for number in range(10_000)))
+    spec = job_spec(["true"], {"name": "a", "each_line": lines}, OUTSIDE)
+    assert (spec.replicas, spec.each_line) == (10_000, ".iris-each-line")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"array": "0-"}, "array: '0-' is neither an index nor a range"),
+        ({"array": "0-3", "replicas": 4}, "array says how many tasks there are: leave out replicas"),
+        ({"array": "0-3", "each_line": "lines"}, "a task has one value, of array or of each_line"),
+        ({"each_line": "no-such-file"}, "each_line: cannot read no-such-file: No such file or directory"),
+    ],
+)
+def test_options_of_an_array_that_do_not_go_together_are_refused(options, words):
+    with pytest.raises(InvalidOption, match=re.escape(words)):
+        job_spec(["true"], {"name": "a", **options}, OUTSIDE)

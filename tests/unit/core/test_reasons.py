@@ -13,6 +13,7 @@ from iris_core.resources import RESOURCE
 GIB = 1 << 30
 
 EXAMPLES = [
+    (reasons.array_limit(20), "its job runs at most 20 tasks at a time (max_parallel)"),
     (reasons.NOT_YET_LOOKED_AT, "not yet considered by the scheduler"),
     (reasons.no_workers({}), "no workers are registered"),
     (reasons.no_workers({"draining": 2, "degraded": 1}), "no worker that matches takes work: 2 draining, 1 degraded"),

@@ -43,6 +43,7 @@ SPECS = [
         user="ada",
         environment=Environment(setup="pip install -e .", python="3.12"),
     ),
+    JobSpec(name="/array", command=("true",), replicas=5, array="0-15:4,20", max_parallel=2, user="ada"),
     JobSpec(
         name="/llama",
         command=("sh", "-c", "echo a; echo b"),

@@ -108,3 +108,10 @@ def test_a_pause_of_a_job_that_is_gone_is_nobody_elses() -> None:
     story.cache.refuse(refused, "the room was gone", story.now_ms, story.settings)
     story.tell(gone=(refused,))
     assert ask(story).verdict == "now"
+
+
+def test_a_limited_job_starts_now_with_as_many_tasks_as_it_may_run() -> None:
+    said = ask(Story(worker("a", cpu=4)), replicas=9, max_parallel=2)
+    assert (said.verdict, len(said.placements)) == ("now", 2)
+    assert said.reason is not None
+    assert said.reason.code is ReasonCode.ARRAY_LIMIT

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Gang, TaskTemplate
@@ -99,3 +100,10 @@ def test_each_attempt_of_a_gang_has_another_coordinator_port():
 def test_a_coordinator_port_is_none_that_ray_or_linux_gives_to_others():
     rays_workers, ephemeral = range(10_002, 20_000), range(32_768, 61_000)
     assert not set(environment.COORDINATOR_PORTS) & {*rays_workers, *ephemeral}
+
+
+def test_a_task_of_an_array_has_its_value():
+    array = structs.replace(template(), array="0-15:4,20", each_line="")
+    assert environment.values(array, 4, "") == {"IRIS_ARRAY_INDEX": "20"}
+    assert environment.values(structs.replace(template(), each_line="lines"), 4, "a b") == {"IRIS_ARRAY_VALUE": "a b"}
+    assert environment.values(template(), 4, "") == {}

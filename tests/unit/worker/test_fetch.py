@@ -7,9 +7,12 @@ import hashlib
 from pathlib import Path
 
 from iris_core import subjects
+from iris_core.messages.state_worker import Ended
+from iris_core.states import Cause
 from iris_worker.attempt.bundles.bundle import BundleStore
 from iris_worker.attempt.bundles.fetch import Fetcher
 from iris_worker.clock import HostClock
+from iris_worker.launcher.spawn import NOT_EXECUTABLE
 from iris_worker.metrics import WorkerMetrics
 from tests.support.memory import Memory
 from tests.unit.worker.test_bundle import tar
@@ -23,6 +26,20 @@ async def test_no_lock_is_left_of_a_bundle_that_is_here(tmp_path: Path):
         digest = hashlib.sha256(data).hexdigest()
         await blobs.put(digest, data)
         places = [tmp_path / f"{number}-{attempt}" for attempt in range(2)]
-        assert await asyncio.gather(*(fetcher.fetch(digest, str(place)) for place in places)) == [None, None]
+        assert await asyncio.gather(*(fetcher.fetch(digest, str(place)) for place in places)) == ["", ""]
         assert [(place / "number").read_text() for place in places] == [str(number)] * 2
     assert len(fetcher._one_by_one) == 0
+
+
+async def test_an_attempt_gets_its_line_of_the_jobs_file(tmp_path: Path):
+    blobs = Memory().connect().blobs(subjects.BUNDLES_BUCKET)
+    fetcher = Fetcher(blobs, BundleStore(tmp_path / "bundles", keep=2), 4, HostClock(), WorkerMetrics(lambda: 0))
+    data = tar(("seeds", b"one\ntwo words\n"))
+    digest = hashlib.sha256(data).hexdigest()
+    await blobs.put(digest, data)
+    assert await fetcher.fetch(digest, str(tmp_path / "0"), "seeds", 1) == "two words"
+    ends = [await fetcher.fetch(digest, str(tmp_path / "1"), *missing) for missing in (("seeds", 2), ("other", 0))]
+    assert ends == [
+        Ended(Cause.EXITED, NOT_EXECUTABLE, error="bundle: seeds has no line 3, for task 2"),
+        Ended(Cause.EXITED, NOT_EXECUTABLE, error="bundle: there is no file other in it"),
+    ]

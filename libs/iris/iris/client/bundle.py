@@ -14,7 +14,7 @@ import heapq
 import os
 import stat
 import tarfile
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -132,8 +132,10 @@ def _text(path: Path) -> str:
         return ""
 
 
-def pack_directory(root: Path, into: IO[bytes], *, everything: bool = False) -> Bundle:
-    """Write ``root`` as tar.gz to ``into`` (a seekable file).
+def pack_directory(
+    root: Path, into: IO[bytes], *, everything: bool = False, added: Mapping[str, Path] | None = None
+) -> Bundle:
+    """Write ``root`` as tar.gz to ``into`` (a seekable file), and the ``added`` files below these names.
 
     Owners, times and all permission bits but the owner's execute bit are left out. ``everything``: also what ignore
     files name. Raises InvalidOption when ``root`` is no directory or holds what cannot be packed.
@@ -149,6 +151,9 @@ def pack_directory(root: Path, into: IO[bytes], *, everything: bool = False) -> 
             entry = add_entry(archive, root, path)
             if entry.isreg():
                 sizes.append((entry.size, entry.name))
+        for name, path in (added or {}).items():
+            add_entry(archive, path.parent, path, name)
+            sizes.append((path.stat().st_size, name))
     into.seek(0)
     digest = hashlib.sha256()
     while chunk := into.read(_CHUNK):
@@ -188,10 +193,10 @@ def list_files(root: Path, rules: IgnoreFiles | None, left_out: list[str], below
             yield from list_files(Path(entry.path), rules, left_out, name)
 
 
-def add_entry(archive: tarfile.TarFile, root: Path, path: Path) -> tarfile.TarInfo:
+def add_entry(archive: tarfile.TarFile, root: Path, path: Path, name: str = "") -> tarfile.TarInfo:
     """Add one file, directory or inner link. Raises InvalidOption for anything else."""
     found = path.lstat()
-    entry = tarfile.TarInfo(path.relative_to(root).as_posix())
+    entry = tarfile.TarInfo(name or path.relative_to(root).as_posix())
     if stat.S_ISREG(found.st_mode):
         entry.size = found.st_size
         entry.mode = 0o755 if found.st_mode & stat.S_IXUSR else 0o644

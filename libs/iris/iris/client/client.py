@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar, Unpack
 from iris.client.api import GatewayApi
 from iris.client.deployment_options import DeployOptions, deployment_fields
 from iris.client.deployments import Deployment
-from iris.client.job_options import CommandLine, JobOptions, TaskOptions, job_spec
+from iris.client.job_options import EACH_LINE, CommandLine, JobOptions, TaskOptions, job_spec, read_lines
 from iris.client.jobs import Job
 from iris.client.option_names import refuse_unknown, takes
 from iris.client.problems import InvalidOption, NotFound
@@ -82,8 +82,11 @@ class Client(GatewayApi):
         ``workdir``: a directory sent along, the tasks' working directory; the packages that its ``uv.lock`` or
         ``requirements.txt`` lists are installed.
         """
+        lines = options.get("each_line")
         if workdir is not None:
-            self._add_bundle(Path(workdir), options)
+            self._add_bundle(Path(workdir), options, lines)
+        elif lines:
+            options["bundle"] = self.send_lines(lines).digest
         spec = self.spec(command, options, idempotency_key)
         parent = options.get("parent")
         return self.submit(spec, idempotency_key=idempotency_key, if_exists=if_exists, parent=parent)
@@ -231,22 +234,37 @@ class Client(GatewayApi):
         """Every deployment that matches, without its routes; destroyed ones only with that ``status``."""
         return self.pages("/v1/deployments", DeploymentView, {"status": status, "user": user})
 
-    def _add_bundle(self, workdir: Path, options: TaskOptions) -> None:
-        bundle = self.send_bundle(workdir)
+    def _add_bundle(self, workdir: Path, options: TaskOptions, lines: str | os.PathLike[str] | None = None) -> None:
+        bundle = self.send_bundle(workdir, lines=lines)
         options["bundle"] = bundle.digest
         options.setdefault("packages", bundle.packages)
 
+    def send_lines(self, lines: str | os.PathLike[str]) -> Bundle:
+        """Store the lines of ``each_line`` alone, for tasks without a workdir. Raises InvalidOption."""
+        with tempfile.TemporaryDirectory(prefix="iris-lines-") as empty:
+            return self.send_bundle(Path(empty), lines=lines)
+
     def send_bundle(
-        self, directory: Path, *, everything: bool = False, on_packed: Callable[[Bundle], None] | None = None
+        self,
+        directory: Path,
+        *,
+        everything: bool = False,
+        lines: str | os.PathLike[str] | None = None,
+        on_packed: Callable[[Bundle], None] | None = None,
     ) -> Bundle:
         """Store a directory's files; a bundle that is stored already is not sent again. Raises InvalidOption.
 
-        ``everything``: also what ignore files name. ``on_packed``: called before it is sent.
+        ``everything``: also what ignore files name. ``lines``: the file of ``each_line``, sent along. ``on_packed``:
+        called before it is sent.
         """
         from iris.client.bundle import pack_directory  # imported only for bundles
 
         with tempfile.TemporaryFile() as file:
-            bundle = pack_directory(directory, file, everything=everything)
+            added = {}
+            if lines:
+                read_lines(lines)
+                added[EACH_LINE] = Path(lines).resolve()
+            bundle = pack_directory(directory, file, everything=everything, added=added)
             if on_packed is not None:
                 on_packed(bundle)
             path = f"/v1/bundles/{bundle.digest}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from iris.client.constraints import FORMS, Mode, parse_constraint
@@ -17,8 +18,10 @@ from iris.client.decode import from_builtins
 from iris.client.job_names import full_name
 from iris.client.problems import InvalidOption
 from iris.client.units import PARSERS, parse_cpu, parse_duration, parse_gpu
+from iris_core import array_values
 from iris_core.codec import Undecodable
 from iris_core.decoder_words import in_words, place_of
+from iris_core.index_set import IndexSet
 from iris_core.resources import REQUESTED, Device, ResourceOptions, ResourceRequest
 from iris_core.spec import (
     BandName,
@@ -36,6 +39,8 @@ CommandLine = list[str] | tuple[str, ...]
 """The words of a command; a plain string is not accepted, because it is a sequence of letters."""
 
 TPU_GROUP = "tpu-name"
+EACH_LINE = ".iris-each-line"
+"""The file of a bundle that holds the lines of ``each_line``."""
 
 
 class TaskOptions(ResourceOptions, total=False):
@@ -74,11 +79,16 @@ class JobOptions(TaskOptions, total=False):
     ``keep_going``: all tasks may fail, and none is killed because another has failed.
     ``output``: a directory below each task's own, kept when it has ended and fetched with ``fetch``.
     ``success``: a gang succeeds with all of its tasks, or with its ``leader``, which is task 0.
+    ``array``: a task for each of these values, ``0-15:4,20``, in ``IRIS_ARRAY_INDEX``. ``each_line``: a task for each
+    line of this file, in ``IRIS_ARRAY_VALUE``. ``max_parallel``: how many of the tasks run at a time.
     """
 
     name: str | None
     parent: str | None
     replicas: int | None
+    array: str | None
+    each_line: str | os.PathLike[str] | None
+    max_parallel: int | None
     group_by: str | None
     success: SuccessPolicy | None
     output: str | None
@@ -90,7 +100,10 @@ class JobOptions(TaskOptions, total=False):
     timeout: float | str | None
 
 
-_PLAIN = ("band", "output", "max_retries_failure", "max_retries_preemption", "max_task_failures", "bundle", "spread")
+_PLAIN = (
+    *("band", "output", "max_retries_failure", "max_retries_preemption", "max_task_failures", "bundle", "spread"),
+    *("array", "max_parallel"),
+)
 
 
 class OptionReader:
@@ -126,7 +139,7 @@ def job_spec(
     no_limit: dict[str, object] = {}
     device, gang = reading.read(lambda: read_device(options), none)
     group_by = options.get("group_by") or (TPU_GROUP if gang > 1 else None)
-    replicas = gang if options.get("replicas") is None else options["replicas"]
+    replicas = reading.read(lambda: read_replicas(options, gang), gang)
     given = {key: options[key] for key in _PLAIN if options.get(key) is not None}  # type: ignore[literal-required]
     wanted = {
         "name": reading.read(lambda: name_of(options, environ, seed), ""),
@@ -142,6 +155,7 @@ def job_spec(
         "labels": read_pairs(options, "labels", reading),
         "user": options.get("user") or "",
         "environment": read_environment(options),
+        "each_line": EACH_LINE if options.get("each_line") else "",
         **reading.read(lambda: read_tolerance(options, replicas, is_gang=group_by is not None), no_limit),
         **given,
     }
@@ -156,6 +170,38 @@ def _wrong(message: str) -> str:
     """The decoder's message with the option's name: ``replicas must be a whole number, not a string``."""
     option = place_of(message).removesuffix("_s")
     return f"{option} {in_words(message)}".strip()
+
+
+def read_replicas(options: JobOptions, gang: int) -> int:
+    """The number of tasks: as given, or by the values of an array, the lines of a file, the hosts of a slice. Raises
+    InvalidOption.
+    """
+    given, array, file = options.get("replicas"), options.get("array"), options.get("each_line")
+    if not array and not file:
+        return gang if given is None else given
+    if array and file:
+        raise InvalidOption("a task has one value, of array or of each_line: leave one of them out")
+    if given is not None:
+        raise InvalidOption(f"{'array' if array else 'each_line'} says how many tasks there are: leave out replicas")
+    return len(read_lines(file)) if file else read_array(str(array))
+
+
+def read_array(array: str) -> int:
+    """How many values an array has. Raises InvalidOption."""
+    try:
+        return len(IndexSet.parse(array))
+    except ValueError as error:
+        raise InvalidOption(f"array: {error}") from None
+
+
+def read_lines(file: str | os.PathLike[str]) -> list[str]:
+    """The lines of a file, one for each task. Raises InvalidOption."""
+    try:
+        return array_values.values_of(Path(file).read_bytes())
+    except OSError as error:
+        raise InvalidOption(f"each_line: cannot read {os.fspath(file)}: {error.strerror}") from None
+    except ValueError as error:
+        raise InvalidOption(f"each_line: {os.fspath(file)}: {error}") from None
 
 
 def read_tolerance(options: JobOptions, replicas: object, *, is_gang: bool) -> dict[str, object]:

@@ -27,6 +27,7 @@ class JobRow(ServiceMessage, frozen=True):
     group_by: str = ""
     timeout_ms: int | None = None
     spread: str = ""
+    max_parallel: int | None = None
 
 
 class WorkerRow(ServiceMessage, frozen=True):

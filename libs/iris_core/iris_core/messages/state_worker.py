@@ -197,6 +197,7 @@ class TaskTemplate(ServiceMessage, frozen=True):
     ``settle_ms``: for a route, how long it serves on after it left discovery, when its worker stops by itself.
     ``grant``: for the tokens of its attempts; None while the signing keys are not known.
     ``output``: the output directory of each attempt, relative to its own; empty: it has none.
+    ``array``, ``each_line``: where the tasks have their values from, see `JobSpec`.
     """
 
     job: int
@@ -216,6 +217,8 @@ class TaskTemplate(ServiceMessage, frozen=True):
     environment: Environment | None = None
     grant: TaskGrant | None = None
     output: str = ""
+    array: str = ""
+    each_line: str = ""
 
 
 class Gang(ServiceMessage, frozen=True):

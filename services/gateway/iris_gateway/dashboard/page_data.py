@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import quote
 
 import msgspec
+from markupsafe import Markup
 
 from iris_core.causes import LOOKED_AT, failure_groups, last_line
 from iris_core.messages.gateway_state import Caller
@@ -25,6 +26,7 @@ from iris_gateway.auth.bearer import may_read
 from iris_gateway.dashboard import snippets
 from iris_gateway.dashboard.drawings.bars import Axis
 from iris_gateway.dashboard.drawings.last_hour import ended_and_waited, held_over_time, requests_over_time
+from iris_gateway.dashboard.drawings.task_grid import task_grid
 from iris_gateway.dashboard.render import ENDED, STATES
 from iris_gateway.gateway import Gateway
 from iris_gateway.http.parameters import identifier, job_reference, task_reference
@@ -206,6 +208,7 @@ async def job(look: PageData) -> Facts:
         "tasks": tasks,
         "peak": max(((peak, one["id"]) for one in tasks["items"] if (peak := _peak(one))), default=None),
         "query": {"state": state},
+        "grid": await _grid(look, shown, spec),
         "tree": await look.at("tree", job=shown["id"]),
         "history": (await look.at("history", job=shown["id"], limit=100))["items"],
         "events": [event.shown() for event in events],
@@ -213,6 +216,14 @@ async def job(look: PageData) -> Facts:
             look, shown, _number(look.query.get("task", "")), _number(look.query.get("attempt", ""))
         ),
     }
+
+
+async def _grid(look: PageData, job: Mapping[str, Any], spec: JobSpec) -> Markup | str:
+    """Every task of a job of several as one glyph; empty for others."""
+    if job["replicas"] < 2:
+        return ""
+    runs = (await look.at("task_states", job=job["id"]))["runs"]
+    return task_grid(job["id"], spec.index_set, runs, spec.array_index)
 
 
 def _title(job: Mapping[str, Any]) -> str:

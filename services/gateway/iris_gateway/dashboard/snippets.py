@@ -44,7 +44,8 @@ def options_of(spec: JobSpec) -> dict[str, Any]:
         options[device.kind] = _device(device)
         known = topology_of(device.variant) if device.kind == "tpu" else None
         hosts = known.vm_count if known is not None else 1
-    options["replicas"] = spec.replicas if spec.replicas != hosts else None
+    options["replicas"] = spec.replicas if spec.replicas != hosts and not (spec.array or spec.each_line) else None
+    options |= {"array": spec.array, "each_line": spec.each_line, "max_parallel": spec.max_parallel}
     if gang := spec.coscheduling:
         options["group_by"] = gang.group_by if (gang.group_by, hosts > 1) != (TPU_NAME, True) else None
         options["success"] = gang.success if gang.success != "all" else None

@@ -80,14 +80,17 @@ def reason_of_job(outcome: CycleOutcome, job: int, of_class: Reason) -> Reason:
     assignments, names = outcome.assignments, outcome.cycle.columns.names
     waiting = assignments.waiting(job)
     nominated = {n.index: n.worker for made in outcome.preemption.made for n in made.nominations if n.job == job}
+    is_limited = assignments.places(job) <= len(nominated)
     nominated |= {index: names[slot] for (of, index), slot in assignments.nominations.slots.items() if of == job}
-    if nominated and all(index in nominated for index in waiting):
-        return reasons.waiting_for_victim([nominated[index] for index in waiting])
+    if nominated and (is_limited or all(index in nominated for index in waiting)):
+        return reasons.waiting_for_victim([nominated[index] for index in waiting if index in nominated])
     noted = assignments.notes.get(job)
     if noted is not None:
         return noted
     if of_class.code in (ReasonCode.NO_WORKERS, ReasonCode.NO_MATCH) or of_class.facts.get("never"):
         return of_class
+    if is_limited and (most := outcome.cycle.mirror.jobs[job].max_parallel) is not None:
+        return reasons.array_limit(most)
     kind, user = outcome.cycle.mirror.kinds[job], outcome.cycle.mirror.jobs[job].user
     reached = assignments.allowances.limit_reached(user, kind.need)
     return reasons.over_quota(user, *reached) if reached else of_class

@@ -45,7 +45,7 @@ def changed_reasons(outcome: CycleOutcome) -> ReasonUpdate:
     """Find the reasons of pending work that are new after this cycle."""
     cycle, update = outcome.cycle, ReasonUpdate()
     fresh = cycle.mirror.changes.fresh
-    jobs = fresh | cycle.special | outcome.apart
+    jobs = fresh | cycle.special | outcome.apart | cycle.mirror.changes.counted
     jobs.update(nomination.job for eviction in outcome.preemption.made for nomination in eviction.nominations)
     for kind in _changed_classes(outcome, update):
         jobs.update(job_at(place) for place in kind.waiting)

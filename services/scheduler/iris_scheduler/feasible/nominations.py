@@ -99,7 +99,10 @@ class Nominations:
     def _slot_of(self, task: TaskKey) -> int | None:
         worker = self._cycle.mirror.nominations[task]
         slot = self._cycle.columns.slot.get(worker)
-        if slot is None or task not in self._cycle.mirror.queue or not self._cycle.mirror.hosts.host(worker).takes_work:
+        mirror = self._cycle.mirror
+        if slot is None or task not in mirror.queue or not mirror.places(task[0], 1):
+            return None
+        if not self._cycle.mirror.hosts.host(worker).takes_work:
             return None
         return slot if self._cycle.columns.usable(self._cycle.mirror.kinds[task[0]]).mask[slot] else None
 

@@ -32,10 +32,12 @@ class MirrorChanges:
     Attributes:
         fresh: jobs that are newly pending, or whose reason may have changed.
         left: jobs that have no pending task any more.
+        counted: jobs with ``max_parallel`` whose number of open attempts has changed.
     """
 
     fresh: set[int] = field(default_factory=set)
     left: set[int] = field(default_factory=set)
+    counted: set[int] = field(default_factory=set)
 
 
 class Mirror:
@@ -110,6 +112,13 @@ class Mirror:
         self.version, self.at_ms = delta.version, delta.at_ms
         return True
 
+    def places(self, job: int, count: int) -> int:
+        """How many of ``count`` tasks of a job may start: one with ``max_parallel`` has at most so many open attempts,
+        those that are being stopped included.
+        """
+        limit = self.jobs[job].max_parallel
+        return count if limit is None else min(count, max(0, limit - self._open_attempts.get(job, 0)))
+
     def special(self) -> Iterator[int]:
         """Pending jobs with tasks that are nominated to a worker or excluded from one."""
         return (job for job in {*self.avoids, *self.nominated_jobs} if self.queue.pending(job))
@@ -128,7 +137,7 @@ class Mirror:
     def supposing(self, row: JobRow, ranges: Sequence[Range]) -> Iterator[None]:
         """A context in which this job, with these tasks, is in the mirror as if it had been submitted."""
         changes = self.changes
-        self.changes = MirrorChanges(set(changes.fresh), set(changes.left))
+        self.changes = MirrorChanges(set(changes.fresh), set(changes.left), set(changes.counted))
         self._job(row)
         self._queue(Queued(row.job, tuple(ranges), row.submitted_ms))
         try:
@@ -255,6 +264,8 @@ class Mirror:
             self.usage.add(row.user, self.kinds[job].need, sign * count)
             self.held[row.band] += sign * count
             self._open_attempts[job] = self._open_attempts.get(job, 0) + sign * count
+            if row.max_parallel is not None:
+                self.changes.counted.add(job)
             if not self._open_attempts[job]:
                 del self._open_attempts[job]
                 if job in self._leaving:

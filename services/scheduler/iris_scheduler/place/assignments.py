@@ -53,6 +53,15 @@ class Assignments:
         rest = self._rest.get(job)
         return self._cycle.mirror.queue.pending(job) if rest is None else rest
 
+    def places(self, job: int) -> int:
+        """How many of a job's waiting tasks may start besides those that are nominated, by its ``max_parallel``."""
+        mirror, waiting = self._cycle.mirror, len(self.waiting(job))
+        if mirror.jobs[job].max_parallel is None:
+            return waiting
+        pending = len(mirror.queue.pending(job))
+        taken = pending - waiting + sum(of == job for of, _ in self.nominations.slots)
+        return min(waiting, max(0, mirror.places(job, pending) - taken))
+
     def within_quota(self, job: int, count: int) -> int:
         """How many of ``count`` tasks of a job keep its user within every limit."""
         return self.allowances.within(self._cycle.mirror.jobs[job].user, self._cycle.mirror.kinds[job].need, count)

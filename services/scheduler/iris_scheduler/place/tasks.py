@@ -49,13 +49,15 @@ class TaskPlacer:
         kind = self._cycle.mirror.kinds[job]
         if kind in self.full:
             return False
-        waiting = self._assignments.waiting(job)
-        count = len(waiting) if over_quota else self._assignments.within_quota(job, len(waiting))
+        waiting, places = self._assignments.waiting(job), self._assignments.places(job)
+        if not places:
+            return False
+        count = places if over_quota else self._assignments.within_quota(job, places)
         spread = self._cycle.mirror.jobs[job].spread
         seats = self._seat(kind, count, spread) if spread in ("", TASKS) else self._seat_routes(kind, count, spread)
         if seats:
             self._assignments.give(job, waiting[: len(seats)], seats, waiting[len(seats) :])
-        return len(seats) == count < len(waiting)
+        return len(seats) == count < places
 
     def _candidates_of(self, kind: JobClass) -> Candidates:
         candidates = self._candidates.get(kind)
@@ -106,8 +108,11 @@ class TaskPlacer:
             assignments.note_pause(job, "place")
             return False
         places: dict[int, int] = {}
-        deferred = False
+        left, deferred = assignments.places(job), False
         for index in self._one_by_one(job):
+            nominated = (job, index) in assignments.nominations
+            if not nominated and not left:
+                continue
             slot = None if self._is_apart(job, index) else self._nominated_seat(job, index)
             if slot is None and not over_quota and assignments.within_quota(job, len(places) + 1) <= len(places):
                 deferred = True
@@ -117,6 +122,7 @@ class TaskPlacer:
                     assignments.nominations.leave((job, index))
             if slot is not None:
                 places[index] = slot
+                left -= not nominated
         if places:
             rest = [index for index in assignments.waiting(job) if index not in places]
             assignments.give(job, list(places), list(places.values()), rest)

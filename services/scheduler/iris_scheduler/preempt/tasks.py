@@ -90,10 +90,13 @@ class TaskPreemptor:
         """Find freed capacity or a victim for each pending task. False when a task without exclusions finds neither."""
         if self._cycle.is_paused(job):
             return True
-        kind = self._cycle.mirror.kinds[job]
+        kind, places = self._cycle.mirror.kinds[job], self._assignments.places(job)
         for index in self._assignments.waiting(job):
             if (job, index) in self._assignments.nominations:
                 continue
+            if not places:
+                return True
+            places -= 1
             delayed = self._cycle.delayed(job, index)
             search = self._searches.get((kind, delayed))
             if search is None:

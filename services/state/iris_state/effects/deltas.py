@@ -228,6 +228,7 @@ def job_row(job: Job) -> JobRow:
         group_by=spec.coscheduling.group_by if spec.coscheduling is not None else "",
         timeout_ms=job.timeout_ms,
         spread=spec.spread_key,
+        max_parallel=spec.max_parallel,
     )
 
 

@@ -290,4 +290,6 @@ def template(job: Job, grant: TaskGrant | None = None) -> TaskTemplate:
         environment=spec.environment if spec.environment != Environment() else None,
         grant=grant,
         output=spec.output,
+        array=spec.array,
+        each_line=spec.each_line,
     )

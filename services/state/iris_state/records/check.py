@@ -125,6 +125,13 @@ def budgets_are_exact(ledger: Ledger, job: Job) -> Wrongs:
             yield f"{job.name}/{index} preemption_count {task.preemption_count}, charged {wanted}"
 
 
+def limit_is_kept(ledger: Ledger, job: Job) -> Wrongs:
+    """A job has at most ``max_parallel`` open attempts."""
+    limit, count = job.spec.max_parallel, ledger.open_of_job[job.number]
+    if limit is not None and count > limit:
+        yield f"{job.name} has {count} open attempts, at most {limit} are allowed"
+
+
 def what_ended_is_finished(ledger: Ledger, job: Job) -> Wrongs:
     """A task that failed for good has no retry left: its budget is spent, or it carries the mark ``no_retry``."""
     for index, task in job.numbered():
@@ -213,6 +220,7 @@ OF_JOB: tuple[Callable[[Ledger, Job], Wrongs], ...] = (
     attempts_are_in_order,
     one_attempt_lives,
     budgets_are_exact,
+    limit_is_kept,
     what_ended_is_finished,
     job_is_derived,
     ended_subtree_is_dead,

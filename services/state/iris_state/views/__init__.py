@@ -69,6 +69,7 @@ READS: dict[str, Callable[[Ledger, dict[str, Any]], Any]] = {
     "job": lambda ledger, a: jobs.job_view(ledger, found_job(ledger, a)),
     "tasks": tasks.tasks,
     "task": lambda ledger, a: tasks.task_view(ledger, *found_task(ledger, a)),
+    "task_states": tasks.task_states,
     "attempts": tasks.attempts,
     "tree": jobs.tree,
     "why": jobs.why,

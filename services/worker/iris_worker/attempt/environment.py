@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from iris_core.index_set import indexes_of
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Gang, TaskTemplate
 from iris_core.resources import ResourceRequest
@@ -53,6 +54,15 @@ def common(place: Place, template: TaskTemplate) -> dict[str, str]:
         "IRIS_WORKER_ID": place.worker,
         "IRIS_GATEWAY_URL": place.gateway_url,
     }
+
+
+def values(template: TaskTemplate, index: int, line: str) -> dict[str, str]:
+    """The value of one task of an array, or its line of the job's file."""
+    if template.each_line:
+        return {"IRIS_ARRAY_VALUE": line}
+    if not template.array:
+        return {}
+    return {"IRIS_ARRAY_INDEX": str(indexes_of(template.array, 0)[index])}
 
 
 def personal(workdir: str, user: str) -> dict[str, str]:

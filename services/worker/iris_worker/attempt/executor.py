@@ -354,6 +354,11 @@ class Executor:
         """The directory for the bundle of an attempt of the submitting ``user``. Raises OSError."""
         return self._take(ref, user).slot.workdir
 
+    def give_line(self, ref: AttemptRef, line: str) -> None:
+        """The line of its job's file that a prepared attempt gets."""
+        if (attempt := self.attempts.prepared(ref)) is not None:
+            attempt.slot.line = line
+
     def _take(self, ref: AttemptRef, user: str) -> RunningAttempt:
         """An attempt with a slot that belongs to the user it runs as. Raises OSError."""
         attempt = self.attempts.add(RunningAttempt(self.slots.take(ref), self._use))

@@ -151,6 +151,7 @@ class StartRequests:
         if in_image or self._isolation.confines:
             shared = environment.personal(slot.workdir, self._isolation.name(template.user)) | shared
         env = environment.own(shared, held.ref, slot.workdir, f"{slot.workdir}/{ERROR_FILE}", ports)
+        env |= environment.values(template, held.ref.index, slot.line)
         if template.traceparent:
             env.setdefault("TRACEPARENT", template.traceparent)
         if held.gang is not None:

@@ -44,6 +44,7 @@ class Workspace:
         out, err: open files that its process writes to.
         broken: its directory could not be taken away; the slot is not used again.
         output: the output directory of the attempt, below its own; empty: it has none.
+        line: its line of the job's file; empty: the job has none.
         ends_s: when an attempt that is stopped is over at the latest; 0: it is not stopped.
     """
 
@@ -56,6 +57,7 @@ class Workspace:
     err: int
     broken: bool = False
     output: str = ""
+    line: str = ""
     ends_s: float = 0.0
 
     def give_to(self, owner: tuple[int, int] | None) -> None:

@@ -23,7 +23,7 @@ from iris.cli.script import ScriptedCommand, impossible, in_workdir, missing_scr
 from iris.cli.tables import print_json
 from iris.cli.terminal import raw_option
 from iris.client.client import Client
-from iris.client.job_options import JobOptions
+from iris.client.job_options import JobOptions, read_lines
 from iris_core.resources import REQUESTED, Resource, ResourceRequest
 from iris_core.views import JobView, PlanView
 
@@ -94,6 +94,16 @@ _OPTIONS = (
     click.option("--name", help="Name of the job.  [default: a generated one]", metavar="NAME"),
     click.option("--parent", type=NAME, help="Make it a child of this job.", metavar="JOB"),
     click.option("-r", "--replicas", type=int, help="Number of tasks.  [default: 1, or the slice's hosts]"),
+    click.option(
+        "--array", help="A task for each of these values, 0-15:4,20, found in IRIS_ARRAY_INDEX.", metavar="VALUES"
+    ),
+    click.option(
+        "--each-line",
+        type=click.Path(exists=True, dir_okay=False),
+        help="A task for each line of this file, found in IRIS_ARRAY_VALUE.",
+        metavar="FILE",
+    ),
+    click.option("--max-parallel", type=int, help="Tasks of the job that run at a time.  [default: all]", metavar="N"),
     *TASK_OPTIONS,
     click.option("--group-by", help="Place all tasks together on hosts that share this attribute.", metavar="KEY"),
     click.option(
@@ -221,19 +231,21 @@ def send_code(
     client: Client, command: tuple[str, ...], workdir: Path | None, options: JobOptions | dict[str, Any]
 ) -> tuple[str, ...]:
     """Store the directory or script that a command needs; returns the command as tasks run it."""
-    script = to_send(command) if workdir is None else None
+    script, lines = to_send(command) if workdir is None else None, options.get("each_line")
     if script is not None:
-        options["bundle"] = send_script(client, script)
+        options["bundle"] = send_script(client, script, lines)
         return with_uploaded_script(command, script)
     if workdir is not None:
         bundle = send_workdir(client, workdir, options)
         return in_workdir(command, workdir, bundle.left_out)
+    if lines:
+        options["bundle"] = client.send_lines(lines).digest
     return command
 
 
 def send_workdir(client: Client, workdir: Path, options: JobOptions | dict[str, Any]) -> Bundle:
     """Store a directory, and say what it holds."""
-    bundle = client.send_bundle(workdir, on_packed=partial(note_bundle, workdir))
+    bundle = client.send_bundle(workdir, lines=options.get("each_line"), on_packed=partial(note_bundle, workdir))
     options["bundle"], options["packages"] = bundle.digest, bundle.packages
     return bundle
 
@@ -244,13 +256,13 @@ def note_bundle(workdir: Path, bundle: Bundle) -> None:
         note(f"  biggest: {bundle.biggest_files}; name in .irisignore what tasks do not need")
 
 
-def send_script(client: Client, script: Path) -> str:
+def send_script(client: Client, script: Path, lines: str | os.PathLike[str] | None = None) -> str:
     """Store a script as a bundle of one executable file; returns its digest."""
     with tempfile.TemporaryDirectory(prefix="iris-script-") as made:
         copy = Path(made) / script.name
         shutil.copyfile(script, copy)
         copy.chmod(0o755)
-        return client.send_bundle(Path(made), everything=True).digest
+        return client.send_bundle(Path(made), everything=True, lines=lines).digest
 
 
 @click.command(cls=ScriptedCommand, context_settings=_CONTEXT)
@@ -262,7 +274,10 @@ def plan(client: Client, form: str, **given: Any) -> int:
 
     Exit codes: 0 it would start, 12 not now, 13 never.
     """
-    found = client.plan(client.spec(given["command"], read_options(given)))
+    options = read_options(given)
+    if lines := options.pop("each_line", None):
+        options["replicas"] = len(read_lines(lines))
+    found = client.plan(client.spec(given["command"], options))
     if form == "json":
         print_json(found)
     else:

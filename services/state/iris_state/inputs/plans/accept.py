@@ -135,6 +135,8 @@ def _no_seat(ledger: Ledger, policy: Policy, job: Job, index: int, worker: str, 
         return "not_pending"
     if (task.attempts or job.number in ledger.held_back) and (job.number, index) not in ledger.queue:
         return "not_pending"  # the previous attempt may still run
+    if job.spec.max_parallel is not None and ledger.open_of_job[job.number] >= job.spec.max_parallel:
+        return "array_limit"
     host = ledger.workers.get(worker)
     if host is None or host.state is not WorkerState.HEALTHY:
         return "worker_unavailable"

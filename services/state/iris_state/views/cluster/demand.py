@@ -52,6 +52,7 @@ NO_DEMAND = frozenset(
         ReasonCode.BUILDING_WINDOW_FULL,
         ReasonCode.WAITING_FOR_VICTIM,
         ReasonCode.DELAYED,
+        ReasonCode.ARRAY_LIMIT,
     }
 )
 """Reasons for which another host would change nothing."""
@@ -180,6 +181,8 @@ def _classes(ledger: Ledger) -> tuple[dict[DemandClass, WaitingWork], Counter[st
             not_counted[reason.code.value] += tasks
             continue
         job = ledger.jobs[number]
+        if (limit := job.spec.max_parallel) is not None:
+            tasks = min(tasks, max(0, limit - ledger.open_of_job[number]))
         kind = _class_of(job)
         if kind not in classes and len(classes) == CLASSES:
             left_out = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Any
 
 from iris_core import codec
@@ -9,7 +10,7 @@ from iris_core.actor import actor_view
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import LiveUsage
 from iris_core.states import TaskState, display_name
-from iris_core.views import ArtifactView, AttemptPage, AttemptView, Page, TaskView, moment
+from iris_core.views import ArtifactView, AttemptPage, AttemptView, Page, TaskStatesView, TaskView, moment
 from iris_state.records.entities import Attempt, Job, Task
 from iris_state.records.ledger import Ledger
 from iris_state.views.pages import MAX_TEXT, behind, found_job, found_task, page, shortened
@@ -135,6 +136,12 @@ def tasks(ledger: Ledger, arguments: dict[str, Any]) -> Page:
 
     rows = ((index, index) for index in record.indexes.since(start))
     return page(rows, lambda index: task_view(ledger, record, index), arguments, wanted)
+
+
+def task_states(ledger: Ledger, arguments: dict[str, Any]) -> TaskStatesView:
+    """The state of every task of one job."""
+    groups = groupby(task.state for task in found_job(ledger, arguments).tasks)
+    return TaskStatesView(runs=[(display_name(state), sum(1 for _ in run)) for state, run in groups])
 
 
 def attempts(ledger: Ledger, arguments: dict[str, Any]) -> AttemptPage:

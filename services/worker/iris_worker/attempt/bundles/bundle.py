@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from iris_core import array_values
 from iris_core.archive_paths import InvalidArchive
 from iris_worker.attempt.bundles.manifest import ArchiveEntry, BundleLimits, EntryKind, Manifest
 
@@ -96,6 +97,17 @@ class BundleStore:
             for directory, _, files in os.walk(workdir):
                 for path in (directory, *(os.path.join(directory, name) for name in files)):
                     os.lchown(path, owner.st_uid, owner.st_gid)
+
+    def line(self, digest: str, path: str, index: int) -> str:
+        """A line of a file of an unpacked bundle; slow, for a thread. Raises InvalidArchive, OSError."""
+        try:
+            return array_values.values_of((self._root / digest / path).read_bytes())[index]
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+            raise InvalidArchive(f"there is no file {path} in it") from None
+        except IndexError:
+            raise InvalidArchive(f"{path} has no line {index + 1}, for task {index}") from None
+        except ValueError as error:
+            raise InvalidArchive(f"{path}: {error}") from None
 
     def _make_room(self) -> None:
         held = sorted(self._root.iterdir(), key=lambda path: path.stat().st_mtime)

@@ -43,20 +43,24 @@ class Fetcher:
         self._at_once = asyncio.Semaphore(at_once)
         self._one_by_one: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def fetch(self, bundle: str, workdir: str) -> Ended | None:
-        """Copy a bundle into ``workdir``; returns the end of the attempt when that failed. A bad archive is its owner's
-        failure. The end does not name the bundle, because others read it too.
+    async def fetch(self, bundle: str, workdir: str, each_line: str = "", index: int = 0) -> Ended | str:
+        """Copy a bundle into ``workdir``; returns the end of the attempt when that failed, else the line ``index`` of
+        its file ``each_line``. A bad archive is its owner's failure. The end does not name the bundle, because others
+        read it too.
         """
+        line = ""
         try:
             digest = digest_of(bundle)
             async with self._at_once:
                 await self._have(digest)
+                if each_line:
+                    line = await asyncio.to_thread(self._store.line, digest, each_line, index)
                 await self._timed("copy", asyncio.to_thread(self._store.copy, digest, workdir))
         except InvalidArchive as error:
             return Ended(Cause.EXITED, NOT_EXECUTABLE, error=_unnamed(error, bundle))
         except (Unavailable, ValueError, OSError) as error:
             return Ended(Cause.INFRASTRUCTURE, error=_unnamed(error, bundle))
-        return None
+        return line
 
     async def _have(self, digest: str) -> None:
         """Raises InvalidArchive, Unavailable, ValueError, OSError."""

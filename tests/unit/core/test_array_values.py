@@ -1,0 +1,33 @@
+"""The lines of a file as values of tasks."""
+
+import pytest
+
+from iris_core.array_values import values_of
+
+
+@pytest.mark.parametrize(
+    ("data", "values"),
+    [
+        (b"a\nb\n", ["a", "b"]),
+        (b"a\nb", ["a", "b"]),
+        (b"a\r\n\r\nb b", ["a", "", "b b"]),
+        ("é\n".encode(), ["é"]),
+    ],
+)
+def test_each_line_is_a_value(data: bytes, values: list[str]) -> None:
+    assert values_of(data) == values
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "it has 0 lines"),
+        (b"x\n" * 10_001, "it has 10001 lines; 1 to 10000 are possible"),
+        (b"a\nb\0\n", "line 2 holds a NUL byte"),
+        (b"x" * 60_001, "line 1 holds a NUL byte, or more than 60000 bytes"),
+        (b"\xff", "it is not UTF-8 text"),
+    ],
+)
+def test_what_cannot_be_values_is_refused(data: bytes, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        values_of(data)
