@@ -1,4 +1,4 @@
-"""Draw the pages and the files of deploy/ that are made from the code: `make draw`.
+"""Draw the pages, the files of deploy/ and the asynchronous client, which are made from the code: `make draw`.
 
 `--check` writes nothing and fails when a drawing is stale. What is drawn is in `drawings`, one document a module.
 """
@@ -12,6 +12,7 @@ from pathlib import Path
 
 from drawings.alerts import alerts_document
 from drawings.architecture import architecture_document
+from drawings.async_client import async_client_source
 from drawings.cli import cli_document
 from drawings.configuration import configuration_document
 from drawings.dashboards import DASHBOARDS, dashboard_document
@@ -26,6 +27,7 @@ from drawings.subjects import subjects_document
 
 ROOT = Path(__file__).resolve().parents[1]
 DRAWINGS: dict[str, Callable[[], str]] = {
+    "libs/iris/iris/client/async_client.py": async_client_source,
     "docs/cli.md": cli_document,
     "docs/images/architecture.svg": architecture_document,
     "docs/configuration.md": configuration_document,

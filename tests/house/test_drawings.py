@@ -7,6 +7,7 @@ import pytest
 import draw
 import iris
 from drawings.architecture import architecture_document
+from drawings.async_client import UNLISTED
 from drawings.cli import cli_document
 from drawings.configuration import SECTIONS, setting_rows
 from drawings.http import http_document
@@ -96,3 +97,12 @@ def test_every_public_name_of_the_sdk_is_drawn():
     names = [name for name in iris.__all__ if not name.startswith("__")]
     assert [name for name in names if f"\n## {name}\n" not in text] == []
     assert "* `wait(timeout: float | None = None) -> JobView`: Wait until the job has ended" in text
+
+
+@pytest.mark.parametrize(
+    ("kind", "asynchronous"),
+    [(iris.Client, iris.AsyncClient), (iris.Job, iris.AsyncJob), (iris.Deployment, iris.AsyncDeployment)],
+)
+def test_every_public_method_has_an_asynchronous_one(kind, asynchronous):
+    public = {name for part in kind.__mro__ for name in vars(part) if not name.startswith("_")}
+    assert {name for name in public if not hasattr(asynchronous, name)} <= UNLISTED

@@ -1,0 +1,183 @@
+"""What `AsyncClient` and its handles do otherwise than by one call of the synchronous client on a thread.
+
+Waits and streams end when their coroutine is cancelled; a stream occupies one thread while it is open. Everything else
+of `client.async_client` is drawn from `Client`, `Job` and `Deployment`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import ParamSpec, Self, TypeVar, Unpack
+
+from iris.client.client import Client
+from iris.client.deployments import Deployment
+from iris.client.event_stream import EventStream
+from iris.client.events import Event, read_events, read_lines
+from iris.client.job_options import JobOptions
+from iris.client.jobs import TERMINAL, Job
+from iris.client.problems import gave_up
+from iris.client.transport import RETRY_FOR_S, UrlQuery
+from iris_core.views import DeploymentView, JobView, LogLineView
+
+P = ParamSpec("P")
+T = TypeVar("T")
+A = TypeVar("A")
+R = TypeVar("R")
+
+_THREADS = 64
+
+
+class AsyncCalls:
+    """Runs the calls of a synchronous client on threads of its own."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        token: str | None = None,
+        context: str | None = None,
+        timeout_s: float = 30.0,
+        retry_for_s: float = RETRY_FOR_S,
+    ) -> None:
+        self.sync = Client(url, token=token, context=context, timeout_s=timeout_s, retry_for_s=retry_for_s)
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="iris-client")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the kept-alive connections and the threads."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self.sync.close()
+
+    async def map(
+        self,
+        function: Callable[[A], R],
+        items: Iterable[A],
+        *,
+        workdir: str | os.PathLike[str] | None = None,
+        **options: Unpack[JobOptions],
+    ) -> list[asyncio.Future[R]]:
+        """As `Client.map`; one awaitable future per item."""
+        mapped = await self.call(lambda: self.sync.map(function, items, workdir=workdir, **options))
+        return [asyncio.wrap_future(future) for future in mapped]
+
+    def logs(self, name: str, query: UrlQuery | None = None, *, follow: bool = True) -> AsyncIterator[LogLineView]:
+        """As `Client.logs`."""
+        stream = self.sync.open_logs(name, {"follow": follow, **(query or {})})
+        return self.read(stream, read_lines(stream))
+
+    def events(self, query: UrlQuery | None = None) -> AsyncIterator[Event]:
+        """As `Client.events`."""
+        stream = self.sync.stream("/v1/events", query)
+        return self.read(stream, read_events(stream))
+
+    async def call(self, ask: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a call of the synchronous client on a thread and return its result."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, lambda: ask(*args, **kwargs))
+
+    async def iterate(self, items: Iterator[T]) -> AsyncIterator[T]:
+        """The items of an iterator that may block; it must not yield None."""
+        while (item := await self.call(next, items, None)) is not None:
+            yield item
+
+    async def read(self, stream: EventStream, items: Iterator[T]) -> AsyncIterator[T]:
+        """The items of a stream; the reading thread ends when the iteration does."""
+        try:
+            async for item in self.iterate(items):
+                yield item
+        finally:
+            stream.close()
+
+
+class JobWaits:
+    """The waits of a job's handle."""
+
+    def __init__(self, client: AsyncCalls, job: Job) -> None:
+        self._client = client
+        self.sync = job
+
+    def __repr__(self) -> str:
+        return f"<Async{repr(self.sync)[1:]}"
+
+    @property
+    def id(self) -> str:
+        return self.sync.id
+
+    @property
+    def name(self) -> str:
+        return self.sync.name
+
+    async def wait(self, timeout: float | None = None) -> JobView:
+        """As `Job.wait`."""
+        try:
+            async with asyncio.timeout(timeout):
+                async for _ in self.follow():
+                    pass
+        except TimeoutError:
+            raise gave_up(self.name, self.sync.state, timeout) from None
+        return self.sync.view
+
+    def raise_for_state(self) -> None:
+        """As `Job.raise_for_state`, with the causes that have been read."""
+        if self.sync.ended and self.sync.state != "succeeded":
+            raise self.sync.ending()
+
+    async def result(self, timeout: float | None = None) -> JobView:
+        """As `Job.result`."""
+        await self.wait(timeout)
+        await self._client.call(self.sync.raise_for_state)
+        return self.sync.view
+
+    async def follow(self) -> AsyncIterator[Event]:
+        """As `Job.follow`."""
+        stream = self.sync.unopened_stream()
+        try:
+            await self._client.call(stream.open)
+            if (await self._client.call(self.sync.refresh)).state in TERMINAL:
+                return
+            async for event in self._client.iterate(read_events(stream)):
+                yield event
+                if self.sync.is_end(event) and (await self._client.call(self.sync.refresh)).state in TERMINAL:
+                    break
+        finally:
+            stream.close()
+
+    def logs(self, *, follow: bool = True) -> AsyncIterator[LogLineView]:
+        """As `Job.logs`."""
+        return self._client.logs(self.id, follow=follow)
+
+
+class DeploymentWaits:
+    """The waits of a deployment's handle."""
+
+    def __init__(self, client: AsyncCalls, deployment: Deployment) -> None:
+        self._client = client
+        self.sync = deployment
+
+    def __repr__(self) -> str:
+        return f"<Async{repr(self.sync)[1:]}"
+
+    @property
+    def id(self) -> str:
+        return self.sync.id
+
+    @property
+    def name(self) -> str:
+        return self.sync.name
+
+    async def wait_ready(self, timeout: float | None = None) -> DeploymentView:
+        """As `Deployment.wait_ready`."""
+        try:
+            async with asyncio.timeout(timeout):
+                while not await self._client.call(self.sync.is_ready_within):
+                    pass
+        except TimeoutError:
+            raise self.sync.gave_up(timeout) from None
+        return self.sync.view
