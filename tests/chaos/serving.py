@@ -43,7 +43,7 @@ def ends(cluster: Cluster, owner: Deployments) -> list[str]:
     deadline = time.monotonic() + SETTLE_S
     for service in owner.live:
         wrong += _settles(cluster, service, deadline)
-    wrong += _processes(owner, _jobs(cluster, owner))
+    wrong += _processes(cluster, owner, time.monotonic() + _GONE_S)
     owner.delete_all()
     deadline = time.monotonic() + _GONE_S
     for service in owner.services:
@@ -120,9 +120,12 @@ def servers(directory: Path) -> dict[int, str]:
     return found
 
 
-def _processes(owner: Deployments, jobs: set[str]) -> Iterator[str]:
-    """One for each live route of those that serve, and none of another."""
-    running = sorted(servers(owner.directory).values())
+def _processes(cluster: Cluster, owner: Deployments, deadline: float) -> Iterator[str]:
+    """One for each live route of those that serve, and none of another once what is being stopped has ended."""
+    jobs, running = _jobs(cluster, owner), sorted(servers(owner.directory).values())
+    while set(running) - jobs and time.monotonic() < deadline:
+        time.sleep(_LOOK_S)
+        jobs, running = _jobs(cluster, owner), sorted(servers(owner.directory).values())
     twice = {job for job in running if running.count(job) > 1}
     if twice:
         yield f"doubled: several processes of {sorted(twice)}"
