@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 
+from iris_bus.contract import Publication
 from iris_core import codec, subjects
 from iris_core.messages.gateway_state import Caller, SubmitJob
 from iris_core.messages.scheduler_state import Delta, FullSnapshot, PlanTaken
@@ -21,7 +22,9 @@ from iris_scheduler.cache import Cache
 from iris_scheduler.mirror.mirror import Mirror
 from iris_scheduler.plan import plan
 from iris_scheduler.settings import SchedulerSettings
-from iris_state.decide.machine import Input, Machine, Output, Request
+from iris_state.decide.machine import Machine
+from iris_state.effects.kinds import MirrorDelta, OrderTo, Output, ReplyTo
+from iris_state.inputs.kinds import Input, Request
 from iris_state.policy import Policy
 from iris_worker.agent.agent import Agent
 
@@ -63,7 +66,7 @@ class Loopback:
 
     def _full(self) -> bytes:
         output = self.machine.step([Request(subjects.SNAPSHOT_FULL, b"", "full")], self.now_ms)
-        return output.replies[0][1]
+        return output.of(ReplyTo)[0].data
 
     def submit(self, name: str, tasks: int) -> None:
         """Submit one job."""
@@ -88,34 +91,35 @@ class Loopback:
         self.cpu_s["state"] += time.process_time() - began
         self._count(output)
         self._plan(output)
-        for name, order in output.orders.items():
-            self._carry_out(name, order)
+        for one in output.of(OrderTo):
+            self._carry_out(one.worker, one.order)
         self._answer(output)
         for name, agent in self._agents.items():
             self._report(name, agent)
 
     def _count(self, output: Output) -> None:
-        counts = self.counts
+        counts, events, deltas = self.counts, output.of(Publication), output.of(MirrorDelta)
         counts["rounds"] += 1
         counts["commits"] += output.commit is not None
         counts["journal bytes"] += len(output.commit or b"")
-        counts["delta bytes"] += len(output.delta or b"")
-        counts["events"] += len(output.events)
-        counts["event bytes"] += sum(len(event.data) for event in output.events)
-        self._message("delta", output.delta)
-        for _, data in output.replies:
-            self._message("answers", data)
+        counts["delta bytes"] += sum(len(delta.data) for delta in deltas)
+        counts["events"] += len(events)
+        counts["event bytes"] += sum(len(event.data) for event in events)
+        for delta in deltas:
+            self._message("delta", delta.data)
+        for reply in output.of(ReplyTo):
+            self._message("answers", reply.data)
 
-    def _message(self, kind: str, data: bytes | None) -> None:
-        if data is not None:
-            self.counts[kind] += 1
-            self.counts["message bytes"] += len(data)
+    def _message(self, kind: str, data: bytes) -> None:
+        self.counts[kind] += 1
+        self.counts["message bytes"] += len(data)
 
     def _plan(self, output: Output) -> None:
-        if output.delta is None:
+        deltas = output.of(MirrorDelta)
+        if not deltas:
             return
         began = time.process_time()
-        if not self._mirror.apply(codec.unpack(output.delta, Delta)):
+        if not self._mirror.apply(codec.unpack(deltas[0].data, Delta)):
             raise RuntimeError("the mirror refused a delta")
         decision = plan(self._mirror, self._cache, self.now_ms, self._settings)
         self._cache.learn(decision.columns, decision.findings, self._mirror.looked())
@@ -151,11 +155,11 @@ class Loopback:
         self._inputs.append(Request(subjects.report(report.worker), data, _REPORTS + report.worker))
 
     def _answer(self, output: Output) -> None:
-        for reply, data in output.replies:
-            if reply.startswith(_REPORTS):
-                name = reply.removeprefix(_REPORTS)
-                self._agents[name].on_taken(self._told.pop(name), codec.unpack(data, ReportTaken), self.now_ms)
-            elif reply == "plan" and codec.unpack(data, PlanTaken).refused:
+        for reply in output.of(ReplyTo):
+            if reply.to.startswith(_REPORTS):
+                name = reply.to.removeprefix(_REPORTS)
+                self._agents[name].on_taken(self._told.pop(name), codec.unpack(reply.data, ReportTaken), self.now_ms)
+            elif reply.to == "plan" and codec.unpack(reply.data, PlanTaken).refused:
                 raise RuntimeError("a plan was refused")
 
 

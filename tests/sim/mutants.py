@@ -28,9 +28,9 @@ from iris_state.decide import round as round_
 from iris_state.decide.machine import Machine
 from iris_state.deployments import health, rollout, routes, scaling
 from iris_state.effects.deltas import DeltaBuilder
+from iris_state.effects.kinds import Output
 from iris_state.effects.orders import OrderBook
 from iris_state.inputs.claims import CURRENT
-from iris_state.inputs.kinds import Output
 from iris_state.inputs.plans import accept
 from iris_state.inputs.reports import liveness, progress
 from iris_state.policy import Policy

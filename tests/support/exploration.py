@@ -25,7 +25,9 @@ from iris_core.messages.state_worker import Ended, HeartbeatMessage, Order, Regi
 from iris_core.resources import Amount
 from iris_core.spec import Coscheduling, JobSpec
 from iris_core.states import Cause, KernelStatus, SessionStatus, WorkerState
-from iris_state.decide.machine import DeliveryResult, Heartbeat, Machine, Request
+from iris_state.decide.machine import Machine
+from iris_state.effects.kinds import OrderTo, Output, ReplyTo
+from iris_state.inputs.kinds import DeliveryResult, Heartbeat, Request
 from iris_state.policy import Policy
 from tests.support import first_fit
 from tests.support.world import ADMIN
@@ -226,7 +228,7 @@ class Cell:
 
     def _plan(self) -> None:
         output = self.machine.step([Request(subjects.SNAPSHOT_FULL, b"", "full")], self.now_ms)
-        snapshot = codec.unpack(output.replies[0][1], FullSnapshot)
+        snapshot = codec.unpack(output.of(ReplyTo)[0].data, FullSnapshot)
         self._step(Request(subjects.STATE_PLAN, codec.pack(first_fit.plan(snapshot)), "plan"))
 
     def _clock(self) -> None:
@@ -270,11 +272,11 @@ class Cell:
     def _step(self, *inputs: Request | Heartbeat | DeliveryResult) -> None:
         self._send(self.machine.step(inputs, self.now_ms))
 
-    def _send(self, output: object) -> None:
-        for name, order in output.orders.items():  # type: ignore[attr-defined]
-            host = self.hosts[name]
-            if order not in host.orders:
-                host.orders.append(order)
+    def _send(self, output: Output) -> None:
+        for one in output.of(OrderTo):
+            host = self.hosts[one.worker]
+            if one.order not in host.orders:
+                host.orders.append(one.order)
 
     # ── what a state is ─────────────────────────────────────────────────────────────────────────────────────────
 

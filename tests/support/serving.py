@@ -17,8 +17,9 @@ from iris_core.resources import Amount, ResourceRequest
 from iris_core.serving import DeploymentSpec, RouteTemplate, UpdatePolicy
 from iris_core.spec import Probe
 from iris_core.states import Cause, KernelStatus
-from iris_state.decide.machine import Load, Machine
+from iris_state.decide.machine import Machine
 from iris_state.deployments.records import Deployment, Route
+from iris_state.inputs.kinds import Load
 from iris_state.policy import Policy
 from iris_state.snapshots import snapshot
 from tests.support import first_fit

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from iris_bus.contract import Publication
 from iris_core import codec, subjects
 from iris_core.limits import ATTEMPTS
 from iris_core.messages.gateway_state import AdminCommand, Answer, Caller, CancelJob, Query, RerunJob, SubmitJob
@@ -34,9 +35,10 @@ from iris_core.serving import Discovery
 from iris_core.spec import Attribute, JobSpec
 from iris_core.states import KernelStatus
 from iris_scheduler.mirror.mirror import Mirror
-from iris_state.decide.machine import DeliveryResult, Heartbeat, Input, Machine, Output, Request
+from iris_state.decide.machine import Machine
 from iris_state.effects.deliveries import is_awaited
-from iris_state.inputs.kinds import Fate
+from iris_state.effects.kinds import MirrorDelta, OrderTo, Output, ReplyTo, Unjudged
+from iris_state.inputs.kinds import DeliveryResult, Fate, Heartbeat, Input, Request
 from iris_state.policy import Policy
 from iris_state.records.check import check
 from iris_state.records.ledger import Ledger
@@ -112,7 +114,7 @@ class World:
     def _say_first(self) -> None:
         """As the shell does: every answer to the first orders is told."""
         first = self.machine.lead(self.now_ms)
-        self._unreached.update(first.orders)
+        self._unreached.update(one.worker for one in first.of(OrderTo))
         self.send(first)
 
     @property
@@ -138,18 +140,19 @@ class World:
         self.machine = self.replayed()
         self.machine.succeed(torn)
         self._say_first()
-        return self._judge(output.left)
+        return self._judge([one.input for one in output.of(Unjudged)])
 
     def send(self, output: Output) -> None:
         if output.commit is not None:
             self.commits.append((output.sequence, output.commit))
-        self._replies.update(output.replies)
-        self.discovered.update({one.deployment: one for one in output.discovery})
-        self.events += [(event.subject, json.loads(event.data)) for event in output.events]
-        if output.delta is not None and self.mirror is not None:
-            assert self.mirror.apply(codec.unpack(output.delta, Delta)), "the mirror refused a delta"
-        for name, order in output.orders.items():
-            self._deliver(name, order)
+        self._replies.update({one.to: one.data for one in output.of(ReplyTo)})
+        self.discovered.update({one.deployment: one for one in output.of(Discovery)})
+        self.events += [(event.subject, json.loads(event.data)) for event in output.of(Publication)]
+        for delta in output.of(MirrorDelta):
+            if self.mirror is not None:
+                assert self.mirror.apply(codec.unpack(delta.data, Delta)), "the mirror refused a delta"
+        for one in output.of(OrderTo):
+            self._deliver(one.worker, one.order)
 
     def _deliver(self, name: str, order: Order) -> None:
         host = self.hosts.get(name)
@@ -261,7 +264,7 @@ class World:
         output = self._judge([Request(subjects.SNAPSHOT_FULL, b"", "full")])
         if output.commit is not None:
             self.send(output)  # something came due meanwhile
-        return codec.unpack(output.replies[0][1], FullSnapshot)
+        return codec.unpack(output.of(ReplyTo)[0].data, FullSnapshot)
 
     def _fresh(self) -> str:
         self._asked += 1

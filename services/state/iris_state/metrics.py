@@ -20,7 +20,8 @@ from iris_core.resources import RESOURCES, Amount
 from iris_core.states import JobState, RouteStatus, TaskState, WorkerState, display_name
 from iris_core.tables import deployment as table
 from iris_service.telemetry import SECONDS, new_registry
-from iris_state.decide.machine import Machine, Output
+from iris_state.decide.machine import Machine
+from iris_state.effects.kinds import Output, PlacementRefused
 from iris_state.records import changes as c
 from iris_state.records.entities import Fact
 from iris_state.records.index import WAITING
@@ -81,8 +82,8 @@ class StateMetrics:
     def committed(self, output: Output, seconds: float) -> None:
         """One commit is durable."""
         self._commit.note(seconds)
-        for cause in output.refused:
-            self._refused.note(cause)
+        for refused in output.of(PlacementRefused):
+            self._refused.note(refused.cause)
         for change in output.changes:
             react = self.REACTIONS.get(type(change))
             if react is not None:

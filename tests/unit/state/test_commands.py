@@ -5,7 +5,9 @@ import pytest
 from iris_core import codec, subjects
 from iris_core.messages.gateway_state import AdminCommand, Answer, Caller, CancelJob, Query, RerunJob, SubmitJob
 from iris_core.spec import JobSpec
-from iris_state.decide.machine import Machine, Output, Request
+from iris_state.decide.machine import Machine
+from iris_state.effects.kinds import Output, ReplyTo
+from iris_state.inputs.kinds import Request
 from iris_state.policy import Policy
 
 ANN = Caller("ann")
@@ -17,7 +19,7 @@ def sent(subject: str, message: object, reply: str = "me") -> Request:
 
 
 def answers(output: Output) -> list[tuple[str, str]]:
-    return [(subject, codec.unpack(data, Answer).status) for subject, data in output.replies]
+    return [(one.to, codec.unpack(one.data, Answer).status) for one in output.of(ReplyTo)]
 
 
 @pytest.mark.parametrize("together", [True, False])
@@ -25,9 +27,9 @@ def test_what_two_gateways_repeat_is_one_job_and_one_answer(together: bool):
     machine = Machine(Policy(), "m")
     ways = [sent(subjects.CMD_SUBMIT, SUBMISSION, reply) for reply in ("one", "another", "one")]
     rounds = [ways] if together else [[way] for way in ways]
-    replies = [reply for inputs in rounds for reply in machine.step(inputs, 1_000).replies]
-    assert [to for to, _ in replies] == ["one", "another", "one"]
-    assert len({data for _, data in replies}) == 1
+    replies = [reply for inputs in rounds for reply in machine.step(inputs, 1_000).of(ReplyTo)]
+    assert [reply.to for reply in replies] == ["one", "another", "one"]
+    assert len({reply.data for reply in replies}) == 1
     assert list(machine.ledger.jobs) == [1]
 
 
@@ -58,7 +60,7 @@ def test_every_kind_of_command_can_be_sent():
 def test_who_sends_what_this_release_cannot_read_is_told_to_try_again(subject: str, data: bytes):
     output = Machine(Policy(), "m").step([Request(subject, data, "me")], 1_000)
     assert (answers(output), output.commit) == ([("me", "unavailable")], None)
-    assert b"this release of the state service cannot read the command" in output.replies[0][1]
+    assert b"this release of the state service cannot read the command" in output.of(ReplyTo)[0].data
 
 
 def submission(**fields: object) -> list[object]:

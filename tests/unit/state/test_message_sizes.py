@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from iris_bus import framing
-from iris_bus.contract import Message
+from iris_bus.contract import Message, Publication
 from iris_core import codec, subjects
 from iris_core.admission import validate_spec
 from iris_core.constraints import MAX_TEXT, MAX_VALUES
@@ -48,7 +48,8 @@ from iris_scheduler.plan import plan
 from iris_scheduler.settings import SchedulerSettings
 from iris_state.decide.machine import Machine
 from iris_state.effects import orders
-from iris_state.inputs.kinds import Output, Request
+from iris_state.effects.kinds import MirrorDelta, OrderTo, Output, ReplyTo
+from iris_state.inputs.kinds import Request
 from iris_state.policy import Policy
 from iris_worker.agent.agent import Agent
 from iris_worker.agent.heartbeat import HeartbeatSchedule
@@ -71,10 +72,8 @@ class Weighed(World):
         super().__init__()
 
     def send(self, output: Output) -> None:
-        sizes = [len(data) for _, data in output.replies]
-        sizes += [len(codec.pack(part)) for order in output.orders.values() for part in orders.parts(order)]
-        sizes += [len(event.data) for event in output.events]
-        sizes.append(len(output.delta or b""))
+        sizes = [len(one.data) for kind in (ReplyTo, MirrorDelta, Publication) for one in output.of(kind)]
+        sizes += [len(codec.pack(part)) for one in output.of(OrderTo) for part in orders.parts(one.order)]
         commit = output.commit or b""
         sizes += [len(part) for part in framing.split(commit, self.policy.journal_part_bytes)]
         self.largest = max(self.largest, *sizes)
@@ -153,7 +152,7 @@ def say_ends(world: World, size: int) -> None:
 def everything(machine: Machine) -> list[FullSnapshot]:
     """The chunks of a full snapshot, each within its bound."""
     output = machine.step([Request(subjects.SNAPSHOT_FULL, b"", "full")], machine.last_ms)
-    chunks = [data for _, data in output.replies]
+    chunks = [one.data for one in output.of(ReplyTo)]
     assert max(map(len, chunks)) <= CHUNK_BYTES + 2 * SPEC_BYTES < MESSAGE_BYTES
     read = [codec.unpack(data, FullSnapshot) for data in chunks]
     assert [chunk.last for chunk in read] == [False] * (len(read) - 1) + [True]
@@ -174,7 +173,7 @@ def test_very_many_small_waiting_jobs_are_told_in_chunks_and_explained_in_severa
             [Request(subjects.CMD_SUBMIT, codec.pack(command), "") for command in wishes],
             NOW_MS,
         )
-        assert len(output.delta or b"") <= MESSAGE_BYTES
+        assert [len(delta.data) <= MESSAGE_BYTES for delta in output.of(MirrorDelta)] == [True]
     chunks = everything(machine)
     assert sum(len(codec.pack(chunk)) for chunk in chunks) > MESSAGE_BYTES
     mirror, cache = Mirror.of(chunks), Cache()
@@ -196,8 +195,9 @@ def test_a_delta_that_is_too_large_follows_nothing():
     output = world.machine.step(inputs, world.now_ms)
     mirror = Mirror.of(everything(world.machine))
     assert mirror.version == output.sequence
-    assert not mirror.apply(codec.unpack(output.delta or b"", Delta))
-    assert not Mirror().apply(codec.unpack(output.delta or b"", Delta))
+    [delta] = output.of(MirrorDelta)
+    assert not mirror.apply(codec.unpack(delta.data, Delta))
+    assert not Mirror().apply(codec.unpack(delta.data, Delta))
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 3), SIZES), max_size=30), st.booleans())
@@ -258,7 +258,7 @@ def test_a_host_that_says_too_much_of_itself_is_not_registered():
     world = World()
     register = Register("w0", "1", {f"a{n}": "x" * 1000 for n in range(100)}, Amount(), world.now_ms)
     report = codec.pack(WorkerReport("w0", "1", register=register))
-    assert not world.step(Request(subjects.report("w0"), report, "r")).replies
+    assert not world.step(Request(subjects.report("w0"), report, "r")).of(ReplyTo)
     assert world.register(host(0)) == ReportTaken()
 
 

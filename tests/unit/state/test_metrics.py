@@ -12,7 +12,8 @@ from iris_core.messages.state_worker import Ended, Register, Stage, WorkerReport
 from iris_core.resources import Amount
 from iris_core.spec import JobSpec
 from iris_core.states import Cause, KernelStatus
-from iris_state.decide.machine import Machine, Request
+from iris_state.decide.machine import Machine
+from iris_state.inputs.kinds import Request
 from iris_state.metrics import Standing, StateMetrics
 from iris_state.policy import Policy
 

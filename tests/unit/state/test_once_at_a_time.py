@@ -6,7 +6,9 @@ from iris_core.messages.scheduler_state import FullSnapshot, Placement, Plan
 from iris_core.messages.state_worker import Register, WorkerReport
 from iris_core.resources import Amount
 from iris_core.states import TaskState
-from iris_state.decide.machine import Machine, Request
+from iris_state.decide.machine import Machine
+from iris_state.effects.kinds import OrderTo
+from iris_state.inputs.kinds import Request
 from iris_state.records.ledger import Ledger
 from iris_state.snapshots import snapshot
 from tests.support.script import Script
@@ -95,7 +97,7 @@ def test_a_host_is_not_told_to_run_what_it_has_just_said_it_does_not_know():
     output = world.machine.step(request, world.now_ms)
     [task] = world.ledger.jobs[1].tasks
     assert (task.state, len(task.attempts)) == (TaskState.PENDING, 1)
-    ordered = [ref for order in output.orders.values() for ref in (*order.run, *order.prepare, *order.start)]
+    ordered = [ref for one in output.of(OrderTo) for ref in (*one.order.run, *one.order.prepare, *one.order.start)]
     assert AttemptRef(1, 0, 0) not in ordered
 
 

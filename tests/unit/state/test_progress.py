@@ -9,8 +9,8 @@ from iris_core import codec, subjects
 from iris_core.messages.state_worker import Ended, HeartbeatMessage, Register, Stage
 from iris_core.resources import Amount
 from iris_core.states import Cause, KernelStatus
-from iris_state.decide.machine import Heartbeat
-from iris_state.inputs.kinds import DeliveryResult, Fate
+from iris_state.effects.kinds import OrderTo
+from iris_state.inputs.kinds import DeliveryResult, Fate, Heartbeat
 from tests.support.world import Host
 
 
@@ -132,7 +132,7 @@ def test_what_the_same_start_tells_the_second_time_counts(script):
 def test_a_heartbeat_that_tells_a_whole_attempt_tells_it_in_order(script):
     world, host, stages = whole_attempt(script, KernelStatus.PREPARING, KernelStatus.RUNNING)
     output = world.step(heartbeat(1, world.now_ms, stages, incarnation=host.incarnation))
-    assert not output.orders
+    assert not output.of(OrderTo)
     script.play("""
         events /a/0     -> building running succeeded
     """)

@@ -192,7 +192,7 @@ def test_a_timeout_the_worker_itself_enforced_kills_the_task(script):
 
 def test_undecodable_bytes_change_nothing_and_stop_nobody(script):
     from iris_core import subjects
-    from iris_state.decide.machine import Heartbeat, Request
+    from iris_state.inputs.kinds import Heartbeat, Request
 
     world = script.world
     before = world.machine.sequence
@@ -213,7 +213,8 @@ def test_a_worker_cannot_speak_for_another(script):
     from iris_core.messages.state_worker import Ended, HeartbeatMessage, Register, Stage, WorkerReport
     from iris_core.resources import Amount
     from iris_core.states import Cause, KernelStatus
-    from iris_state.decide.machine import Heartbeat, Request
+    from iris_state.effects.kinds import ReplyTo
+    from iris_state.inputs.kinds import Heartbeat, Request
 
     script.play("""
         worker w0
@@ -231,7 +232,7 @@ def test_a_worker_cannot_speak_for_another(script):
         WorkerReport("w1", "another start", register=Register("w0", "another start", {}, Amount(1), 1)),
         WorkerReport("w0", world.hosts["w0"].incarnation, leaving="gone"),
     ):
-        assert not world.step(Request(subjects.report("w1"), codec.pack(said), "r")).replies
+        assert not world.step(Request(subjects.report("w1"), codec.pack(said), "r")).of(ReplyTo)
     gone = HeartbeatMessage("w0", world.hosts["w0"].incarnation, 99, world.now_ms, healthy=False)
     world.step(Heartbeat(subjects.heartbeat("w1"), codec.pack(gone)))
     assert world.machine.sequence == before

@@ -20,6 +20,7 @@ from iris_core.states import JobState, WorkerState
 from iris_core.tables.session import PREPARE
 from iris_state import views
 from iris_state.decide.machine import Machine
+from iris_state.effects.kinds import ReplyTo, Unjudged
 from iris_state.inputs.kinds import Heartbeat, Input, Request, Timer, TimerKey
 from iris_state.inputs.quarantine import Quarantine
 from iris_state.policy import Policy
@@ -214,14 +215,15 @@ def test_what_was_not_judged_yet_is_left_for_afterwards(monkeypatch: pytest.Monk
     inputs = [said(name) for name in ("/a", "/bad", "/b", "/c")]
     output = machine.step(inputs, START_MS)
     assert machine.torn
-    assert output.left == inputs[2:]
-    assert [codec.unpack(data, Answer).status for _, data in output.replies] == ["created", "internal"]
+    left = [one.input for one in output.of(Unjudged)]
+    assert left == inputs[2:]
+    assert [codec.unpack(one.data, Answer).status for one in output.of(ReplyTo)] == ["created", "internal"]
     again = Machine(machine.policy, "m")
     again.replay(1, again.bid(START_MS))
     again.replay(output.sequence, output.commit or b"")
     again.succeed(machine)
     again.lead(START_MS)
-    rest = again.step(output.left, START_MS)
+    rest = again.step(left, START_MS)
     assert [job.name for job in again.ledger.jobs.values()] == ["/a", "/b", "/c"]
     check(again.ledger)
     follower = Machine(machine.policy, "follower")

@@ -128,7 +128,7 @@ def test_an_order_tells_its_time_by_the_clock_of_its_host():
     """Whatever it says, and whatever the clocks of others say."""
     from iris_core import codec, subjects
     from iris_core.messages.state_worker import HeartbeatMessage
-    from iris_state.decide.machine import Heartbeat
+    from iris_state.inputs.kinds import Heartbeat
 
     script = Script()
     script.play(TWO)

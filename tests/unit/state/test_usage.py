@@ -3,7 +3,7 @@
 from iris_core import codec, subjects
 from iris_core.messages.state_worker import Ended, HeartbeatMessage, LiveUsage, Stage, TaskUsage
 from iris_core.states import Cause, KernelStatus
-from iris_state.decide.machine import Heartbeat
+from iris_state.inputs.kinds import Heartbeat
 
 MIB = 1 << 20
 SHOWN = ("cpu_ms", "rss_bytes", "peak_rss_bytes", "read_bytes", "written_bytes", "memory_limit_reached_bytes")

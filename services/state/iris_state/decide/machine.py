@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable
 from itertools import chain, islice
+from typing import Any, get_args
 
 from iris_bus import framing
 from iris_bus.contract import DamagedCommit
@@ -20,11 +21,10 @@ from iris_core.errors import Code, Invalid, InvariantBroken, Refused
 from iris_core.limits import SHOWN, clipped
 from iris_core.messages.gateway_state import Answer, Caller, CancelJob, DeployCommand, RerunJob, SubmitJob
 from iris_core.messages.proxy_state import LoadReport
-from iris_core.messages.scheduler_state import JobReason, Plan, PlanTaken
+from iris_core.messages.scheduler_state import Plan, PlanTaken
 from iris_core.messages.state_worker import HeartbeatMessage, ReportTaken, WorkerReport
 from iris_core.quota import Quota
 from iris_core.request_ids import key_of
-from iris_core.serving import Discovery
 from iris_core.states import WorkerState
 from iris_state import views
 from iris_state.commands import execute, task_scope
@@ -35,7 +35,20 @@ from iris_state.decide.retention import Retention
 from iris_state.decide.round import Round
 from iris_state.deployments.records import PublicFact, discovery_of
 from iris_state.effects import deltas, outbox
-from iris_state.inputs.kinds import DeliveryResult, Heartbeat, Input, Load, Output, Request, Timer
+from iris_state.effects.kinds import (
+    AnswerTo,
+    Effect,
+    MirrorDelta,
+    OrderTo,
+    Output,
+    PlacementRefused,
+    Raised,
+    ReplyTo,
+    SnapshotTo,
+    Undiscovered,
+    Unjudged,
+)
+from iris_state.inputs.kinds import Heartbeat, Input, Load, Request, Timer
 from iris_state.inputs.plans import accept
 from iris_state.inputs.plans.skipped import record_reason
 from iris_state.inputs.quarantine import Quarantine, kind_of
@@ -52,12 +65,12 @@ from iris_state.records.changes import (
     RoutesDiscovered,
 )
 from iris_state.records.ledger import Ledger
+from iris_state.records.reactions import KINDS
 from iris_state.snapshots import snapshot
-
-__all__ = ["DeliveryResult", "Heartbeat", "Input", "Load", "Machine", "Output", "Request"]
 
 TRACES = 1000
 """Trace contexts in one answer to a plan."""
+FACTS: frozenset[type] = frozenset(get_args(PublicFact))
 _FOUND = frozenset({"accepted", "ok"})
 """The statuses of answers with a job that existed before the command: a cancelled or a kept one."""
 
@@ -88,14 +101,8 @@ class Machine:
         self.retention = Retention(self.ledger)
         self.round = Round(self.ledger, policy, self.retention)
         self.timers = Timers(self.round)
-        self._replies: list[tuple[str, bytes]] = []
-        self._answers: list[tuple[str, Answer]] = []
-        self._refused: list[str] = []
-        self._snapshots: list[Request] = []
-        self._raised: list[tuple[str, Exception]] = []
         self.quarantine = Quarantine()
         self.torn = False
-        self._reasons: list[JobReason] = []
 
     @property
     def last_ms(self) -> int:
@@ -152,8 +159,8 @@ class Machine:
         self.round.orders.again()
         self.round.deployments.begin(self.round.now_ms)
         output = self._finish()
-        output.discovery = [discovery_of(one) for one in self.ledger.deployments.values() if one.discovered.version]
-        output.delta = deltas.fitting(self.round.deltas.take(self.sequence, self.previous, self.round.now_ms))
+        output.add(discovery_of(one) for one in self.ledger.deployments.values() if one.discovered.version)
+        output.add([self._delta()])
         return output
 
     def succeed(self, torn: Machine) -> None:
@@ -175,108 +182,89 @@ class Machine:
         self.round.now_ms = self.ledger.now_ms = now_ms = max(now_ms, self.round.now_ms)
         arrived = iter(inputs)
         for one in chain(arrived, self.timers.expired(self.silent_from_ms)):
-            mark = self._mark()
+            begun, mark = self.round.begun, len(self.round.effects)
             try:
                 self._handle(one)
                 self.round.settle()
             except InvariantBroken:
                 raise
             except Exception as error:  # noqa: BLE001 - the next leader would be asked the same
+                self.torn = self.round.begun != begun
                 self._set_aside(one, error, mark)
                 if self.torn:
-                    left, self._snapshots = [*self._snapshots, *arrived], []
-                    output = self._finish()
-                    output.left = left
-                    return output
-        output = self._finish()
-        request, self._snapshots = self._snapshots, []
-        for read in request:
-            try:
-                output.replies += [(read.reply, data) for data in self._full()]
-            except InvariantBroken:
-                raise
-            except Exception as error:  # noqa: BLE001 - an error is the answer to this request only
-                output.raised.append((kind_of(read), error))
-                output.replies.append((read.reply, codec.pack(Answer(Code.INTERNAL.value, _words(error)))))
-        return output
+                    self.round.effects += [Unjudged(later) for later in arrived]
+                    break
+        return self._finish()
 
     def next_due(self) -> int | None:
         """When `step` should be called next if nothing arrives, ms; None when no timer is set."""
         return self.timers.next_due()
 
     def _finish(self) -> Output:
-        changes, self.round.changes = self.round.changes, []
-        replies, self._replies = self._replies, []
-        answered, self._answers = self._answers, []
-        reasons, self._reasons = self._reasons, []
-        facts, self.ledger.facts = self.ledger.facts, []
-        refused, self._refused = self._refused, []
-        raised, self._raised = self._raised, []
-        orders = {} if self.torn else self.round.orders.take(self.ledger.epoch, self.round.now_ms)
-        if not changes:
-            replies += [(to, codec.pack(Answer(one.status, one.body, self.sequence))) for to, one in answered]
-            return Output(
-                self.sequence, replies=replies, orders=orders, refused=refused, raised=raised, reasons=reasons
-            )
-        self.serial += 1
-        commit = codec.pack(Commit(self.ledger.epoch, self.serial, self.round.now_ms, changes))
-        self.previous = self.sequence
-        self.sequence += framing.count(len(commit), self.policy.journal_part_bytes)
-        replies += [(to, codec.pack(Answer(one.status, one.body, self.sequence))) for to, one in answered]
-        output = Output(
-            self.sequence,
-            commit,
-            replies,
-            orders,
-            outbox.events(facts, self.sequence),
-            self._delta(),
-            changes,
-            facts,
-            refused,
-            raised,
-            reasons=reasons,
-            discovery=self._discovery(changes),
-            undiscovered=self._undiscovered(changes),
-        )
+        """The result of the round: its changes are the commit, and what can only be worded now is added to the rest."""
+        changes: list[Any] = []
+        facts: list[Any] = []
+        rest: list[Any] = []
+        for one in self.round.effects:
+            kind = type(one)
+            (changes if kind in KINDS else facts if kind in FACTS else rest).append(one)
+        self.round.effects = []
+        output = Output(self.sequence, None, changes, facts)
         if not self.torn:
-            self.retention.settle()
+            orders = self.round.orders.take(self.ledger.epoch, self.round.now_ms)
+            output.add(OrderTo(worker, order) for worker, order in orders.items())
+        if changes:
+            self.serial += 1
+            output.commit = codec.pack(Commit(self.ledger.epoch, self.serial, self.round.now_ms, changes))
+            self.previous = self.sequence
+            self.sequence += framing.count(len(output.commit), self.policy.journal_part_bytes)
+            output.sequence = self.sequence
+            output.add([self._delta(), *self._discovery(changes)])
+            output.add(outbox.events(facts, self.sequence))
+            if not self.torn:
+                self.retention.settle()
+        for one in rest:
+            output.add(self._worded(one))
         return output
 
-    def _discovery(self, changes: Iterable[Change]) -> list[Discovery]:
-        """The sets of routes after these changes."""
+    def _worded(self, one: Effect) -> Iterable[Effect]:
+        """An effect as it is sent when the round has ended."""
+        if isinstance(one, AnswerTo):
+            return [ReplyTo(one.to, codec.pack(Answer(one.answer.status, one.answer.body, self.sequence)))]
+        if isinstance(one, SnapshotTo):
+            return [Unjudged(one.request)] if self.torn else self._snapshot(one.request)
+        return [one]
+
+    def _snapshot(self, request: Request) -> list[Effect]:
+        """A full snapshot as of the end of the round, which includes everything before the request."""
+        try:
+            whole = deltas.full(self.ledger, self.sequence, self.round.now_ms, self.policy.max_building)
+            return [ReplyTo(request.reply, data) for data in deltas.chunks(whole)]
+        except InvariantBroken:
+            raise
+        except Exception as error:  # noqa: BLE001 - an error is the answer to this request only
+            refusal = Answer(Code.INTERNAL.value, _words(error))
+            return [Raised(kind_of(request), error), ReplyTo(request.reply, codec.pack(refusal))]
+
+    def _discovery(self, changes: Iterable[Change]) -> list[Effect]:
+        """The sets of routes after these changes, and the deployments that are forgotten."""
         numbers = dict.fromkeys(one.deployment for one in changes if type(one) is RoutesDiscovered)
-        known = self.ledger.deployments
-        return [discovery_of(known[number]) for number in numbers if number in known]
+        gone = [one.name for one in changes if type(one) is DeploymentForgotten]
+        known, names = self.ledger.deployments, self.ledger.deployment_names
+        sets: list[Effect] = [discovery_of(known[number]) for number in numbers if number in known]
+        return sets + [Undiscovered(name) for name in gone if name not in names]
 
-    def _undiscovered(self, changes: Iterable[Change]) -> list[str]:
-        names = self.ledger.deployment_names
-        return [one.name for one in changes if type(one) is DeploymentForgotten and one.name not in names]
-
-    def _delta(self) -> bytes:
+    def _delta(self) -> MirrorDelta:
         if self.torn:
-            return codec.pack(deltas.everything(self.sequence, self.round.now_ms))
-        return deltas.fitting(self.round.deltas.take(self.sequence, self.previous, self.round.now_ms))
+            return MirrorDelta(codec.pack(deltas.everything(self.sequence, self.round.now_ms)))
+        return MirrorDelta(deltas.fitting(self.round.deltas.take(self.sequence, self.previous, self.round.now_ms)))
 
     # ── what raises ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _mark(self) -> tuple[int, ...]:
-        """The lengths of all lists that an input appends to."""
-        changes, facts, replies = len(self.round.changes), len(self.ledger.facts), len(self._replies)
-        waiting = len(self._answers), len(self._snapshots), len(self._refused), len(self._reasons)
-        return self.round.begun, changes, facts, replies, *waiting
-
-    def _set_aside(self, one: Input | Timer, error: Exception, mark: tuple[int, ...]) -> None:
-        """Undo what an input or timer has appended, and answer it. Its changes in the ledger stay."""
-        begun, changes, facts, replies, answered, snapshots, refused, reasons = mark
-        self.torn = self.round.begun != begun
-        self.round.drop(changes)
-        del self.ledger.facts[facts:]
-        del self._replies[replies:]
-        del self._answers[answered:]
-        del self._snapshots[snapshots:]
-        del self._refused[refused:]
-        del self._reasons[reasons:]
-        self._raised.append((kind_of(one), error))
+    def _set_aside(self, one: Input | Timer, error: Exception, mark: int) -> None:
+        """Undo what an input or timer has caused, and answer it. Its changes in the ledger stay."""
+        self.round.drop(mark)
+        self.round.effects.append(Raised(kind_of(one), error))
         if isinstance(one, Timer):
             self.timers.set_aside(one)
             error.add_note(f"what had come due: {one.keys[:SHOWN]}")
@@ -293,14 +281,15 @@ class Machine:
         with contextlib.suppress(Undecodable):
             refusal = Answer(Code.INTERNAL.value, _words(error))
             self.round.apply(Answered(decode(request.subject, request.data).request_id, refusal.status, refusal.body))
-            self._answers.append((request.reply, refusal))
+            self.round.effects.append(AnswerTo(request.reply, refusal))
 
     def _refuse_plan(self, request: Request) -> None:
         """Refuse a plan as a whole: its jobs pause, and others are placed."""
         with contextlib.suppress(Undecodable):
             plan = codec.unpack(request.data, Plan)
             refused = tuple((p.job, index, "set_aside") for p in plan.placements for index in p.indexes)
-            self._replies.append((request.reply, codec.pack(PlanTaken(self.sequence + 1, 0, refused))))
+            taken = PlanTaken(self.sequence + 1, 0, refused)
+            self.round.effects.append(ReplyTo(request.reply, codec.pack(taken)))
 
     def _handle(self, one: Input | Timer) -> None:
         if isinstance(one, Timer):
@@ -325,7 +314,7 @@ class Machine:
         elif subjects.is_command(request.subject):
             self._on_command(request)
         elif request.subject == subjects.SNAPSHOT_FULL:
-            self._snapshots.append(request)
+            self.round.effects.append(SnapshotTo(request))
 
     # ── commands ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -335,7 +324,7 @@ class Machine:
             user_command = decode(request.subject, request.data)
         except Undecodable as error:
             words = views.refusal(f"this release of the state service cannot read the command: {error}")
-            self._answers.append((request.reply, Answer(Code.UNAVAILABLE.value, words)))
+            self.round.effects.append(AnswerTo(request.reply, Answer(Code.UNAVAILABLE.value, words)))
         else:
             self._execute_once(user_command, request.reply)
 
@@ -344,7 +333,8 @@ class Machine:
         try:
             user_command = task_scope.allowed_command(self.ledger, user_command)
         except Refused as error:
-            self._answers.append((reply, Answer(error.code.value, views.refusal(error.detail))))
+            refusal = Answer(error.code.value, views.refusal(error.detail))
+            self.round.effects.append(AnswerTo(reply, refusal))
             return
         request = user_command.request_id
         known = self.ledger.answers.get(request)
@@ -354,9 +344,9 @@ class Machine:
         elif known is None:
             known = self._execute_audited(user_command)
             self.round.apply(Answered(request, *known))
-        self._answers.append((reply, self._worded(*known, user_command.caller)))
+        self.round.effects.append(AnswerTo(reply, self._shown(*known, user_command.caller)))
 
-    def _worded(self, status: str, body: bytes, caller: Caller) -> Answer:
+    def _shown(self, status: str, body: bytes, caller: Caller) -> Answer:
         """The stored answer; a job is shown as it is now."""
         if body.startswith(b"j"):
             job = self.ledger.find_job(body.decode())
@@ -421,11 +411,6 @@ class Machine:
         self.round.reconcile(deployment.number)
         return "created" if user_command.action == "create" else "accepted", deployment.id.encode()
 
-    def _full(self) -> Iterable[bytes]:
-        """A full snapshot as of the end of the round, which includes everything before the request."""
-        whole = deltas.full(self.ledger, self.sequence, self.round.now_ms, self.policy.max_building)
-        return deltas.chunks(whole)
-
     # ── the scheduler ───────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_plan(self, request: Request) -> None:
@@ -434,13 +419,14 @@ class Machine:
         except Undecodable:
             return
         refused: accept.Refusals = []
-        before = len(self.round.changes)
+        effects = self.round.effects
+        before = len(effects)
         self.round.take(accept.on_plan(self.ledger, self.policy, plan, refused, self.round.now_ms, self.sequence + 1))
-        placed = [change.job for change in self.round.changes[before:] if type(change) is Assigned]
+        placed = [change.job for change in effects[before:] if type(change) is Assigned]
         self._explain(plan)
-        self._refused.extend(cause for _, _, cause in refused)
+        effects += [PlacementRefused(cause) for _, _, cause in refused]
         taken = PlanTaken(self.sequence + 1, len(placed), tuple(refused), self._traces(placed))
-        self._replies.append((request.reply, codec.pack(taken)))
+        effects.append(ReplyTo(request.reply, codec.pack(taken)))
 
     def _traces(self, numbers: list[int]) -> dict[int, str]:
         found = ((job, self.ledger.jobs[job].traceparent) for job in dict.fromkeys(numbers))
@@ -452,7 +438,7 @@ class Machine:
             job = self.ledger.jobs.get(update.job)
             if job is not None and not job.is_terminal and job.is_waiting:
                 self.round.take(record_reason(self.ledger, job, update, self.round.now_ms))
-                self._reasons.append(update)
+                self.round.effects.append(update)
 
     # ── hosts ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -468,7 +454,7 @@ class Machine:
                 return
             self.round.take(progress.on_register(self.ledger, self.policy, report.register))
         if not liveness.is_known(self.ledger, report.worker, report.incarnation):
-            self._replies.append((request.reply, codec.pack(ReportTaken(known=False))))
+            self.round.effects.append(ReplyTo(request.reply, codec.pack(ReportTaken(known=False))))
             return
         self.ledger.hear(report.worker, self.round.now_ms)
         presence = self.ledger.presence[report.worker]
@@ -479,7 +465,7 @@ class Machine:
         if report.leaving:
             self.round.take(progress.on_leaving(self.ledger, report.worker, report.leaving, report.why))
         drop = liveness.stop_unknown_attempts(self.ledger, self.round.orders, report.worker, stages)
-        self._replies.append((request.reply, codec.pack(ReportTaken(drop=tuple(drop)))))
+        self.round.effects.append(ReplyTo(request.reply, codec.pack(ReportTaken(drop=tuple(drop)))))
 
     def _on_heartbeat(self, one: Heartbeat) -> None:
         try:

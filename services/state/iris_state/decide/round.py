@@ -1,6 +1,6 @@
 """One round: applies changes one at a time, and their consequences until nothing follows.
 
-It holds the changes since the last commit and the consequences still to compute; the ledger has the records, `conclude`
+It holds the effects since the last commit and the consequences still to compute; the ledger has the records, `conclude`
 and `coordinator` judge. It decodes no input. Source: docs/ARCHITECTURE.md#modules.
 """
 
@@ -24,6 +24,7 @@ from iris_state.decide.retention import Retention
 from iris_state.deployments.reconciler import Reconciler
 from iris_state.effects.deliveries import Deliveries
 from iris_state.effects.deltas import DeltaBuilder
+from iris_state.effects.kinds import Effect
 from iris_state.effects.orders import OrderBook
 from iris_state.inputs.claims import Claim, Step
 from iris_state.inputs.kinds import DeliveryResult
@@ -48,7 +49,7 @@ class Round:
     """Every change passes through `apply`, and then through the reactions of each consumer.
 
     Attributes:
-        changes: the changes applied since the last commit. now_ms: the time of the round.
+        effects: what the inputs since the last commit have caused. now_ms: the time of the round.
         begun: how many changes have begun to be applied.
         actor: whose command is executed now; None: nobody's.
         stop_again: stops that could not be delivered, and when each is sent again.
@@ -58,7 +59,7 @@ class Round:
         self.ledger = ledger
         self.policy = policy
         self.now_ms = 0
-        self.changes: list[Change] = []
+        self.effects: list[Effect] = []
         self.begun = 0
         self.retention = retention
         self.orders = OrderBook(ledger, int(policy.stop_grace_s * 1000), policy.order_expires_ms, policy.task_token_ms)
@@ -94,7 +95,9 @@ class Round:
             change = msgspec.structs.replace(change, by=self.actor)
         self.begun += 1
         apply(self.ledger, change, self.now_ms)
-        self.changes.append(change)
+        self.effects.append(change)
+        self.effects += self.ledger.facts
+        self.ledger.facts.clear()
         for react in self._reactions[type(change)]:
             react(change)
 
@@ -108,8 +111,9 @@ class Round:
             self.actor = before
 
     def drop(self, count: int) -> None:
-        """Drop the changes after the first ``count``, and their pending follow-up checks."""
-        del self.changes[count:]
+        """Drop the effects after the first ``count``, and the pending follow-up checks."""
+        del self.effects[count:]
+        self.ledger.facts.clear()
         self._claims.clear()
         self._dirty.clear()
 

@@ -15,22 +15,23 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from iris_bus.contract import EventPublisher, Fenced, Message, NoResponders, Subscription, Unavailable
+from iris_bus.contract import EventPublisher, Fenced, Message, NoResponders, Publication, Subscription, Unavailable
 from iris_core import codec, subjects
 from iris_core.actor import described
 from iris_core.batching import Batcher
 from iris_core.errors import Code
 from iris_core.limits import MESSAGE_BYTES, ROUND_BYTES
 from iris_core.messages.processes import Ping
-from iris_core.messages.scheduler_state import Reasons
+from iris_core.messages.scheduler_state import JobReason, Reasons
 from iris_core.messages.state_worker import Order, OrderTaken
+from iris_core.serving import Discovery
 from iris_core.tables.deployment import LIVE
 from iris_core.task_tokens import SigningKey
 from iris_service.tracing import Tracer
-from iris_state.decide.machine import DeliveryResult, Heartbeat, Input, Load, Output, Request
 from iris_state.effects.deliveries import is_awaited
+from iris_state.effects.kinds import MirrorDelta, OrderTo, Output, Raised, ReplyTo, Undiscovered, Unjudged
 from iris_state.effects.orders import parts
-from iris_state.inputs.kinds import Fate
+from iris_state.inputs.kinds import DeliveryResult, Fate, Heartbeat, Input, Load, Request
 from iris_state.metrics import StateMetrics
 from iris_state.records.changes import Audited, Change
 from iris_state.replication import spans
@@ -183,12 +184,12 @@ class Leader:
             self._metrics.committed(output, took_s)
             _log_audit(output.changes)
             spans.committed(self._tracer, output, worked_s, took_s, self._replica.clock.now_ms())
-        for kind, error in output.raised:
-            self._metrics.raised.note(kind)
-            log.error("a %s was set aside, because judging it raised", kind, exc_info=error)
+        for raised in output.of(Raised):
+            self._metrics.raised.note(raised.kind)
+            log.error("a %s was set aside, because judging it raised", raised.kind, exc_info=raised.error)
         self._snapshots.note(output)
         if self._machine.torn:
-            await self._read_anew(output.left)
+            await self._read_anew([one.input for one in output.of(Unjudged)])
         began_s = time.thread_time()
         self._answer_reads(questions)
         self._metrics.worked(worked_s + time.thread_time() - began_s)
@@ -217,8 +218,8 @@ class Leader:
         first = self._machine.lead(self._replica.clock.now_ms())
         if self._discovery is None:
             bucket = self._replica.connection.key_value(subjects.DISCOVERY_BUCKET)
-            self._discovery = DiscoveryWriter(bucket, first.discovery, self._confirmed)
-        self._unreached.update(first.orders)
+            self._discovery = DiscoveryWriter(bucket, first.of(Discovery), self._confirmed)
+        self._unreached.update(one.worker for one in first.of(OrderTo))
         self._hint(first)
         await self._send(first)
 
@@ -311,10 +312,13 @@ class Leader:
             self._pace.spend(self._steady(), self._machine.ledger.open_attempts)
             self._reads.note_commit()
             self._confirmed_s = self._steady()
-        elif requested or output.replies or output.orders or self._steady() - self._confirmed_s > _CONFIRM_EVERY_S:
+        elif requested or bool(output.of(ReplyTo)) or bool(output.of(OrderTo)) or self._is_doubted():
             await self._confirm()
             self._confirmed_s = self._steady()
         return time.perf_counter() - began
+
+    def _is_doubted(self) -> bool:
+        return self._steady() - self._confirmed_s > _CONFIRM_EVERY_S
 
     def _answer_reads(self, questions: Sequence[Message]) -> None:
         """Queue the reads that came before the commit, and answer those for which there is time."""
@@ -348,36 +352,39 @@ class Leader:
 
         A scheduler that received the delta of a lost commit is corrected by the next leader's first delta.
         """
-        if output.delta is not None:
-            self._notifications.add(output.delta, urgent=len(self._machine.ledger.queue) > 0)
+        for delta in output.of(MirrorDelta):
+            self._notifications.add(delta.data, urgent=len(self._machine.ledger.queue) > 0)
 
     async def _send(self, output: Output) -> None:
         """Send orders and answers first, then events; yields to the event loop after each."""
-        for worker, order in output.orders.items():
-            for part in parts(order):
-                self._deliver(worker, part)
-        await self._answer(output.replies)
-        if output.reasons:
-            self._bus.publish(subjects.STATE_REASONS, codec.pack(Reasons(tuple(output.reasons))))
-        if output.orders:
+        orders = output.of(OrderTo)
+        for one in orders:
+            for part in parts(one.order):
+                self._deliver(one.worker, part)
+        await self._answer(output.of(ReplyTo))
+        if reasons := output.of(JobReason):
+            self._bus.publish(subjects.STATE_REASONS, codec.pack(Reasons(tuple(reasons))))
+        if orders:
             await asyncio.sleep(0)
-        if self._discovery is not None and (output.discovery or output.undiscovered):
-            self._discovery.note(output.discovery, output.undiscovered)
-        if output.events:
-            self._publisher.publish(output.events)
+        sets, gone = output.of(Discovery), [one.name for one in output.of(Undiscovered)]
+        if self._discovery is not None and (sets or gone):
+            self._discovery.note(sets, gone)
+        if events := output.of(Publication):
+            self._publisher.publish(events)
             await asyncio.sleep(0)
 
-    async def _answer(self, replies: Sequence[tuple[str, bytes]]) -> None:
+    async def _answer(self, replies: Sequence[ReplyTo]) -> None:
         """Send an answer; the chunks of a large snapshot no faster than the server accepts them, so that none is
         dropped.
         """
         size = 0
-        for subject, data in replies:
+        for reply in replies:
+            data = reply.data
             if len(data) > MESSAGE_BYTES:
                 log.error("an answer of %d bytes is larger than a message may be", len(data))
                 data = refusal(Code.UNAVAILABLE, TOO_LARGE)
-            if subjects.is_inbox(subject):
-                self._bus.publish(subject, data)
+            if subjects.is_inbox(reply.to):
+                self._bus.publish(reply.to, data)
             size += len(data)
             if size > MESSAGE_BYTES:
                 size = 0

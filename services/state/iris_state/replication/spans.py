@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from iris_core.messages.state_worker import Order, TaskTemplate
 from iris_service.tracing import BegunSpan, Tracer
-from iris_state.inputs.kinds import Output
+from iris_state.effects.kinds import Output
 from iris_state.records.changes import JobAdmitted
 
 

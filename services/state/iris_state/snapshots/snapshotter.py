@@ -13,9 +13,10 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable
 
-from iris_bus.contract import Blobs, Connection, EventPublisher, Full, Unavailable
+from iris_bus.contract import Blobs, Connection, EventPublisher, Full, Publication, Unavailable
 from iris_core import subjects
-from iris_state.decide.machine import Machine, Output
+from iris_state.decide.machine import Machine
+from iris_state.effects.kinds import Output
 from iris_state.effects.outbox import event_place
 from iris_state.snapshots.snapshot import Cutter, Damaged, Draft, Image, commit_of, name_of, read
 
@@ -106,8 +107,8 @@ class Snapshotter:
 
     def note(self, output: Output) -> None:
         """A round is committed and sent."""
-        if output.events:
-            self._last_published = output.events[-1].message_id
+        if events := output.of(Publication):
+            self._last_published = events[-1].message_id
         if not output.changes:
             return
         if not self._changes:

@@ -10,8 +10,9 @@ import pytest
 from iris_core import codec
 from iris_core.messages.proxy_state import DeploymentLoad, DeploymentRequests, LoadReport, QueriedLoad
 from iris_core.serving import ScalingPolicy
-from iris_state.decide.machine import Load
 from iris_state.deployments.reconciler import note_loads
+from iris_state.effects.kinds import Raised
+from iris_state.inputs.kinds import Load
 from iris_state.metrics import StateMetrics
 from tests.support.serving import Serving, answered, spec, template
 
@@ -87,7 +88,7 @@ def test_a_report_that_cannot_be_read_changes_nothing(world: Serving, data: byte
     world.create(1, scaling=POLICY)
     end = world.machine.sequence
     output = world.step(Load(data))
-    assert (output.raised, world.machine.sequence) == ([], end)
+    assert (list(output.of(Raised)), world.machine.sequence) == ([], end)
 
 
 def test_reports_about_what_has_no_rule_or_is_not_there_change_nothing(world: Serving):
