@@ -192,6 +192,22 @@ ALERTS = (
         "{{ $labels.store }} of cluster {{ $labels.cluster }} has reached its limit, so the oldest of it is deleted.",
     ),
     Alert(
+        "IrisNatsStorageFull",
+        'max by (cluster, server) (iris_nats_server_storage_bytes{kind="stored"})'
+        ' / (max by (cluster, server) (iris_nats_server_storage_bytes{kind="limit"}) > 0) > 0.9',
+        "5m",
+        "page",
+        "NATS server {{ $labels.server }} of cluster {{ $labels.cluster }} has nearly stored what it may.",
+    ),
+    Alert(
+        "IrisNatsStorageReserved",
+        'max by (cluster, server) (iris_nats_server_storage_bytes{kind="reserved"})'
+        ' / (max by (cluster, server) (iris_nats_server_storage_bytes{kind="limit"}) > 0) > 0.95',
+        "15m",
+        "ticket",
+        "Streams reserve nearly all that NATS server {{ $labels.server }} of cluster {{ $labels.cluster }} may store.",
+    ),
+    Alert(
         "IrisDiskFull",
         "iris_disk_free_bytes / iris_disk_size_bytes < 0.1",
         "5m",

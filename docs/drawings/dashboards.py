@@ -201,6 +201,9 @@ STORAGE: Mapping[str, Sequence[Panel]] = {
             ),
         ),
         Panel(
+            "Consumers behind", (("max by (instance, consumer) (iris_consumer_pending)", "{{instance}} {{consumer}}"),)
+        ),
+        Panel(
             "Copies that streams are declared with",
             (('max by (store) (iris_store_copies{kind="declared"})', "{{store}}"),),
         ),
@@ -210,6 +213,22 @@ STORAGE: Mapping[str, Sequence[Panel]] = {
         Panel(
             "Stored of what may be",
             (("max by (store) (iris_stored_bytes) / max by (store) (iris_store_limit_bytes)", "{{store}}"),),
+            "percentunit",
+        ),
+        Panel(
+            "Stored by server, of what it may store",
+            (
+                (
+                    'max by (server) (iris_nats_server_storage_bytes{kind="stored"})'
+                    ' / (max by (server) (iris_nats_server_storage_bytes{kind="limit"}) > 0)',
+                    "{{server}}",
+                ),
+                (
+                    'max by (server) (iris_nats_server_storage_bytes{kind="reserved"})'
+                    ' / (max by (server) (iris_nats_server_storage_bytes{kind="limit"}) > 0)',
+                    "{{server}}, reserved",
+                ),
+            ),
             "percentunit",
         ),
         Panel(

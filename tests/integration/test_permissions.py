@@ -68,6 +68,8 @@ WHO: Mapping[str, tuple[str, str]] = {
     "_INBOX.somebody.1": ("state", f"{W1} {W2} {OBSERVING}"),  # who has an account to itself has every inbox of it
     "_R_.somebody.1": ("state", ""),
     "$SYS.REQ.SERVER.PING": ("", ""),
+    "$SYS.REQ.SERVER.PING.JSZ": ("state", ""),
+    "$SYS.REQ.SERVER.PING.VARZ": ("", ""),
     "$SYS.REQ.USER.INFO": (f"{' '.join(SERVICES)} {W1} {W2} {OBSERVING}", ""),
     "$SYS.ACCOUNT.IRIS.CONNECT": ("", ""),
     "$JS.API.INFO": ("", ""),
@@ -208,6 +210,16 @@ async def test_each_login_publishes_and_subscribes_to_its_own_subjects_only(serv
     for subject in (subject for subject in WHO if "*" in subject or ">" in subject):
         expected[subject] = (set(), expected[subject][1])
     assert found == expected
+
+
+async def test_the_state_service_is_told_what_each_server_may_store(server, state):
+    [(_, found)] = (await state.streams.storage()).items()
+    assert found.limit == 1 << 40
+    assert 0 <= found.stored < found.reserved
+    assert found.reserved >= subjects.LOGS.max_bytes
+    async with connected(server, "gateway") as gateway:
+        with pytest.raises(Unavailable):
+            await gateway.streams.storage()
 
 
 @pytest.mark.parametrize("store", STORES)

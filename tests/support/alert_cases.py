@@ -45,6 +45,10 @@ HEALTHY: dict[str, str] = {
        for kind in ("wanted", "declared", "current")},
     f'iris_stored_bytes{{{LEADER}, store="IRIS_LOGS"}}': f"90{STILL}",
     f'iris_store_limit_bytes{{{LEADER}, store="IRIS_LOGS"}}': f"100{STILL}",
+    **{f'iris_nats_server_storage_bytes{{{LEADER}, server="n0", kind="{kind}"}}': f"{size}{STILL}"
+       for kind, size in (("stored", 10), ("reserved", 50), ("limit", 100))},
+    **{f'iris_nats_server_storage_bytes{{{LEADER}, server="n1", kind="{kind}"}}': f"{size}{STILL}"
+       for kind, size in (("stored", 10), ("reserved", 50), ("limit", 0))},
     f'iris_disk_free_bytes{{{WORKER}, path="/d"}}': f"50{STILL}",
     f'iris_disk_size_bytes{{{WORKER}, path="/d"}}': f"100{STILL}",
     f"iris_last_backup_timestamp_seconds{{{LEADER}}}": f"0{STILL}",
@@ -107,6 +111,14 @@ CASES: dict[str, Case] = {
     ),
     "IrisStoreFull": Case(
         {f'iris_stored_bytes{{{LEADER}, store="IRIS_LOGS"}}': f"96{STILL}"}, {**CLUSTER, "store": "IRIS_LOGS"}
+    ),
+    "IrisNatsStorageFull": Case(
+        {f'iris_nats_server_storage_bytes{{{LEADER}, server="n0", kind="stored"}}': f"91{STILL}"},
+        {**CLUSTER, "server": "n0"},
+    ),
+    "IrisNatsStorageReserved": Case(
+        {f'iris_nats_server_storage_bytes{{{LEADER}, server="n0", kind="reserved"}}': f"96{STILL}"},
+        {**CLUSTER, "server": "n0"},
     ),
     "IrisDiskFull": Case({f'iris_disk_free_bytes{{{WORKER}, path="/d"}}': f"5{STILL}"}, labels_of(WORKER, path="/d")),
     "IrisBackupOld": Case({f"iris_last_backup_timestamp_seconds{{{LEADER}}}": f"-200000{STILL}"}, CLUSTER),

@@ -26,6 +26,7 @@ from iris_bus.contract import (
     JournalEntry,
     Message,
     Publication,
+    ServerStorage,
     StoreStanding,
     Unavailable,
     checked_key,
@@ -212,6 +213,10 @@ class MemoryStreams:
 
     async def standing(self, stream: str) -> StoreStanding:
         return StoreStanding(await self.size(stream))
+
+    async def storage(self) -> dict[str, ServerStorage]:
+        reach(self._server)
+        return {}
 
 
 class MemoryJournal:

@@ -8,7 +8,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 
-from iris_core.roles import ACCOUNT, BY_NAME, ROLES, SYSTEM, Login, bound, exported, login_of, permissions
+from iris_core.roles import (
+    ACCOUNT,
+    BY_NAME,
+    ROLES,
+    SERVER_STORAGE,
+    SYSTEM,
+    Login,
+    bound,
+    exported,
+    login_of,
+    permissions,
+)
 
 _ANSWER_ONCE = 'allow_responses: { max: 1, expires: "2m" }'
 
@@ -25,13 +36,17 @@ def accounts(keys: Mapping[str, str]) -> str:
     loners = [(login, key) for login, key in logins if login.token]
     lines = [
         "accounts {",
-        f"  SYS: {{ users: [ {{ nkey: {keys[SYSTEM]} }} ] }}",
+        "  SYS: {",
+        f"    users: [ {{ nkey: {keys[SYSTEM]} }} ]",
+        f"    exports: [ {{ service: {_quoted(SERVER_STORAGE)}, response_type: stream, accounts: [{ACCOUNT}] }} ]",
+        "  }",
         f"  {ACCOUNT}: {{",
         "    jetstream: enabled",
     ]
     lines += _list("users", [_user(login, key, inbox(key)) for login, key in services])
     lines += _list("exports", _shared())
-    lines += _list("imports", [_taken(subject, login) for login, _ in loners for subject in _asked(login)])
+    storage = _import("service", "SYS", SERVER_STORAGE)
+    lines += _list("imports", [storage, *(_taken(subject, login) for login, _ in loners for subject in _asked(login))])
     lines.append("  }")
     for login, key in loners:
         lines += _alone(login, key)

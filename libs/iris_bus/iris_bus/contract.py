@@ -124,6 +124,14 @@ class StoreStanding(msgspec.Struct, frozen=True):
     notes: Mapping[str, str] = {}
 
 
+class ServerStorage(msgspec.Struct, frozen=True):
+    """What one server has stored, has reserved for streams, and may store at most, in bytes; 0: no limit."""
+
+    stored: int = 0
+    reserved: int = 0
+    limit: int = 0
+
+
 class Streams(Protocol):
     """Stored messages."""
 
@@ -172,6 +180,10 @@ class Streams(Protocol):
 
     async def standing(self, stream: str) -> StoreStanding:
         """How much a stream or bucket holds, and on how many servers. Raises Unavailable."""
+        ...
+
+    async def storage(self) -> Mapping[str, ServerStorage]:
+        """What each server has stored, by its name. Raises Unavailable, also when the accounts do not allow it."""
         ...
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -23,16 +22,13 @@ from iris_bus.api import STREAM_NOT_FOUND, Api, ApiError, StreamInfo, standing_o
 from iris_bus.bus_facts import BusFacts, ConnectedProcess, KeyFacts, ServerFacts, StreamFacts, client_name
 from iris_bus.connection import Credentials, KeyRefused, Link
 from iris_bus.contract import Unavailable
-from iris_bus.headers import RawHeaders
 from iris_bus.keys import BadKey, Keys
 from iris_bus.requests import Forbidden, Requests
+from iris_bus.servers import ANSWER_S, ask_all
 from iris_core.roles import SYSTEM, USER_INFO, Login, login_of
 from iris_core.subjects import STORES
 
 _CONNECT_S = 3.0
-_ANSWER_S = 2.0
-_SILENCE_S = 0.3
-"""No further server answers when none has for so long."""
 _NO_JETSTREAM = (10039, 10076)  # not enabled for the account, not enabled
 _KEYS = 50
 _CONNECTIONS = 16_384
@@ -49,7 +45,7 @@ async def diagnose(url: str, credentials: Credentials, keys: Path | None) -> Bus
     shown = ",".join(part.rpartition("@")[2] for part in url.split(","))
     try:
         async with _connected(url, credentials) as (link, requests):
-            found = await _streams(Api(requests, _ANSWER_S), BusFacts(shown, jetstream=link.client.has_jetstream))
+            found = await _streams(Api(requests, ANSWER_S), BusFacts(shown, jetstream=link.client.has_jetstream))
             found = replace(found, account=await _account(requests))
     except KeyRefused as error:
         found = BusFacts(shown, refused=str(error))
@@ -130,7 +126,7 @@ def _stream(name: str, info: StreamInfo) -> StreamFacts:
 async def _account(requests: Requests) -> str:
     """The account of the given login; empty when the server does not tell."""
     try:
-        answer = await requests.request(USER_INFO, b"", _ANSWER_S)
+        answer = await requests.request(USER_INFO, b"", ANSWER_S)
     except Unavailable:
         return ""
     return str((msgspec.json.decode(answer.data).get("data") or {}).get("account", ""))
@@ -149,7 +145,7 @@ async def _key(url: str, keys: Path, credentials: Credentials, user: Login) -> K
     """What the server lets one user do."""
     try:
         async with _connected(url, _with(credentials, Keys(keys).path(user.label))) as (_, requests):
-            answer = await requests.request(USER_INFO, b"", _ANSWER_S)
+            answer = await requests.request(USER_INFO, b"", ANSWER_S)
     except KeyRefused as error:
         return KeyFacts(user.label, refused=str(error))
     except Forbidden:  # as by accounts of an earlier release
@@ -178,7 +174,7 @@ async def _system(link: Link) -> dict[str, Any]:
     """``servers``, ``size`` and ``processes``, from all servers that answer. Raises Unavailable."""
     everybody = msgspec.json.encode({"auth": True, "limit": _CONNECTIONS})
     settings, health, connections = await asyncio.gather(
-        _ask_all(link, "VARZ", b""), _ask_all(link, "HEALTHZ", b""), _ask_all(link, "CONNZ", everybody)
+        ask_all(link, "VARZ", b""), ask_all(link, "HEALTHZ", b""), ask_all(link, "CONNZ", everybody)
     )
     errors = {answer["server"]["id"]: _error(answer) for answer, _ in health}
     metas = [((answer["data"].get("jetstream") or {}).get("meta") or {}) for answer, _ in settings]
@@ -187,37 +183,6 @@ async def _system(link: Link) -> dict[str, Any]:
         "size": max((meta.get("cluster_size", 0) for meta in metas), default=0),
         "processes": tuple(process for answer, _ in connections for process in _processes(answer)),
     }
-
-
-async def _ask_all(link: Link, service: str, body: bytes) -> list[tuple[dict[str, Any], float]]:
-    """The answers of all servers, each with the time of this machine at which it was under way (Unix, s)."""
-    answers: list[tuple[dict[str, Any], float]] = []
-    arrival, begun = asyncio.Event(), time.time()
-
-    def take(subject: bytes, reply: bytes, data: bytes, headers: RawHeaders) -> None:
-        if data:
-            answers.append((msgspec.json.decode(data), (begun + time.time()) / 2))
-            arrival.set()
-
-    inbox = link.client.new_inbox()
-    subscription = await link.subscribe(inbox, take)
-    link.send(f"$SYS.REQ.SERVER.PING.{service}", body, inbox)
-    wait_s = _ANSWER_S
-    while await _arrives(arrival, wait_s):
-        wait_s = _SILENCE_S
-    await link.unsubscribe(subscription)
-    if not answers:
-        raise Unavailable(f"no server answers {service}")
-    return answers
-
-
-async def _arrives(event: asyncio.Event, seconds: float) -> bool:
-    event.clear()
-    try:
-        async with asyncio.timeout(seconds):
-            return await event.wait()
-    except TimeoutError:
-        return False
 
 
 def _server(answer: dict[str, Any], at_s: float, errors: dict[str, str]) -> ServerFacts:

@@ -11,9 +11,10 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 
+from iris_bus import servers
 from iris_bus.api import STREAM_NOT_FOUND, Api, ApiError, BusyError, standing_of
 from iris_bus.connection import Link
-from iris_bus.contract import Headers, Message, StoreStanding
+from iris_bus.contract import Headers, Message, ServerStorage, StoreStanding
 from iris_bus.declarations import Config, Difference, changed, copies, declarations, differences
 from iris_bus.reader import JetReader
 from iris_bus.retry import with_retries
@@ -153,3 +154,6 @@ class JetStreams:
     async def standing(self, stream: str) -> StoreStanding:
         found = await self._api.info(stream)
         return standing_of(found, copies(self._replicas, clustered=self._link.is_clustered))
+
+    async def storage(self) -> dict[str, ServerStorage]:
+        return await servers.storage(self._link)

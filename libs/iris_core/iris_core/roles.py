@@ -32,6 +32,8 @@ from iris_core.subjects import (
 ACCOUNT = "IRIS"
 USER_INFO = "$SYS.REQ.USER.INFO"
 """Where the server tells a user what that user may do, for `iris doctor`."""
+SERVER_STORAGE = "$SYS.REQ.SERVER.PING.JSZ"
+"""Where every server tells what it may store and has stored, by way of the system account."""
 SYSTEM = "system"
 """The user of the system account."""
 _ANYONE = "anyone"
@@ -94,6 +96,7 @@ ROLES = (
         stores=dict.fromkeys(STORES, "declare"),
         writes=(_BUNDLES, _SNAPSHOTS, _DISCOVERY, _KEYS),
         answers="all",
+        publishes=(SERVER_STORAGE,),
         subscribes=(STATE_COMMAND,),
     ),
     BusRole("scheduler", "proposes where tasks run", answers="once"),

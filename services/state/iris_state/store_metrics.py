@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from iris_bus.contract import StoreStanding
+from iris_bus.contract import ServerStorage, StoreStanding
 from iris_core.subjects import JOURNAL
 
 LAST_BACKUP = "iris-last-backup-ms"
@@ -19,15 +19,18 @@ class StoreCollector(Collector):
 
     Attributes:
         standings: by the name of the store; empty on a replica that does not lead.
+        storage: by the name of each server.
     """
 
     def __init__(self) -> None:
         self.standings: Mapping[str, StoreStanding] = {}
+        self.storage: Mapping[str, ServerStorage] = {}
 
     def collect(self) -> Iterable[Metric]:
         yield from self._sizes()
         yield self._copies()
         yield self._servers()
+        yield self._storage()
         backup = GaugeMetricFamily(
             "iris_last_backup_timestamp_seconds", "When `iris admin backup` has last finished; 0: never.", labels=[]
         )
@@ -68,3 +71,13 @@ class StoreCollector(Collector):
         for name, up in sorted(answers.items()):
             servers.add_metric([name], up)
         return servers
+
+    def _storage(self) -> Metric:
+        words = (
+            "What each NATS server has stored, has reserved for streams with a limit, and may store (`max_file_store`)."
+        )
+        storage = GaugeMetricFamily("iris_nats_server_storage_bytes", words, labels=["server", "kind"])
+        for name, found in sorted(self.storage.items()):
+            for kind in ("stored", "reserved", "limit"):
+                storage.add_metric([name, kind], getattr(found, kind))
+        return storage

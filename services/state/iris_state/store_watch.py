@@ -6,6 +6,7 @@ Out of scope: what is deleted (`housekeeping`).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 
 from msgspec.structs import replace
@@ -34,7 +35,7 @@ class StoreWatch:
             if self._leads():
                 await self.look()
             else:
-                self._collector.standings = {}
+                self._collector.standings, self._collector.storage = {}, {}
             await asyncio.sleep(INTERVAL_S)
 
     async def look(self) -> None:
@@ -43,6 +44,8 @@ class StoreWatch:
         self._collector.standings = {
             store: await self._standing(store, before.get(store, StoreStanding())) for store in STORES
         }
+        with contextlib.suppress(Unavailable):  # accounts of an earlier release do not let it ask
+            self._collector.storage = await self._streams.storage()
 
     async def _standing(self, store: str, before: StoreStanding) -> StoreStanding:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from iris_bus.contract import StoreStanding, Unavailable
+from iris_bus.contract import ServerStorage, StoreStanding, Unavailable
 from iris_core.subjects import STORES
 from iris_state.store_metrics import LAST_BACKUP, StoreCollector
 from iris_state.store_watch import StoreWatch
@@ -26,6 +26,7 @@ def scraped(collector: StoreCollector) -> dict[str, float]:
 def test_copies_bytes_servers_and_the_last_backup_are_shown() -> None:
     collector = StoreCollector()
     collector.standings = {"IRIS_JOURNAL": JOURNAL, "IRIS_LOGS": LOGS}
+    collector.storage = {"n0": ServerStorage(stored=4, reserved=6, limit=8)}
     assert scraped(collector) == {
         'iris_stored_bytes{store="IRIS_JOURNAL"}': 5,
         'iris_stored_bytes{store="IRIS_LOGS"}': 9,
@@ -38,12 +39,18 @@ def test_copies_bytes_servers_and_the_last_backup_are_shown() -> None:
         'iris_store_copies{kind="current",store="IRIS_LOGS"}': 1,
         'iris_nats_server_up{server="n0"}': 1,
         'iris_nats_server_up{server="n1"}': 0,
+        'iris_nats_server_storage_bytes{kind="stored",server="n0"}': 4,
+        'iris_nats_server_storage_bytes{kind="reserved",server="n0"}': 6,
+        'iris_nats_server_storage_bytes{kind="limit",server="n0"}': 8,
         "iris_last_backup_timestamp_seconds": 7,
     }
 
 
 async def test_a_store_of_which_nobody_tells_has_no_current_copy() -> None:
     class Streams:
+        async def storage(self) -> dict[str, ServerStorage]:
+            raise Unavailable("the accounts are of an earlier release")
+
         async def standing(self, stream: str) -> StoreStanding:
             if stream == "IRIS_LOGS":
                 raise Unavailable("no answer")

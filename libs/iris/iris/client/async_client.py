@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, Unpack
 
 from iris.client.async_base import AsyncCalls, DeploymentWaits, JobWaits
+from iris.client.bundle import Bundle
 from iris.client.client import IfExists
 from iris.client.deployment_options import DeployOptions
 from iris.client.job_options import CommandLine, JobOptions
@@ -128,6 +129,10 @@ class AsyncClient(AsyncCalls):
     def deployments(self, *, status: str | None = None, user: str | None = None) -> AsyncIterator[DeploymentView]:
         """As `Client.deployments`."""
         return self.iterate(self.sync.deployments(status=status, user=user))
+
+    async def send_lines(self, lines: str | os.PathLike[str]) -> Bundle:
+        """As `Client.send_lines`."""
+        return await self.call(lambda: self.sync.send_lines(lines))
 
     async def task(self, task: str) -> TaskView:
         """As `Client.task`."""
