@@ -41,7 +41,7 @@ from iris_core.messages.scheduler_state import Eviction, JobReason, Nomination, 
 from iris_core.messages.state_worker import Ended, Stage
 from iris_core.reasons import Reason, ReasonCode
 from iris_core.resources import Amount, Device, ResourceRequest
-from iris_core.spec import Constraint, Coscheduling, Environment, JobSpec
+from iris_core.spec import Constraint, Coscheduling, Dependency, Environment, JobSpec
 from iris_core.states import Cause, ConstraintOp, KernelStatus
 from iris_state.policy import Policy
 from tests.support import first_fit
@@ -404,15 +404,8 @@ class Script:
         return f"{job['name'] if job else f'j{ref.job}'}/{ref.index}#{ref.attempt}"
 
     def _queue(self, line: Line) -> str:
-        return Listed.of(
-            f"{job}/{index}"
-            for row in self.world.query("queue", limit=500)["items"]
-            for job, index in self._waiting(row)
-        )
-
-    def _waiting(self, row: dict[str, Any]) -> Iterator[tuple[str, int]]:
-        tasks = self.world.query("tasks", job=row["job"], state="pending", limit=500)["items"]
-        yield from ((row["job"], task["index"]) for task in tasks)
+        jobs = self.world.ledger.jobs
+        return Listed.of(f"{jobs[number].name}/{index}" for number, index in self.world.ledger.queue)
 
     def _history(self, line: Line) -> str:
         """``history /a``: one piece per row, ``handler:from>to:result`` with ``x n`` when it happened n times."""
@@ -502,9 +495,21 @@ def spec(name: str, options: dict[str, str]) -> JobSpec:
         user=words.pop("for_user", ""),
         array=words.pop("array", ""),
         max_parallel=int(words.pop("parallel")) if "parallel" in words else None,
+        after=tuple(_dependencies(words.pop("after", ""), each=words.pop("each", "no") == "yes")),
+        not_before=words.pop("not_before", ""),
+        singleton=words.pop("singleton", ""),
+        hold=words.pop("hold", "no") == "yes",
+        indexes=words.pop("indexes", ""),
     )
     assert not words, f"the story says {words} of {name}"
     return made
+
+
+def _dependencies(text: str, *, each: bool) -> Iterator[Dependency]:
+    """``after=/prep:ok,j3:any``."""
+    for part in text.split(",") if text else ():
+        job, _, when = part.partition(":")
+        yield Dependency(job, when or "ok", each)  # type: ignore[arg-type]
 
 
 def _device(words: dict[str, str]) -> Device | None:

@@ -16,6 +16,7 @@ from iris_core import archive_paths, codec, constraints, topology
 from iris_core.errors import Invalid, Mistake, Refused
 from iris_core.index_set import IndexSet
 from iris_core.limits import MISTAKES, SPEC_BYTES
+from iris_core.moments import parse_moment
 from iris_core.names import JobName
 from iris_core.resources import CHIPS, CPU, REQUESTED
 from iris_core.spec import MAX_COMMAND_BYTES, MAX_ENV_BYTES, MAX_REPLICAS, Environment, JobSpec
@@ -24,6 +25,7 @@ MAX_RETRIES = 10_000
 MAX_SECONDS = 10 * 365 * 86_400
 MAX_LABELS = 64
 MAX_PORTS = 32
+MAX_AFTER = 32
 _ENV_LINE = 60_000
 MASK = "***"
 """What views show in place of a secret value; a value that was read and is sent back."""
@@ -38,6 +40,7 @@ _IMAGE = re.compile(
     r"(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[0-9a-f]{64})?\Z"
 )
 _PYTHON = re.compile(r"3\.[0-9]{1,2}(\.[0-9]{1,2})?\Z")
+_SINGLETON = re.compile(r"[!-~]{1,128}\Z")
 _VARIANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
 
 
@@ -68,6 +71,7 @@ def _mistakes(spec: JobSpec) -> Iterator[Mistake]:
     yield from _probe(spec)
     yield from _environment(spec)
     yield from _output(spec)
+    yield from _gates(spec)
 
 
 def admit(spec: JobSpec) -> None:
@@ -314,6 +318,28 @@ def _plain_path(pointer: str, path: str, kind: str, hint: str) -> Iterator[Mista
         message = f"{path!r} is not the plain path of {kind}"
     if "/".join(plain) != path or path.startswith("-") or not path.isprintable():
         yield Mistake(pointer=pointer, code="bad_path", message=message, hint=hint)
+
+
+def _gates(spec: JobSpec) -> Iterator[Mistake]:
+    if len(spec.after) > MAX_AFTER:
+        message = f"a job waits for at most {MAX_AFTER} others"
+        yield Mistake(pointer="/after", code="too_many", message=message, hint="wait for one job that waits for them")
+    for place, wanted in enumerate(spec.after[:MAX_AFTER]):
+        if not wanted.job:
+            yield Mistake(pointer=pointer_to("after", place, "job"), code="empty", message="it names no job")
+        if wanted.each and spec.is_gang:
+            message = "the tasks of a gang start together: they do not wait one by one"
+            pointer = pointer_to("after", place, "each")
+            yield Mistake(pointer=pointer, code="unexpected", message=message, hint="leave each out")
+    if spec.not_before:
+        try:
+            parse_moment(spec.not_before, 0)
+        except ValueError as error:
+            yield Mistake(pointer="/not_before", code="bad_time", message=str(error))
+    if spec.singleton and not _SINGLETON.match(spec.singleton):
+        message = f"{spec.singleton[:80]!r} is no singleton key"
+        hint = "1 to 128 printable characters without spaces"
+        yield Mistake(pointer="/singleton", code="bad_key", message=message, hint=hint)
 
 
 def _amount(pointer: str, value: int, low: int, high: int) -> Iterator[Mistake]:

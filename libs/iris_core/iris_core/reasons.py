@@ -7,6 +7,7 @@ docs/design/semantics.md#constraints-and-resources.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from enum import StrEnum
 from itertools import islice
 from typing import Any, NamedTuple
@@ -37,6 +38,11 @@ class ReasonCode(StrEnum):
     RESERVED_FOR_GANG = "reserved_for_gang"
     DELAYED = "delayed"
     ARRAY_LIMIT = "array_limit"
+    DEPENDENCY = "dependency"
+    NOT_BEFORE = "not_before"
+    SINGLETON = "singleton"
+    HELD = "held"
+    RETRY_BACKOFF = "retry_backoff"
 
 
 class Explanation(NamedTuple):
@@ -102,6 +108,26 @@ EXPLANATIONS: Mapping[ReasonCode, Explanation] = {
         "As many of the job's tasks run as may at a time (max_parallel). A task that is being stopped counts until its "
         "end is known.",
         "Wait: the job's first pending task gets the next free place. Submit with a larger --max-parallel.",
+    ),
+    ReasonCode.DEPENDENCY: Explanation(
+        "It waits for another job, or each of its tasks for a task of that job (--after).",
+        "Wait for that job: iris why JOB. When it ends otherwise than asked for, this one is killed.",
+    ),
+    ReasonCode.NOT_BEFORE: Explanation(
+        "Its owner does not want it to be placed before a time (--not-before).",
+        "Wait until then.",
+    ),
+    ReasonCode.SINGLETON: Explanation(
+        "An earlier job of the user with the same singleton key has not ended yet (--singleton).",
+        "Wait for that job to end, or cancel it.",
+    ),
+    ReasonCode.HELD: Explanation(
+        "It, or a part of the queue that it belongs to, is held; the reason names who holds it.",
+        "Release it: iris release JOB, or as an admin iris queue release.",
+    ),
+    ReasonCode.RETRY_BACKOFF: Explanation(
+        "Its last attempt failed, and it is tried again after a pause that grows with each failure (--backoff).",
+        "Wait until then; iris logs TASK shows why the last attempt failed.",
     ),
 }
 """For docs/reasons.md and `iris why`."""
@@ -267,6 +293,39 @@ def run_before_ending(workers: Sequence[str]) -> Reason:
     """An earlier job of the same name was replaced or has ended, and some of its attempts may still run."""
     message = f"waits for the earlier run of its name to end on {_some(workers)}"
     return Reason(ReasonCode.DELAYED, message, {"workers": list(workers[:SHOWN])})
+
+
+def waits_for_job(name: str, when: str, *, each: bool = False) -> Reason:
+    """A gate on another job is closed; ``name`` is the job, or with ``each`` the task."""
+    wanted = {"ok": "succeed", "any": "end", "notok": "end without success", "start": "start"}[when]
+    words = f"each task waits for its counterpart in {name} to {wanted}" if each else f"waits for {name} to {wanted}"
+    return Reason(ReasonCode.DEPENDENCY, words, {"job": name, "when": when})
+
+
+def not_before(until_ms: int) -> Reason:
+    """Its owner wants it to wait until a time."""
+    return Reason(ReasonCode.NOT_BEFORE, f"not before {_moment(until_ms)}", {"until_ms": until_ms})
+
+
+def singleton(key: str, before: str) -> Reason:
+    """Another job with the same key comes first."""
+    words = f"waits for {before} to end, which has the same singleton key {key}"
+    return Reason(ReasonCode.SINGLETON, words, {"job": before, "key": key})
+
+
+def held(by: str, why: str = "") -> Reason:
+    """Somebody holds it; ``by`` is empty when the job was submitted so."""
+    words = f"held by {by}" if by else "held since its submission"
+    return Reason(ReasonCode.HELD, f"{words}: {why}" if why else words, {"by": by})
+
+
+def retry_backoff(until_ms: int) -> Reason:
+    """It is tried again after a pause that its owner has asked for."""
+    return Reason(ReasonCode.RETRY_BACKOFF, f"is tried again at {_moment(until_ms)}", {"until_ms": until_ms})
+
+
+def _moment(at_ms: int) -> str:
+    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _count(number: int, noun: str) -> str:

@@ -18,6 +18,7 @@ from iris_core.states import ConstraintOp, PriorityBand
 Attribute = str | int | float
 BandName = Literal["production", "interactive", "batch"]
 SuccessPolicy = Literal["all", "leader"]
+When = Literal["ok", "any", "notok", "start"]
 Spread = Literal["hosts", "none"]
 """Over what tasks that can replace each other are placed; none: as few hosts as possible."""
 TASKS = "tasks"
@@ -54,6 +55,21 @@ class Coscheduling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
     group_by: str
     success: SuccessPolicy = "all"
+
+
+class Dependency(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The job waits for another one.
+
+    Attributes:
+        job: its name or id, resolved once, when this job is admitted.
+        when: what it waits for: that the other job has succeeded (ok), ended (any), ended in another way (notok), or
+            first runs (start).
+        each: each task waits for the task in its place of the other job, which has as many.
+    """
+
+    job: str
+    when: When = "ok"
+    each: bool = False
 
 
 class Probe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
@@ -143,6 +159,13 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """A file of the bundle with a line for each task: task i finds its line i in ``IRIS_ARRAY_VALUE``; empty: none."""
     max_parallel: int | None = None
     """How many of its tasks may have an open attempt at a time."""
+    after: tuple[Dependency, ...] = ()
+    not_before: str = ""
+    """Tasks are not placed earlier: a moment (RFC 3339), or a duration after the submission; empty: at any time."""
+    singleton: str = ""
+    """At most one job of a user with this key runs at a time, in the order of submission; empty: no such limit."""
+    hold: bool = False
+    """Pending tasks are not placed until the job is released."""
 
     @property
     def spread_key(self) -> str:

@@ -191,6 +191,7 @@ class Cause(StrEnum):
     COSCHEDULED_SIBLING = "coscheduled_sibling"
     COSCHEDULED_RESTART = "coscheduled_restart"
     LEADER_DONE = "leader_done"
+    DEPENDENCY_FAILED = "dependency_failed"
 
 
 T, J, S, K = TaskState, JobState, SessionStatus, KernelStatus

@@ -54,6 +54,16 @@ EXAMPLES = [
     (reasons.waiting_for_victim(["a", "b", "c", "d"]), "waits for preempted work to stop on a, b, c and 1 more"),
     (reasons.reserved_for_gang("/big", 4), "4 workers with room for it kept for /big, which has waited longer"),
     (reasons.delayed(5, "it just failed there"), "delayed: it just failed there"),
+    (reasons.waits_for_job("/prep (j3)", "ok"), "waits for /prep (j3) to succeed"),
+    (
+        reasons.waits_for_job("/prep (j3)", "notok", each=True),
+        "each task waits for its counterpart in /prep (j3) to end without success",
+    ),
+    (reasons.not_before(1_000), "not before 1970-01-01 00:00:01 UTC"),
+    (reasons.singleton("nightly", "/a (j1)"), "waits for /a (j1) to end, which has the same singleton key nightly"),
+    (reasons.held("mia", "broken data"), "held by mia: broken data"),
+    (reasons.held(""), "held since its submission"),
+    (reasons.retry_backoff(2_000), "is tried again at 1970-01-01 00:00:02 UTC"),
 ]
 
 

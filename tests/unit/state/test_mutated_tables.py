@@ -238,6 +238,10 @@ STORIES: dict[str, tuple[str, ...]] = {
         attempt /a/0#0  -> state=worker_failed
         """,
     ),
+    "fail_unplaced": (
+        "worker w0\n submit /b\n submit /a after=/b each=yes tolerate=1\n"
+        "place /b/0 w0\n /b/0 exit 1 -> FAILED\n /a/0 -> FAILED failures=0 attempts=0 no_retry=yes",
+    ),
     "finish": (
         four()
         + "/g/0 running\n"

@@ -11,16 +11,13 @@ from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 
 from iris.client.problems import InvalidOption
+from iris_core import moments
 from iris_core.resources import AUTO, Device
 from iris_core.units import BYTES, CORES, COUNT, Unit
 
 _POWERS = "kmgtp"
 _SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[kmgtp]?)(?P<kind>i?b?)\Z", re.IGNORECASE)
-_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
-_SECONDS = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600), "d": Decimal(86400)}
 _GPU = re.compile(r"(?P<variant>[A-Za-z][A-Za-z0-9._-]*?)(?:x(?P<count>\d{1,2}))?\Z")
-_PLAIN = re.compile(r"\d+(?:\.\d+)?\Z")
-_CLOCK = re.compile(r"(?:(?P<days>\d+)-)?(?P<hours>\d+):(?P<minutes>[0-5]\d):(?P<seconds>[0-5]\d)\Z")
 LEAST_BARE = 1 << 20
 """A smaller number of bytes without a unit is taken for a missing unit."""
 
@@ -74,20 +71,11 @@ PARSERS: dict[Unit, Callable[[str], int]] = {CORES: parse_cpu, BYTES: parse_size
 
 
 def parse_duration(text: str) -> float:
-    """Seconds. ``90``, ``90s``, ``10m``, ``1h30m``, ``1h 30m``, ``500ms``, ``2d``, ``01:30:00``.
-
-    Raises InvalidOption.
-    """
-    plain = re.sub(r"(?<=[a-z])\s+(?=\d)", "", text.strip().lower())
-    if _PLAIN.match(plain):
-        return float(plain)
-    if clock := _CLOCK.match(plain):
-        days, hours, minutes, seconds = (int(part or 0) for part in clock.groups())
-        return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
-    parts = _DURATION_PART.findall(plain)
-    if not parts or "".join(number + unit for number, unit in parts) != plain:
-        raise InvalidOption(f"{text!r} is not a time; write for example 90s, 10m, 1h30m or 01:30:00")
-    return float(sum(Decimal(number) * _SECONDS[unit] for number, unit in parts))
+    """Seconds, as `iris_core.moments.parse_duration`. Raises InvalidOption."""
+    try:
+        return moments.parse_duration(text)
+    except ValueError as error:
+        raise InvalidOption(str(error)) from None
 
 
 def parse_gpu(text: str) -> Device:

@@ -99,6 +99,8 @@ RESTART_WITH_SIBLING = TaskRule(
 )
 KILL = TaskRule(name="kill", sources=NON_TERMINAL, outcomes=SUCCEEDS, success=to(T.KILLED))
 EXPIRE = TaskRule(name="expire", sources=frozenset({T.PENDING}), outcomes=SUCCEEDS, success=To(T.UNSCHEDULABLE))
+FAIL_UNPLACED = TaskRule(name="fail_unplaced", sources=frozenset({T.PENDING}), outcomes=SUCCEEDS, success=To(T.FAILED))
+"""The task's counterpart in another job has ended otherwise than it waits for: it fails without an attempt."""
 SUCCEED_LATE = TaskRule(name="succeed_late", sources=frozenset({T.PENDING}), outcomes=SUCCEEDS, success=to(T.SUCCEEDED))
 """The last attempt of a pending task was ordered to stop and had exited 0 before: its work is done."""
 FAIL_LATE = TaskRule(
@@ -141,6 +143,7 @@ TABLE: tuple[TaskRule, ...] = (
     RESTART_WITH_SIBLING,
     KILL,
     EXPIRE,
+    FAIL_UNPLACED,
     SUCCEED_LATE,
     FAIL_LATE,
 )

@@ -20,7 +20,7 @@ from iris_core.messages.gateway_state import AdminCommand, Caller, CancelJob, Re
 from iris_core.names import JobName
 from iris_core.spec import JobSpec
 from iris_core.states import Cause, Initiator, TaskState, WorkerState
-from iris_state.decide import cascade, quota
+from iris_state.decide import cascade, gates, quota
 from iris_state.inputs.claims import Step
 from iris_state.inputs.reports.progress import lose
 from iris_state.records.changes import JobAdmitted, QuotaSet, WorkerForgotten, WorkerMoved
@@ -72,6 +72,7 @@ def on_submit(ledger: Ledger, command: SubmitJob, now_ms: int) -> Iterator[Step]
     parent = _parent(ledger, name, command, user)
     _check_namespace(ledger, name, parent)
     quota.check(ledger, spec, user, _replaced(ledger, name, command))
+    made = gates.gates_of(ledger, spec, actor_of(command.caller), now_ms)
     yield from _make_room(ledger, name, command)
     yield JobAdmitted(
         number=ledger.next_number,
@@ -85,6 +86,7 @@ def on_submit(ledger: Ledger, command: SubmitJob, now_ms: int) -> Iterator[Step]
         request_id=command.request_id,
         traceparent=command.traceparent,
         rerun_of=command.rerun_of,
+        gates=made,
     )
 
 
@@ -167,7 +169,7 @@ def known_job(ledger: Ledger, text: str) -> Job:
 def rerun_of(ledger: Ledger, command: RerunJob) -> SubmitJob:
     """The submission that repeats a finished job, or only its tasks that did not succeed, under their indexes.
 
-    A gang is repeated whole.
+    A gang is repeated whole. What the job had waited for is left out; only a singleton key stays.
     """
     job = known_job(ledger, command.job)
     _check_owner(command.caller, job, "rerun")
@@ -178,7 +180,7 @@ def rerun_of(ledger: Ledger, command: RerunJob) -> SubmitJob:
             raise Refused(Code.CONFLICT, f"every task of {job.name} has succeeded")
         spec = _with(spec, indexes=str(IndexSet.of(wanted)) if len(wanted) < spec.replicas else "")
     return SubmitJob(
-        spec=_with(spec, user=job.user, name=job.name),
+        spec=_with(spec, user=job.user, name=job.name, after=(), not_before="", hold=False),
         caller=command.caller,
         request_id=command.request_id,
         submitted_ms=command.requested_ms,

@@ -160,12 +160,13 @@ def settle(
     yield from claims
 
 
-def expire(job: Job, reason: str) -> Steps:
-    """The scheduling timeout of a job has passed: its tasks that were never placed expire.
+def expire(job: Job, reason: str, index: int | None = None) -> Steps:
+    """The scheduling timeout of a job, or of one task of it, has passed: its tasks that were never placed expire.
 
     For a session of one there is no row, because `history` derives it from the task's end.
     """
-    waiting = [index for index, task in job.numbered() if task.state is TaskState.PENDING and not task.attempts]
+    tasks = job.numbered() if index is None else ((index, job.task(index)),)
+    waiting = [index for index, task in tasks if task.state is TaskState.PENDING and not task.attempts]
     to = SCHEDULE.target(Result.EXPIRED)
     if to is None or to.status is None or not waiting:
         return

@@ -2,7 +2,8 @@
 
 A job is finished when it has ended and the end of every attempt is known: it is compacted then, and queued for
 deletion, oldest end first. A job with children on record stays until they are deleted, so that cancelling a tree always
-finds the whole tree. Its counts stay, its key for a while. Source: docs/design/semantics.md#jobs; ADR 21.
+finds the whole tree; one that another job waits for stays too. Its counts stay, its key for a while.
+Source: docs/design/semantics.md#jobs; ADR 21.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ class Retention:
     REACTIONS = complete(
         {c.JobMoved: _job_moved, c.Moved: _moved, c.Closed: _moved, c.SessionMoved: _moved, c.JobPruned: _pruned},
         nothing=(
+            c.GatesOpened,
             *(c.JobAdmitted, c.Assigned, c.Staged, c.Judged, c.Nominated, c.Avoided),
             *(c.WorkerRegistered, c.WorkerMoved, c.WorkerForgotten, c.QuotaSet),
             *(c.Answered, c.Dropped, c.Audited, c.Led),
@@ -120,6 +122,9 @@ class Retention:
                 return
             surplus -= 1
             job = self._ledger.jobs.get(number)
+            if number in self._ledger.gates.waiters:
+                self._line[number] = self._line.pop(number)  # looked at again after the others
+                continue
             if job is not None and job.children:
                 self._parents[number] = None
             elif job is not None:
@@ -173,6 +178,9 @@ class Retention:
         above = self._ledger.jobs.get(parent)
         if above is not None and parent in self._parents and not above.children:
             del self._parents[parent]
+            if parent in self._ledger.gates.waiters:
+                self._enter(above)
+                return
             yield from self._with_parents(above)
 
 

@@ -48,6 +48,7 @@ class DeltaBuilder:
         self._nominated: dict[Key, str] = {}
         self._released: list[Nomination] = []
         self._gone: dict[int, None] = {}
+        self._released_jobs: dict[int, None] = {}
 
     def _admitted(self, change: c.JobAdmitted) -> None:
         self._jobs[change.number] = None
@@ -78,6 +79,11 @@ class DeltaBuilder:
         self._close(AttemptRef(change.job, change.index, change.attempt))
         self._end(change.job)
         self._requeue()
+
+    def _gates_opened(self, change: c.GatesOpened) -> None:
+        self._requeue()
+        if not change.ranges:
+            self._released_jobs[change.job] = None
 
     def _requeue(self) -> None:
         """A task that left its attempt, or whose attempt has ended, may be in the queue again."""
@@ -132,6 +138,7 @@ class DeltaBuilder:
             c.Moved: _moved,
             c.Closed: _closed_late,
             c.JobMoved: _job_moved,
+            c.GatesOpened: _gates_opened,
             c.Nominated: _nomination,
             c.Avoided: _avoided,
             c.WorkerRegistered: _worker_moved,
@@ -146,7 +153,7 @@ class DeltaBuilder:
         """The delta of the commit with this journal sequence, after the one at ``after``; then begin the next."""
         ledger = self._ledger
         new = [ledger.jobs[number] for number in self._jobs if number in ledger.jobs]
-        queued = [*self._fresh(new), *self._again()]
+        queued = [*self._whole(self._jobs | self._released_jobs), *self._again()]
         moved = [ref for ref in self._touched if ref not in self._opened]
         delta = Delta(
             version=version,
@@ -169,16 +176,16 @@ class DeltaBuilder:
         self._clear()
         return delta
 
-    def _fresh(self, new: Iterable[Job]) -> Iterable[Queued]:
-        """The pending tasks of jobs admitted in this commit."""
-        for job in new:
-            pending = self._ledger.queue.pending(job.number)
+    def _whole(self, numbers: Iterable[int]) -> Iterable[Queued]:
+        """The pending tasks of jobs admitted in this commit, or of which a gate has opened."""
+        for number in numbers:
+            pending = self._ledger.queue.pending(number)
             if len(pending):
-                yield Queued(job.number, as_ranges(pending), job.submitted_ms)
+                yield Queued(number, as_ranges(pending), self._ledger.jobs[number].task(pending[0]).queued_ms)
 
     def _again(self) -> Iterable[Queued]:
         """Tasks of earlier jobs that are pending again."""
-        back = {key: None for key in self._queued if key[0] not in self._jobs}
+        back = {key: None for key in self._queued if key[0] not in self._jobs and key[0] not in self._released_jobs}
         return _grouped(back, self._ledger)
 
 
@@ -240,14 +247,16 @@ def full(ledger: Ledger, version: int, at_ms: int, max_building: int) -> FullSna
     """The content of a mirror as of the commit with this journal sequence.
 
     It holds the jobs with a pending or an open task, including ended jobs with an attempt that is being stopped, and
-    jobs that are held back by one.
+    jobs that are held back by one or kept out of the queue by a gate.
     """
     holds = [
         _hold(AttemptRef(*key), attempt)
         for presence in ledger.presence.values()
         for key, attempt in presence.open.items()
     ]
-    numbers = dict.fromkeys([*ledger.queue.jobs(), *(h.ref.job for h in holds), *sorted(ledger.held_back)])
+    delayed = (number for (kind, number, _), _ in ledger.timers.items() if kind == "gate")
+    outside = {*ledger.held_back, *ledger.gates.gated, *delayed}
+    numbers = dict.fromkeys([*ledger.queue.jobs(), *(h.ref.job for h in holds), *sorted(outside)])
     return FullSnapshot(
         version=version,
         at_ms=at_ms,

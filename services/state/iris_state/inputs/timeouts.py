@@ -9,13 +9,15 @@ from collections.abc import Iterator
 
 from iris_core.states import JOB_TERMINAL, Cause
 from iris_core.tables import task as table
-from iris_state.decide import coordinator
+from iris_state.decide import coordinator, gates
 from iris_state.inputs.claims import Claim, Step
 from iris_state.records.ledger import Ledger
 
 
-def on_limit(ledger: Ledger, kind: str, number: int, index: int) -> Iterator[Step]:
-    """A limit set by a job's owner has passed: a running task's timeout, or a pending job's scheduling timeout."""
+def on_limit(ledger: Ledger, kind: str, number: int, index: int, now_ms: int) -> Iterator[Step]:
+    """A limit set by a job's owner has passed: a running task's timeout, a pending job's scheduling timeout, or a time
+    before which nothing is placed.
+    """
     job = ledger.jobs.get(number)
     if job is None or job.state in JOB_TERMINAL:
         return
@@ -23,5 +25,9 @@ def on_limit(ledger: Ledger, kind: str, number: int, index: int) -> Iterator[Ste
         note = f"ran longer than {job.spec.timeout_s:g} s"
         yield Claim(table.KILL, number, index, cause=Cause.TIMEOUT, note=note)
         return
-    note = f"not placed within {job.spec.scheduling_timeout_s:g} s of submission"
-    yield from coordinator.expire(job, note)
+    if kind == "gate":
+        yield from gates.judge(ledger, number, index, now_ms)
+        return
+    since = "becoming eligible" if job.gates else "submission"
+    note = f"not placed within {job.spec.scheduling_timeout_s:g} s of {since}"
+    yield from coordinator.expire(job, note, index if job.opens_by_task else None)

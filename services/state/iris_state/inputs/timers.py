@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.scheduler_state import OCCUPIED
-from iris_state.decide import coordinator, poison
+from iris_state.decide import coordinator, gates, poison
 from iris_state.decide.handlers import SessionId
 from iris_state.decide.round import Round
 from iris_state.deployments.reconciler import DEPLOYMENT
@@ -23,12 +23,17 @@ from iris_state.inputs import timeouts
 from iris_state.inputs.kinds import Timer, TimerKey
 from iris_state.inputs.reports import liveness
 from iris_state.records.changes import Avoided, Change
+from iris_state.records.entities import Key
 from iris_state.records.timer_queue import TimerQueue
 
 K = TypeVar("K", bound=Hashable)
 
 FIRST_PAUSE_MS = 5_000
 LONGEST_PAUSE_MS = 3_600_000
+GATES_AT_ONCE = 500
+"""Gates judged in one round at most."""
+CHANGES_AT_ONCE = 2_000
+"""No more gates are judged in a round when those that were have changed so much."""
 LOOK_MS = 500
 """How often other timers are checked while the one that is due first is set aside, or its host is silent, ms."""
 
@@ -69,6 +74,7 @@ class Timers:
         silent = liveness.silent(ledger, policy.lost_after_ms, silent_from_ms, now_ms)
         yield from self._timers("silent", silent, self._lose)
         yield from self._queue(DEPLOYMENT, round_.deployments.due, round_.reconcile)
+        yield from self._gates()
         for pruned in retention.forgettable(policy.keep_jobs, policy.keep_ms, now_ms, policy.keep_jobs_bytes):
             yield from self._change("prune", pruned.job, pruned)
         for gone in retention.forgettable_deployments(policy.keep_deployments):
@@ -98,6 +104,8 @@ class Timers:
         for status, line in ledger.timeouts.items():
             if line and (timeout_ms := policy.timeout_of(status)) is not None:
                 dues.append(line.next_due(timeout_ms))
+        if ledger.gates.ripe or ledger.gates.later:
+            dues.append(round_.now_ms)
         if policy.forget_workers_after_ms:
             dues.append(ledger.lost.next_due(policy.forget_workers_after_ms))
         first = min((due for due in dues if due is not None), default=None)
@@ -130,11 +138,40 @@ class Timers:
             if not is_aside and timers.is_due(key, self._round.now_ms):
                 timers.clear(key)
 
+    def _gates(self) -> Iterator[Timer]:
+        """The gates that may open now, and those that become ripe by that; the rest is due in the next round."""
+        round_, index = self._round, self._round.ledger.gates
+        left, begun, held = GATES_AT_ONCE, round_.begun, self._held_gates()
+        while left > 0:
+            batch = [key for key in index.next_ripe(left + len(held)) if key not in held]
+            if not batch:
+                break
+            for key in batch:
+                if left <= 0 or round_.begun - begun > CHANGES_AT_ONCE:
+                    return
+                left -= 1
+                yield from self._timers("gate", [key], self._judge_gate)
+                held = self._held_gates()
+                if key not in held:
+                    index.ripe.pop(key, None)
+                    self.aside.pop(("gate", key), None)
+
+    def _held_gates(self) -> frozenset[Hashable]:
+        """The gates whose judgement raised, and that are judged again after their pause."""
+        now_ms = self._round.now_ms
+        return frozenset(
+            key for (what, key), (until_ms, _) in self.aside.items() if what == "gate" and until_ms > now_ms
+        )
+
+    def _judge_gate(self, keys: list[Key]) -> None:
+        for number, index in keys:
+            self._round.take(gates.judge(self._round.ledger, number, index, self._round.now_ms))
+
     def _change(self, what: str, key: Hashable, change: Change) -> Iterator[Timer]:
         return self._timers(what, [key], lambda _: self._round.take([change]))
 
     def _pass_limit(self, key: tuple[str, int, int]) -> None:
-        self._round.take(timeouts.on_limit(self._round.ledger, *key))
+        self._round.take(timeouts.on_limit(self._round.ledger, *key, self._round.now_ms))
 
     def _order_again(self, session: SessionId) -> None:
         self._round.deliveries.order_again(self._round.orders, session)

@@ -12,8 +12,10 @@ from typing import get_args
 import msgspec
 
 from iris_core.actor import Actor
+from iris_core.gates import Gate
 from iris_core.limits import ATTEMPTS
 from iris_core.messages.state_worker import Ended
+from iris_core.queue import Range
 from iris_core.quota import Quota
 from iris_core.resources import Amount
 from iris_core.serving import DeploymentSpec, DiscoveredRoute
@@ -52,6 +54,7 @@ class JobAdmitted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1)
     traceparent: str = ""
     rerun_of: int = 0
     by: Actor | None = None
+    gates: tuple[Gate, ...] = ()
 
 
 class Assigned(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2):
@@ -84,6 +87,7 @@ class Moved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=4):
         charged_to: the incremented counter.
         note: one sentence for a person.
         suspect: the attempt may have crashed its worker, see `poison`.
+        not_before_ms: of a task that is PENDING again: it is not queued before that time; 0: at once.
     """
 
     job: int
@@ -99,6 +103,7 @@ class Moved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=4):
     note: str = ""
     suspect: bool = False
     by: Actor | None = None
+    not_before_ms: int = 0
 
 
 class Closed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=5):
@@ -215,6 +220,17 @@ class Answered(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=14):
     request_id: str
     status: str
     body: bytes
+
+
+class GatesOpened(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=23):
+    """A gate of a job has opened, or of some of its tasks; those without another one are queued.
+
+    ``gate``: its number, or `gates.BACKOFF`. ``ranges``: half-open ranges of task indexes; empty: as a whole.
+    """
+
+    job: int
+    gate: int
+    ranges: tuple[Range, ...] = ()
 
 
 class JobPruned(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=15):
@@ -388,6 +404,7 @@ Change = (
     | Avoided
     | QuotaSet
     | Answered
+    | GatesOpened
     | JobPruned
     | Led
     | Dropped

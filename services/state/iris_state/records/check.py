@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterator
 
 from iris_core.errors import InvariantBroken
+from iris_core.gates import WHOLE, GateKind
 from iris_core.reasons import ReasonCode
 from iris_core.resources import NOTHING
 from iris_core.states import (
@@ -31,13 +32,14 @@ from iris_core.states import (
 from iris_core.tables import deployment as deployment_table
 from iris_core.tables import session as session_table
 from iris_core.tables import task as task_table
-from iris_state.decide import cascade, coordinator
+from iris_state.decide import cascade, coordinator, gates
 from iris_state.deployments import rollout, routes
 from iris_state.deployments.reconciler import DEPLOYMENT
 from iris_state.deployments.records import Deployment
 from iris_state.inputs.kinds import TimerKey
 from iris_state.records.changes import GANG
 from iris_state.records.entities import AttemptKey, Job, Key, Task, kernel_status, lingers, spent_and_limit
+from iris_state.records.gate_index import GateIndex
 from iris_state.records.index import JobIndex
 from iris_state.records.ledger import Ledger
 from iris_state.snapshots.compacted import is_compacted
@@ -79,10 +81,16 @@ def states_are_counted(ledger: Ledger, job: Job) -> Wrongs:
 
 
 def waiting_is_queued(ledger: Ledger, job: Job) -> Wrongs:
-    """A pending task without a possibly running attempt is in the queue unless held back; a gang's members all or
-    none.
+    """A pending task without a possibly running attempt is in the queue unless held back, or kept out by a gate; a
+    gang's members all or none.
     """
-    waiting = [i for i, task in job.numbered() if task.state is TaskState.PENDING and not lingers(job, i)]
+    waiting = [
+        i
+        for i, task in job.numbered()
+        if task.state is TaskState.PENDING and not lingers(job, i) and not task.gates and not task.not_before_ms
+    ]
+    if any(gate.is_closed and not gate.each for gate in job.gates):
+        waiting = []
     if job.number in ledger.held_back or (job.is_gang and len(waiting) < len(job.tasks)):
         waiting = []
     queued = list(ledger.queue.pending(job.number))
@@ -214,6 +222,34 @@ def session_follows_kernels(ledger: Ledger, job: Job) -> Wrongs:
         yield f"session of {job.name} is {job.session.status}, {moved.handler} says {moved.status}"
 
 
+def gates_are_judged(ledger: Ledger, job: Job) -> Wrongs:
+    """A gate that could open, or never can, is noted to be judged; so nothing eligible is left out of the queue."""
+    if job.is_terminal or not job.closed_gates or ledger.gates.are_noted(job):
+        return
+    for step in gates.judge(ledger, job.number, WHOLE, ledger.now_ms):
+        if not any(g.kind is GateKind.NOT_BEFORE and g.number == getattr(step, "gate", -2) for g in job.closed_gates):
+            yield f"{job.name} waits at a gate although {step}"
+
+
+def open_gates_were_earned(ledger: Ledger, job: Job) -> Wrongs:
+    """A gate is open only when what it waits for has come about, as far as that is on record."""
+    for gate in job.gates:
+        other = ledger.jobs.get(gate.job)
+        if gate.is_closed or gate.kind is not GateKind.DEPENDENCY or other is None:
+            continue
+        if gate.when != "start" and not gate.each and not other.is_terminal:
+            yield f"{job.name} does not wait for {other.name}, which is {other.state.name}"
+        if gate.when == "ok" and not gate.each and other.state is not JobState.SUCCEEDED:
+            yield f"{job.name} goes on after {other.name}, which is {other.state.name}"
+
+
+def gated_tasks_have_no_attempt(ledger: Ledger, job: Job) -> Wrongs:
+    """A task that waits for another one of ``each`` was never placed."""
+    for index, task in job.numbered():
+        if task.gates and task.attempts:
+            yield f"{job.name}/{index} was placed behind the gates {task.gates:b}"
+
+
 OF_JOB: tuple[Callable[[Ledger, Job], Wrongs], ...] = (
     states_are_counted,
     waiting_is_queued,
@@ -228,6 +264,9 @@ OF_JOB: tuple[Callable[[Ledger, Job], Wrongs], ...] = (
     gang_is_together,
     gang_succeeds_together,
     session_follows_kernels,
+    gates_are_judged,
+    open_gates_were_earned,
+    gated_tasks_have_no_attempt,
 )
 
 
@@ -278,6 +317,21 @@ def open_attempts_are_held(ledger: Ledger) -> Wrongs:
             yield f"{name} commits {presence.committed} building {presence.building}, recount {held}, {building}"
         if not held.fits(ledger.workers[name].total):
             yield f"{name} has {ledger.workers[name].total} and holds {held}"
+
+
+def gates_are_indexed(ledger: Ledger) -> Wrongs:
+    recount = GateIndex(ledger.jobs)
+    for job in ledger.jobs.values():
+        over = job.is_terminal and not ledger.open_of_job[job.number]
+        if not over:
+            recount.add(job)
+    for name in ("gated", "waiters", "followers", "singletons", "left"):
+        kept, wanted = getattr(ledger.gates, name), getattr(recount, name)
+        if kept != wanted:
+            yield f"the index of gates has {name} {kept}, recount {wanted}"
+    for number in ledger.gates.waiters:
+        if number not in ledger.jobs:
+            yield f"j{number} is forgotten, and {list(ledger.gates.waiters[number])} wait for it"
 
 
 def lost_hosts_hold_nothing(ledger: Ledger) -> Wrongs:
@@ -344,16 +398,33 @@ def _is_over(task: Task) -> bool:
 def timeouts_are_set(ledger: Ledger) -> Wrongs:
     wanted = {}
     for job in ledger.jobs.values():
-        if job.spec.scheduling_timeout_s is not None and not job.is_terminal:
-            wanted["scheduling", job.number, 0] = job.submitted_ms + int(job.spec.scheduling_timeout_s * 1000)
+        timeout_s = job.spec.scheduling_timeout_s
+        if timeout_s is not None and not job.is_terminal and not job.is_gated:
+            if not job.opens_by_task:
+                wanted["scheduling", job.number, 0] = (job.eligible_ms or job.submitted_ms) + int(timeout_s * 1000)
+            for index, task in job.numbered() if job.opens_by_task else ():
+                if not task.gates and task.state is TaskState.PENDING and not task.attempts:
+                    wanted["scheduling", job.number, index] = task.queued_ms + int(timeout_s * 1000)
+        for gate in job.closed_gates if not job.is_terminal else ():
+            if gate.kind is GateKind.NOT_BEFORE:
+                wanted["gate", job.number, WHOLE] = gate.until_ms
         for index, task in job.numbered():
+            if task.state is TaskState.PENDING and task.not_before_ms:
+                wanted["gate", job.number, index] = task.not_before_ms
             if job.timeout_ms is not None and task.state is TaskState.RUNNING and task.current is not None:
                 wanted["timeout", job.number, index] = task.attempts[-1].started_ms + job.timeout_ms
     # A scheduling timeout fires once; attempts that were placed before it continue.
     rung = {key for key in wanted if key[0] == "scheduling"} - dict(ledger.timers.items()).keys()
     wanted = {key: due for key, due in wanted.items() if key not in rung}
-    if dict(ledger.timers.items()) != wanted:
-        yield f"alarms {dict(ledger.timers.items())}, recount {wanted}"
+    found = {key: due for key, due in ledger.timers.items() if key in wanted or not _fires_without_effect(ledger, key)}
+    if found != wanted:
+        yield f"alarms {found}, recount {wanted}"
+
+
+def _fires_without_effect(ledger: Ledger, key: tuple[str, int, int]) -> bool:
+    """Whether a timer is left over: of a task that became eligible by itself and has been placed since."""
+    job = ledger.jobs.get(key[1])
+    return key[0] == "scheduling" and job is not None and not job.is_terminal and job.opens_by_task
 
 
 def names_lead_to_the_newest(ledger: Ledger) -> Wrongs:
@@ -462,6 +533,7 @@ def audit_is_counted(ledger: Ledger) -> Wrongs:
 OF_LEDGER: tuple[Callable[[Ledger], Wrongs], ...] = (
     queue_is_sorted,
     open_attempts_are_held,
+    gates_are_indexed,
     lost_hosts_hold_nothing,
     the_lost_are_in_line,
     nominations_are_for_those_who_wait,

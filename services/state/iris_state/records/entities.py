@@ -12,6 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from iris_core.actor import Actor
+from iris_core.gates import Gate
 from iris_core.index_set import IndexSet
 from iris_core.limits import ATTEMPTS
 from iris_core.messages.message import AttemptRef
@@ -101,7 +102,8 @@ class Task(msgspec.Struct, array_like=True, gc=False):
     """One task of a job; its current attempt is the last one.
 
     ``cause``, ``note`` and ``by`` describe its end. ``no_retry``: it failed for good with budget left; no counter is
-    charged.
+    charged. ``gates``: the bits of its job's gates with ``each`` that are closed for it (`Gate.bit`);
+    ``not_before_ms``: not queued before, while it is pending; 0: no such gate.
     """
 
     state: TaskState = TaskState.PENDING
@@ -115,6 +117,13 @@ class Task(msgspec.Struct, array_like=True, gc=False):
     note: str = ""
     no_retry: bool = False
     by: Actor | None = None
+    gates: int = 0
+    not_before_ms: int = 0
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether a gate of its own keeps it out of the queue while it is pending."""
+        return self.gates > 0 or self.not_before_ms > 0
 
     @property
     def current(self) -> Attempt | None:
@@ -169,6 +178,8 @@ class Job(msgspec.Struct, array_like=True):
 
     ``rerun_of``: the number of the job that it repeats, in whole or in part; 0: none.
     ``by``: who has submitted it; ``ended_by``: whose command ended it.
+    ``gates``: open and closed ones, by number; ``eligible_ms``: when the last gate of the whole job opened, 0: never
+    closed.
     """
 
     number: int
@@ -195,6 +206,8 @@ class Job(msgspec.Struct, array_like=True):
     rerun_of: int = 0
     by: Actor | None = None
     ended_by: Actor | None = None
+    gates: tuple[Gate, ...] = ()
+    eligible_ms: int = 0
 
     def task(self, index: int) -> Task:
         """The task of an index that the job has. A rerun of a part has some of 0 to N-1 only."""
@@ -228,6 +241,20 @@ class Job(msgspec.Struct, array_like=True):
     @property
     def is_gang(self) -> bool:
         return self.session is not None
+
+    @property
+    def closed_gates(self) -> tuple[Gate, ...]:
+        return tuple(gate for gate in self.gates if gate.is_closed)
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether a gate keeps all of its pending tasks out of the queue."""
+        return any(gate.is_closed and not gate.each for gate in self.gates)
+
+    @property
+    def opens_by_task(self) -> bool:
+        """Whether its tasks became eligible one by one."""
+        return any(gate.each for gate in self.gates)
 
     @property
     def leader_is_done(self) -> bool:

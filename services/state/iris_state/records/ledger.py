@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter, OrderedDict
+from collections.abc import Sequence
 
 import msgspec
 from sortedcontainers import SortedDict
 
+from iris_core.gates import WHOLE, GateKind
 from iris_core.messages.scheduler_state import OCCUPIED
-from iris_core.queue import TaskQueue
+from iris_core.queue import TaskQueue, as_ranges
 from iris_core.quota import Quota
 from iris_core.reasons import Reason, ReasonCode
 from iris_core.request_ids import key_of
@@ -40,6 +42,7 @@ from iris_state.records.entities import (
     lingers,
     was_cancelled,
 )
+from iris_state.records.gate_index import GateIndex
 from iris_state.records.index import WAITING, JobIndex
 from iris_state.records.timer_queue import TimeoutQueue, TimerQueue
 
@@ -91,6 +94,7 @@ class Ledger:
         self.open_of_job: Counter[int] = Counter()
         self.open_attempts = 0
         self.held_back: set[int] = set()
+        self.gates = GateIndex(self.jobs)
         self.requested: dict[int, Amount] = {}
         self.totals = Totals()
         self.next_number = 1
@@ -209,21 +213,46 @@ class Ledger:
             self.held_back.add(job.number)
         pending = job.counts[TaskState.PENDING]
         if pending == len(job.tasks) and not any(task.attempts for task in job.tasks):
-            if job.number not in self.held_back:
-                self.queue.add(job.number, job.key, job.indexes.ranges)
+            self.enqueue_new(job)
             self.pending_of_user[job.user] += pending
         else:
             for index, task in job.numbered():
                 self._index_task(job, index, task)
             for index, task in job.numbered():
                 if task.state is TaskState.PENDING:
+                    if task.not_before_ms:
+                        self.delay(job, index, task.not_before_ms)
                     self.wait_for_place(job, index)
         if job.session is not None:
             self.kernels[job.number] = Counter(kernel_status(task) for task in job.tasks)
             self.start_timeout(job.session.status, (job.number, c.GANG), job.session.since_ms)
+        if job.gates or job.spec.singleton:
+            self.gates.add(job)
+            for gate in job.closed_gates:
+                if gate.kind is GateKind.NOT_BEFORE and not job.is_terminal:
+                    self.timers.set(("gate", job.number, WHOLE), gate.until_ms)
+        self.start_scheduling_timeout(job)
+
+    def start_scheduling_timeout(self, job: Job, indexes: Sequence[int] = ()) -> None:
+        """Start the scheduling timeout of a job that is eligible, or of those of its tasks that are."""
         timeout = job.spec.scheduling_timeout_s
-        if timeout is not None and not job.is_terminal:
-            self.timers.set(("scheduling", job.number, 0), job.submitted_ms + int(timeout * 1000))
+        if timeout is None or job.is_terminal or job.is_gated:
+            return
+        timeout_ms = int(timeout * 1000)
+        if not job.opens_by_task:
+            self.timers.set(("scheduling", job.number, 0), (job.eligible_ms or job.submitted_ms) + timeout_ms)
+            return
+        for index in indexes or job.indexes:
+            task = job.task(index)
+            if task.state is TaskState.PENDING and not task.attempts and not task.gates:
+                self.timers.set(("scheduling", job.number, index), task.queued_ms + timeout_ms)
+
+    def stop_scheduling_timeout(self, job: Job) -> None:
+        """Stop the scheduling timeout of a job that is not eligible any more, or has ended."""
+        if job.spec.scheduling_timeout_s is None:
+            return
+        for index in job.indexes if job.opens_by_task else (0,):
+            self.timers.clear(("scheduling", job.number, index))
 
     def file_job(self, job: Job) -> None:
         """Add a finished job to the indexes by number, name and parent only."""
@@ -342,9 +371,30 @@ class Ledger:
         ready = job.indexes if job.is_gang else (index,)
         if self.open_of_job[job.number] and any(lingers(job, one) for one in ready):
             return
+        if (job.gates and job.is_gated) or any(job.task(one).is_gated for one in ready):
+            return
         for one in ready:
             if self.queue.add(job.number, job.key, ((one, one + 1),)):
                 self.newly_queued.append((job.number, one))
+
+    def enqueue_new(self, job: Job) -> None:
+        """Add the tasks of a job that was never placed to the queue, without those that a gate keeps out of it."""
+        if job.number in self.held_back or job.is_gated:
+            return
+        if job.opens_by_task:
+            ranges = as_ranges(index for index, task in job.numbered() if not task.gates)
+        else:
+            ranges = job.indexes.ranges
+        self.queue.add(job.number, job.key, ranges)
+
+    def delay(self, job: Job, index: int, until_ms: int) -> None:
+        """Keep a pending task out of the queue until a time; 0: it may be queued."""
+        task = job.task(index)
+        if until_ms:
+            self.timers.set(("gate", job.number, index), until_ms)
+        elif task.not_before_ms:
+            self.timers.clear(("gate", job.number, index))
+        task.not_before_ms = until_ms
 
     def dequeue(self, job: Job, index: int) -> None:
         """A task is no longer pending: remove it from the queue, and its nomination."""
@@ -401,6 +451,8 @@ class Ledger:
             if not self.open_of_job[job.number]:
                 del self.open_of_job[job.number]
             self.open_attempts -= 1
+            if job.spec.singleton and job.is_terminal and not self.open_of_job[job.number]:
+                self.gates.end_singleton(job)
             if self.held_back and not self.open_of_job[job.number]:
                 self._enqueue_next_run(self.jobs[self.names[job.name]])
 

@@ -120,6 +120,7 @@ class Cutter:
     REACTIONS = complete(
         {
             c.JobAdmitted: _admitted,
+            c.GatesOpened: _job_changed,
             **dict.fromkeys(
                 (c.Assigned, c.Staged, c.Moved, c.Closed, c.JobMoved, c.SessionMoved, c.Judged, c.JobPruned),
                 _job_changed,

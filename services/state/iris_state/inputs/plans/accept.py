@@ -133,8 +133,8 @@ def _no_seat(ledger: Ledger, policy: Policy, job: Job, index: int, worker: str, 
     task = job.task(index) if job.has(index) else None
     if task is None or task.state is not TaskState.PENDING:
         return "not_pending"
-    if (task.attempts or job.number in ledger.held_back) and (job.number, index) not in ledger.queue:
-        return "not_pending"  # the previous attempt may still run
+    if (task.attempts or job.gates or job.number in ledger.held_back) and (job.number, index) not in ledger.queue:
+        return "not_pending"  # the previous attempt may still run, or a gate is closed
     if job.spec.max_parallel is not None and ledger.open_of_job[job.number] >= job.spec.max_parallel:
         return "array_limit"
     host = ledger.workers.get(worker)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+
+from iris_core.gates import BACKOFF, WHOLE, GateKind
 from iris_core.names import JobName
 from iris_core.states import JobState, TaskState, display_name
 from iris_state.records import changes as c
@@ -17,6 +20,7 @@ def admitted(ledger: Ledger, change: c.JobAdmitted, at_ms: int) -> None:
     spec = change.spec
     counts = [0] * len(TaskState)
     counts[TaskState.PENDING] = spec.task_count
+    closed = sum(gate.bit for gate in change.gates if gate.each)
     job = Job(
         number=change.number,
         name=change.name,
@@ -27,13 +31,14 @@ def admitted(ledger: Ledger, change: c.JobAdmitted, at_ms: int) -> None:
         submitted_ms=change.submitted_ms,
         root_submitted_ms=change.root_submitted_ms,
         parent=change.parent,
-        tasks=[Task(queued_ms=change.submitted_ms) for _ in range(spec.task_count)],
+        tasks=[Task(queued_ms=change.submitted_ms, gates=closed) for _ in range(spec.task_count)],
         counts=counts,
         session=Session(since_ms=change.submitted_ms) if spec.is_gang else None,
         idempotency_key=change.idempotency_key,
         traceparent=change.traceparent,
         rerun_of=change.rerun_of,
         by=change.by,
+        gates=change.gates,
     )
     ledger.next_number = max(ledger.next_number, change.number + 1)
     ledger.totals.admitted += 1
@@ -59,12 +64,64 @@ def moved(ledger: Ledger, change: c.JobMoved, at_ms: int) -> None:
     if job.is_terminal:
         job.finished_ms, job.cause, job.error = at_ms, change.cause, change.error
         job.ended_by = change.by
-        ledger.timers.clear(("scheduling", job.number, 0))
+        ledger.stop_scheduling_timeout(job)
+        if job.gates:
+            ledger.gates.remove(job, job.gates)
+            ledger.timers.clear(("gate", job.number, WHOLE))
+        if job.spec.singleton and not ledger.open_of_job[job.number]:
+            ledger.gates.end_singleton(job)
         ledger.held_back.discard(job.number)
         ledger.drop_reason(job)
         ledger.looks.pop(job.number, None)
+    if job.number in ledger.gates.waiters and job.is_terminal:
+        ledger.gates.note_job(job.number)
     words = display_name(change.state), display_name(previous)
     ledger.facts.append(Fact("job", job, None, None, *words, change.cause, at_ms, by=change.by))
+
+
+def gates_opened(ledger: Ledger, change: c.GatesOpened, at_ms: int) -> None:
+    """Open a gate, as a whole or for some tasks, and queue the tasks for which no other one is closed."""
+    job = ledger.jobs[change.job]
+    indexes = [index for start, stop in change.ranges for index in range(start, stop)]
+    if change.gate == BACKOFF:
+        for index in indexes:
+            ledger.delay(job, index, 0)
+            ledger.enqueue(job, index)
+        return
+    gate = next(gate for gate in job.gates if gate.number == change.gate)
+    for index in indexes:
+        job.task(index).gates &= ~gate.bit
+    if indexes:
+        ledger.gates.left[job.number, gate.number] -= len(indexes)
+    if not indexes or not ledger.gates.left[job.number, gate.number]:
+        opened = msgspec.structs.replace(gate, opened_ms=at_ms)
+        job.gates = tuple(opened if one is gate else one for one in job.gates)
+        ledger.gates.remove(job, (opened,))
+    if gate.kind is GateKind.NOT_BEFORE:
+        ledger.timers.clear(("gate", job.number, WHOLE))
+    become_eligible(ledger, job, at_ms, indexes)
+
+
+def become_eligible(ledger: Ledger, job: Job, at_ms: int, indexes: Sequence[int] = ()) -> None:
+    """Queue the pending tasks of a job, or some of them, that no gate keeps out of the queue now; they wait since
+    now.
+    """
+    if job.is_gated:
+        return
+    job.eligible_ms = at_ms
+    waiting = [
+        (index, task)
+        for index, task in (((index, job.task(index)) for index in indexes) if indexes else job.numbered())
+        if task.state is TaskState.PENDING and not task.is_gated
+    ]
+    for _, task in waiting:
+        task.queued_ms = at_ms
+    if job.started_ms or indexes:
+        for index, _ in waiting:
+            ledger.enqueue(job, index)
+    else:
+        ledger.enqueue_new(job)
+    ledger.start_scheduling_timeout(job, indexes)
 
 
 def pruned(ledger: Ledger, change: c.JobPruned, at_ms: int) -> None:
@@ -88,5 +145,6 @@ def _add(counts: dict[str, int], name: str, n: int) -> None:
 WRITERS: dict[type, Callable[[Ledger, Any, int], None]] = {
     c.JobAdmitted: admitted,
     c.JobMoved: moved,
+    c.GatesOpened: gates_opened,
     c.JobPruned: pruned,
 }

@@ -93,6 +93,8 @@ def staged(ledger: Ledger, change: c.Staged, at_ms: int) -> None:
         _show(ledger, job, change.index, state, attempt, None, at_ms)
     if change.status is KernelStatus.RUNNING and job.spec.timeout_s is not None:
         ledger.watch(job, change.index, attempt)
+    if change.status is KernelStatus.RUNNING and change.job in ledger.gates.followers:
+        ledger.gates.note_task(job, change.index)
 
 
 def moved(ledger: Ledger, change: c.Moved, at_ms: int) -> None:
@@ -108,11 +110,7 @@ def moved(ledger: Ledger, change: c.Moved, at_ms: int) -> None:
     elif attempt is not None:
         _end_late(ledger, job, task, attempt, change, at_ms)
     if change.state in TERMINAL:
-        task.cause, task.note, task.by = change.cause, change.note, change.by
-        if ledger.avoided:
-            ledger.avoided.pop((change.job, index), None)
-        budget = BUDGET_OF_STATE.get(change.state)
-        task.no_retry = budget is not None and not is_finished(change.state, *spent_and_limit(job, task, budget))
+        _end(ledger, job, task, change)
         if not change.closed or attempt is None:
             _await_end(ledger, job, index)
     if change.state is TaskState.RUNNING and attempt is not None:
@@ -123,7 +121,21 @@ def moved(ledger: Ledger, change: c.Moved, at_ms: int) -> None:
         _show(ledger, job, index, change.state, last, cause, at_ms, change.by)
     if change.state is TaskState.PENDING:
         task.queued_ms = at_ms
+        ledger.delay(job, index, change.not_before_ms)
         ledger.wait_for_place(job, index)
+    elif change.job in ledger.gates.followers:
+        ledger.gates.note_task(job, index)
+
+
+def _end(ledger: Ledger, job: Job, task: Task, change: c.Moved) -> None:
+    """A task has ended: why, and what was noted for its next attempt is dropped."""
+    task.cause, task.note, task.by = change.cause, change.note, change.by
+    if ledger.avoided:
+        ledger.avoided.pop((change.job, change.index), None)
+    if task.not_before_ms:
+        ledger.delay(job, change.index, 0)
+    budget = BUDGET_OF_STATE.get(change.state)
+    task.no_retry = budget is not None and not is_finished(change.state, *spent_and_limit(job, task, budget))
 
 
 def _await_end(ledger: Ledger, job: Job, index: int) -> None:

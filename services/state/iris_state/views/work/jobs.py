@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from itertools import islice, takewhile
 from typing import Any
@@ -16,6 +16,7 @@ from iris_core.actor import actor_view
 from iris_core.reasons import NOT_YET_LOOKED_AT, Reason, run_before_ending, still_ending
 from iris_core.states import JobState, PriorityBand, TaskState, display_name
 from iris_core.views import JOBS_ORDERED, NEWEST_FIRST, JobView, OutOfMemoryView, Page, TreeView, moment
+from iris_state.decide import gates
 from iris_state.records.entities import Attempt, HistoryEntry, Job, Task
 from iris_state.records.index import Field, has
 from iris_state.records.ledger import Ledger
@@ -96,12 +97,20 @@ def reason_of_task(ledger: Ledger, record: Job, index: int) -> Reason | None:
     return _reason_outside_the_queue(ledger, record, [task])
 
 
-def _reason_outside_the_queue(ledger: Ledger, record: Job, waiting: Iterable[Task]) -> Reason:
+def _reason_outside_the_queue(ledger: Ledger, record: Job, waiting: Sequence[Task]) -> Reason:
     before = _open_on(task for run in ledger.ending_runs(record) for task in run.tasks)
     if before:
         return run_before_ending(before)
     ending = _open_on(waiting)
-    return still_ending(ending) if ending else ledger.reasons.get(record.number, NOT_YET_LOOKED_AT)
+    if ending:
+        return still_ending(ending)
+    gated = gates.reason_for(ledger, record, min(waiting, key=_shut, default=Task()))
+    return gated or ledger.reasons.get(record.number, NOT_YET_LOOKED_AT)
+
+
+def _shut(task: Task) -> tuple[bool, int]:
+    """Sorts first the task that a gate keeps from the queue for the shortest time."""
+    return not task.is_gated, task.not_before_ms
 
 
 def _open_on(tasks: Iterable[Task]) -> list[str]:

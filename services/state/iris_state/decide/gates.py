@@ -1,0 +1,174 @@
+"""Makes the gates of a new job, and judges those that may have changed.
+
+What has changed is noted when a change is applied (`gate_index`); the timers of the same round call `judge`, for a
+bounded number of gates. Source: docs/adr/0079-gates-keep-tasks-out-of-the-queue.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from iris_core import reasons
+from iris_core.actor import Actor, named
+from iris_core.admission import pointer_to
+from iris_core.errors import Invalid, Mistake
+from iris_core.gates import BACKOFF, WHOLE, Gate, GateKind, Verdict, judge_dependency
+from iris_core.moments import parse_moment
+from iris_core.queue import as_ranges
+from iris_core.reasons import Reason
+from iris_core.spec import Dependency, JobSpec
+from iris_core.states import Cause, Initiator, JobState, TaskState, display_name
+from iris_core.tables import task as table
+from iris_state.decide import cascade
+from iris_state.inputs.claims import Claim, Step
+from iris_state.records.changes import GatesOpened
+from iris_state.records.entities import Job, Task
+from iris_state.records.ledger import Ledger
+
+
+def gates_of(ledger: Ledger, spec: JobSpec, by: Actor, now_ms: int) -> tuple[Gate, ...]:
+    """The gates of a job that is admitted now, all closed. Raises Invalid for jobs that cannot be waited for."""
+    made: list[Gate] = []
+    mistakes: list[Mistake] = []
+    for place, wanted in enumerate(spec.after):
+        job = found(ledger, wanted)
+        if job is None:
+            words = f"there is no job {wanted.job[:200]}"
+            mistakes.append(Mistake(pointer=pointer_to("after", place, "job"), code="unknown_job", message=words))
+        elif wanted.each and len(job.tasks) != spec.task_count:
+            words = f"{job.name} has {len(job.tasks)} tasks and this job {spec.task_count}"
+            hint = "as many tasks, or leave each out"
+            mistakes.append(
+                Mistake(pointer=pointer_to("after", place, "each"), code="other_size", message=words, hint=hint)
+            )
+        else:
+            made.append(Gate(len(made), GateKind.DEPENDENCY, job.number, wanted.when, wanted.each))
+    if mistakes:
+        raise Invalid(mistakes)
+    until_ms = parse_moment(spec.not_before, now_ms) if spec.not_before else 0
+    if until_ms > now_ms:
+        made.append(Gate(len(made), GateKind.NOT_BEFORE, until_ms=until_ms))
+    if spec.singleton:
+        made.append(Gate(len(made), GateKind.SINGLETON, key=spec.singleton))
+    if spec.hold:
+        made.append(Gate(len(made), GateKind.HELD, by=by, at_ms=now_ms))
+    return tuple(made)
+
+
+def found(ledger: Ledger, wanted: Dependency) -> Job | None:
+    """The job that a dependency names: by id, or the newest run of a name."""
+    return ledger.find_job(wanted.job) or ledger.find_job(f"/{wanted.job}")
+
+
+def judge(ledger: Ledger, number: int, index: int, now_ms: int) -> Iterator[Step]:
+    """Open the gates of a job, or of one of its tasks, that may open now; end what can never open."""
+    job = ledger.jobs.get(number)
+    if job is None or job.is_terminal:
+        return
+    if index != WHOLE and not job.task(index).gates:
+        if job.task(index).not_before_ms and job.task(index).not_before_ms <= now_ms:
+            yield GatesOpened(number, BACKOFF, ((index, index + 1),))
+        return
+    for gate in job.closed_gates:
+        if gate.each:
+            yield from _each(ledger, job, gate, job.indexes if index == WHOLE else (index,))
+            continue
+        verdict = _verdict(ledger, job, gate, now_ms) if index == WHOLE else Verdict.STAYS
+        if verdict is Verdict.NEVER:
+            yield from cascade.kill(
+                job, Cause.DEPENDENCY_FAILED, Initiator.SYSTEM, _impossible(ledger.jobs.get(gate.job), gate)
+            )
+            return
+        if verdict is Verdict.OPENS:
+            yield GatesOpened(number, gate.number)
+
+
+def _verdict(ledger: Ledger, job: Job, gate: Gate, now_ms: int) -> Verdict:
+    """The verdict on a gate of a whole job."""
+    if gate.kind is GateKind.DEPENDENCY:
+        other = ledger.jobs.get(gate.job)
+        if other is None:
+            return Verdict.NEVER
+        started, succeeded = has_started(other), other.state is JobState.SUCCEEDED
+        return judge_dependency(gate.when, has_started=started, has_ended=other.is_terminal, has_succeeded=succeeded)
+    if gate.kind is GateKind.NOT_BEFORE:
+        opens = gate.until_ms <= now_ms
+    elif gate.kind is GateKind.SINGLETON:
+        opens = ledger.gates.singletons[job.user, gate.key][0] == job.number
+    else:
+        opens = False  # a hold ends by a command
+    return Verdict.OPENS if opens else Verdict.STAYS
+
+
+def _each(ledger: Ledger, job: Job, gate: Gate, indexes: Iterable[int]) -> Iterator[Step]:
+    """Open a gate for the tasks whose counterparts have done what it waits for; fail those whose never will."""
+    other = ledger.jobs.get(gate.job)
+    opened: list[int] = []
+    for index in indexes:
+        task = job.task(index)
+        if not task.gates & gate.bit or task.state is not TaskState.PENDING:
+            continue
+        place = job.indexes.position(index)
+        verdict = _verdict_on(other.tasks[place], gate) if other is not None else Verdict.NEVER
+        if verdict is Verdict.OPENS:
+            opened.append(index)
+        elif verdict is Verdict.NEVER:
+            note = _impossible(other, gate, place)
+            yield Claim(table.FAIL_UNPLACED, job.number, index, cause=Cause.DEPENDENCY_FAILED, note=note)
+    if opened:
+        yield GatesOpened(job.number, gate.number, as_ranges(opened))
+
+
+def _verdict_on(task: Task, gate: Gate) -> Verdict:
+    succeeded = task.state is TaskState.SUCCEEDED
+    started = succeeded or any(attempt.started_ms for attempt in task.attempts)
+    return judge_dependency(gate.when, has_started=started, has_ended=task.is_terminal, has_succeeded=succeeded)
+
+
+def has_started(job: Job) -> bool:
+    """Whether a task of a job has ever run."""
+    return job.counts[TaskState.RUNNING] + job.counts[TaskState.SUCCEEDED] > 0 or any(
+        attempt.started_ms for task in job.tasks for attempt in task.attempts
+    )
+
+
+_WANTED = {"ok": "its success", "any": "its end", "notok": "its end without success", "start": "its start"}
+
+
+def _impossible(other: Job | None, gate: Gate, place: int | None = None) -> str:
+    """Why a dependency can never be satisfied."""
+    if other is None:
+        return f"job j{gate.job}, for which it waited, is forgotten"
+    name, state = f"{other.name} ({other.id})", display_name(other.state)
+    if place is not None:
+        index = other.indexes[place]
+        name, state = f"{other.name}/{index} ({other.id}/{index})", display_name(other.tasks[place].state)
+    return f"{name} is {state}, and this job waited for {_WANTED[gate.when]}"
+
+
+def reason_for(ledger: Ledger, job: Job, task: Task) -> Reason | None:
+    """Why a pending task is kept out of the queue by a gate; None when none does."""
+    for gate in job.closed_gates:
+        if gate.each and not task.gates & gate.bit:
+            continue
+        return _REASONS[gate.kind](ledger, job, gate)
+    return reasons.retry_backoff(task.not_before_ms) if task.not_before_ms else None
+
+
+def _waits_for_job(ledger: Ledger, job: Job, gate: Gate) -> Reason:
+    other = ledger.jobs.get(gate.job)
+    name = f"{other.name} ({other.id})" if other is not None else f"j{gate.job}"
+    return reasons.waits_for_job(name, gate.when, each=gate.each)
+
+
+def _singleton(ledger: Ledger, job: Job, gate: Gate) -> Reason:
+    first = ledger.jobs[ledger.gates.singletons[job.user, gate.key][0]]
+    return reasons.singleton(gate.key, f"{first.name} ({first.id})")
+
+
+_REASONS: dict[GateKind, Callable[[Ledger, Job, Gate], Reason]] = {
+    GateKind.HELD: lambda ledger, job, gate: reasons.held(named(gate.by)),
+    GateKind.DEPENDENCY: _waits_for_job,
+    GateKind.NOT_BEFORE: lambda ledger, job, gate: reasons.not_before(gate.until_ms),
+    GateKind.SINGLETON: _singleton,
+}

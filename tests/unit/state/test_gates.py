@@ -1,0 +1,341 @@
+"""What keeps tasks out of the queue, and when they enter it: dependencies, times, singletons, holds."""
+
+from __future__ import annotations
+
+from iris_core.spec import Dependency, JobSpec
+from iris_core.states import Cause, JobState
+from iris_state.inputs.timers import GATES_AT_ONCE
+from iris_state.records.check import check
+from tests.support.script import Script
+from tests.support.world import World
+
+HOST = """
+    worker w0 cpu=4
+"""
+
+
+def test_a_job_waits_until_the_other_one_has_succeeded(script: Script) -> None:
+    script.play(f"""{HOST}
+        submit /prep                              -> created
+        submit /eval after=/prep                  -> created
+        queue                                     -> /prep/0
+        why /eval                                 -> dependency
+        schedule                                  -> placed 1
+        /prep/0 running
+        queue                                     -> nothing
+        /prep/0 exit 0                            -> SUCCEEDED
+        queue                                     -> /eval/0
+        why /eval                                 -> not_yet_looked_at
+    """)
+
+
+def test_a_job_that_waits_in_vain_is_killed_and_so_is_what_waits_for_it(script: Script) -> None:
+    script.play(f"""{HOST}
+        submit /prep
+        submit /eval after=/prep
+        submit /report after=/eval
+        submit /clean after=/eval:any
+        submit /alarm after=/prep:notok
+        schedule
+        /prep/0 exit 1                            -> FAILED
+        job /eval                                 -> KILLED cause=dependency_failed error=~/prep_(j1)_is_failed
+        job /report                               -> KILLED cause=dependency_failed error=~/eval_(j2)_is_killed
+        queue                                     -> /clean/0 /alarm/0
+    """)
+
+
+def test_a_failure_that_is_retried_decides_nothing(script: Script) -> None:
+    script.play(f"""{HOST}
+        submit /prep retries=1
+        submit /eval after=/prep
+        submit /alarm after=/prep:notok
+        schedule
+        /prep/0 exit 1                            -> PENDING
+        queue                                     -> /prep/0
+        schedule
+        /prep/0 exit 0                            -> SUCCEEDED
+        queue                                     -> /eval/0
+        job /alarm                                -> KILLED cause=dependency_failed
+    """)
+
+
+def test_start_means_the_first_running_task_and_never_comes_after_an_end_without_one(script: Script) -> None:
+    script.play(f"""{HOST}
+        submit /server replicas=2
+        submit /client after=/server:start
+        submit /other
+        submit /late after=/other:start
+        place /server/0 w0
+        queue                                     -> /server/1 /other/0
+        /server/0 building
+        why /client                               -> dependency
+        /server/0 running
+        queue                                     -> /server/1 /client/0 /other/0
+        cancel /other
+        job /late                                 -> KILLED cause=dependency_failed
+    """)
+
+
+def test_each_task_waits_for_the_one_in_its_place(script: Script) -> None:
+    script.play(f"""{HOST}
+        submit /shard replicas=3 tolerate=1
+        submit /score replicas=3 after=/shard each=yes tolerate=1
+        queue                                     -> /shard/0 /shard/1 /shard/2
+        schedule                                  -> placed 3
+        /shard/1 exit 0
+        queue                                     -> /score/1
+        /shard/2 exit 1                           -> FAILED
+        /score/2                                  -> FAILED attempts=0 error=~/shard/2_(j1/2)_is_failed
+        /shard/0 exit 0
+        schedule                                  -> placed 2
+        /score/0 exit 0
+        /score/1 exit 0
+        job /score                                -> FAILED
+    """)
+
+
+def test_a_counterpart_that_failed_counts_against_the_failures_that_are_tolerated(script: Script) -> None:
+    script.play(f"""{HOST}
+        submit /shard replicas=2 tolerate=2
+        submit /score replicas=2 after=/shard each=yes
+        schedule
+        /shard/0 exit 1
+        job /score                                -> FAILED cause=dependency_failed
+    """)
+
+
+def test_on_an_ended_job_the_gate_is_judged_at_once(script: Script) -> None:
+    script.play(f"""{HOST}
+        submit /prep replicas=2
+        schedule
+        /prep/0 exit 0
+        /prep/1 exit 0
+        submit /eval after=/prep
+        submit /pairs after=/prep each=yes replicas=2
+        submit /alarm after=/prep:notok           -> created
+        queue                                     -> /eval/0 /pairs/0 /pairs/1
+        job /alarm                                -> KILLED cause=dependency_failed
+    """)
+
+
+def test_a_name_is_resolved_to_the_job_it_has_at_the_submission(script: Script) -> None:
+    script.play(f"""{HOST}
+        submit /prep
+        submit /eval after=/prep
+        schedule
+        submit /prep if_exists=replace
+        /prep/0                                   -> PENDING
+        job /eval                                 -> KILLED cause=dependency_failed
+    """)
+
+
+def test_an_unknown_job_or_another_size_is_refused_and_stores_nothing(script: Script) -> None:
+    script.play(f"""{HOST}
+        submit /eval after=/prep                  -> invalid
+        submit /prep replicas=2
+        submit /eval replicas=3 after=/prep each=yes  -> invalid
+        job /eval                                 -> unknown
+        submit /eval after=j1
+        why /eval                                 -> dependency
+    """)
+
+
+def test_the_queue_key_is_that_of_the_submission(script: Script) -> None:
+    script.play(f"""{HOST}
+        submit /prep
+        submit /first after=/prep
+        wait 5
+        submit /second
+        schedule                                  -> placed 2
+        /prep/0 exit 0
+        cancel /second
+        wait 1
+        submit /third
+        queue                                     -> /first/0 /third/0
+    """)
+
+
+def test_a_scheduling_timeout_runs_from_eligibility(script: Script) -> None:
+    script.play("""
+        submit /prep
+        submit /eval after=/prep:any scheduling_timeout=10
+        wait 30
+        /eval/0                                   -> PENDING
+        cancel /prep
+        wait 9
+        /eval/0                                   -> PENDING
+        wait 2
+        job /eval                                 -> UNSCHEDULABLE
+    """)
+
+
+def test_each_task_has_its_scheduling_timeout_from_when_it_became_eligible(script: Script) -> None:
+    script.play("""
+        worker w0 cpu=2
+        submit /shard replicas=2
+        submit /score replicas=2 after=/shard each=yes scheduling_timeout=10 cpu=2
+        schedule
+        wait 30
+        /shard/0 exit 0
+        wait 9
+        job /score                                -> PENDING
+        wait 2
+        job /score                                -> UNSCHEDULABLE
+    """)
+
+
+def test_a_gang_enters_the_queue_whole(script: Script) -> None:
+    script.play("""
+        worker a cpu=1 rack=r
+        worker b cpu=1 rack=r
+        submit /prep
+        submit /gang replicas=2 gang=rack after=/prep
+        schedule                                  -> placed 1
+        /prep/0 running
+        /prep/0 exit 0
+        queue                                     -> /gang/0 /gang/1
+        schedule                                  -> placed 2
+    """)
+
+
+def test_nothing_is_placed_before_its_time(script: Script) -> None:
+    script.play(f"""{HOST}
+        submit /night not_before=60s
+        submit /past not_before=1970-01-01T00:00:01Z
+        queue                                     -> /past/0
+        why /night                                -> not_before
+        wait 59
+        queue                                     -> /past/0
+        wait 2
+        queue                                     -> /night/0 /past/0
+    """)
+
+
+def test_one_job_of_a_singleton_key_runs_at_a_time_in_the_order_of_submission(script: Script) -> None:
+    script.play(f"""{HOST}
+        submit /a singleton=nightly for_user=mia
+        submit /b singleton=nightly for_user=mia
+        submit /c singleton=nightly for_user=mia
+        submit /d singleton=nightly for_user=ann
+        queue                                     -> /a/0 /d/0
+        why /b                                    -> singleton
+        place /a/0 w0
+        /a/0 running
+        cancel /a
+        queue                                     -> /d/0
+        cancel /b
+        /a/0 stopped
+        queue                                     -> /c/0 /d/0
+    """)
+
+
+def test_a_job_may_be_submitted_held(script: Script) -> None:
+    script.play(f"""{HOST}
+        submit /a hold=yes
+        queue                                     -> nothing
+        why /a                                    -> held
+        schedule                                  -> placed 0
+    """)
+
+
+def test_a_task_behind_a_gate_is_not_placed_by_a_plan(script: Script) -> None:
+    script.play(f"""{HOST}
+        submit /a hold=yes
+        place /a/0 w0                             -> not_pending
+    """)
+
+
+def test_a_job_that_somebody_waits_for_is_not_deleted(script: Script) -> None:
+    script.play(f"""{HOST}
+        policy keep_jobs=1
+        submit /slow
+        submit /prep replicas=2
+        submit /eval replicas=2 after=/prep,/slow:any each=no
+        submit /pairs replicas=2 after=/prep:any each=yes
+        place /prep/0 w0
+        place /prep/1 w0
+        /prep/0 exit 0
+        /prep/1 exit 0
+        submit /x
+        cancel /x
+        submit /y
+        cancel /y
+        job /x                                    -> unknown
+        why /eval                                 -> dependency
+        cancel /slow
+        queue                                     -> /eval/0 /eval/1 /pairs/0 /pairs/1
+    """)
+
+
+def test_gates_outlive_a_change_of_the_leader(script: Script) -> None:
+    script.play(f"""{HOST}
+        submit /prep replicas=2
+        submit /eval after=/prep
+        submit /pairs replicas=2 after=/prep each=yes
+        submit /night not_before=90s
+        submit /mine hold=yes
+        schedule
+        /prep/0 running
+        /prep/0 exit 0
+        takeover 10
+        heartbeat w0
+        queue                                     -> /pairs/0
+        /prep/1 exit 0
+        queue                                     -> /eval/0 /pairs/0 /pairs/1
+        wait 80
+        queue                                     -> /eval/0 /pairs/0 /pairs/1 /night/0
+    """)
+
+
+def test_a_rerun_waits_for_nothing(script: Script) -> None:
+    script.play(f"""{HOST}
+        submit /prep
+        submit /eval after=/prep
+        cancel /prep
+        job /eval                                 -> KILLED
+        rerun /eval
+        queue                                     -> /eval/0
+    """)
+
+
+def test_a_job_may_wait_for_tasks_of_one_job_and_the_start_of_another(script: Script) -> None:
+    script.play(f"""{HOST}
+        submit /shard replicas=2
+        submit /server replicas=3
+        submit /score replicas=2 after=/shard each=yes
+        submit /both replicas=2 after=/shard:any,/server:start each=no
+        schedule                                  -> placed 4
+        /server/1 running
+        /shard/0 exit 0
+        /shard/1 exit 0
+        queue                                     -> /server/2 /score/0 /score/1 /both/0 /both/1
+    """)
+
+
+def test_one_end_opens_many_gates_in_rounds_of_a_bounded_size() -> None:
+    world = World()
+    world.check = lambda: None  # type: ignore[method-assign]  # it makes a round of its own
+    world.submit(JobSpec(name="/prep", command=("true",)))
+    for number in range(GATES_AT_ONCE + 3):
+        world.submit(JobSpec(name=f"/w{number}", command=("true",), after=(Dependency("/prep", "any"),)))
+    world.cancel("/prep")
+    assert len(world.ledger.queue) == GATES_AT_ONCE
+    assert world.machine.next_due() == world.now_ms
+    world.step()
+    assert len(world.ledger.queue) == GATES_AT_ONCE + 3
+    assert world.machine.next_due() is None
+
+
+def test_a_chain_of_a_thousand_jobs_ends_with_its_first_one() -> None:
+    world = World()
+    world.check = lambda: None  # type: ignore[method-assign]  # all invariants, of a thousand jobs a thousand times
+    world.submit(JobSpec(name="/c0", command=("true",)))
+    for number in range(1, 1000):
+        world.submit(JobSpec(name=f"/c{number}", command=("true",), after=(Dependency(f"/c{number - 1}"),)))
+    world.cancel("/c0")
+    while world.machine.next_due() is not None:
+        world.step()
+    assert {job.state for job in world.ledger.jobs.values()} == {JobState.KILLED}
+    assert world.ledger.jobs[1000].cause is Cause.DEPENDENCY_FAILED
+    assert world.ledger.jobs[1000].error == "task 0 killed: /c998 (j999) is killed, and this job waited for its success"
+    check(world.ledger)
