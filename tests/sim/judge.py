@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from operator import or_
 
 import msgspec
 
 from iris_core import codec, subjects
+from iris_core.exit_rules import action
 from iris_core.messages.message import AttemptRef
 from iris_core.serving import DeploymentSpec, Discovery
 from iris_core.states import Budget, Cause, DeploymentLifecycle, JobState, RouteStatus, TaskState, WorkerState
@@ -292,10 +293,14 @@ class Judge:
         """Every failure was charged and none too many was allowed, by counting attempts anew."""
         for job in machine.ledger.jobs.values():
             for index, task in job.numbered():
-                failed = sum(attempt.cause is Cause.FAILED for attempt in task.attempts)
-                charged = task.failure_count
-                expect(failed == charged, f"{job.name}/{index} failed {failed} times, charged {charged}")
-                expect(failed <= job.spec.max_retries_failure + 1, f"{job.name}/{index} failed {failed} times")
+                failed = [attempt for attempt in task.attempts if attempt.cause is Cause.FAILED]
+                said = Counter(action(job.spec.on_exit, one.exit_code, one.signal) or "retry" for one in failed)
+                charged = {"retry": task.failure_count, "requeue": task.requeue_count}
+                counted = {word: said[word] for word in charged}
+                expect(counted == charged, f"{job.name}/{index} failed {counted}, charged {charged}")
+                limits = {"retry": job.spec.max_retries_failure, "requeue": job.spec.max_requeues, "fail": 0}
+                over = [word for word, limit in limits.items() if said[word] > limit + 1]
+                expect(not over, f"{job.name}/{index} failed {dict(said)}, over its limits of {over}")
                 paid = sum(attempt.charged_to is Budget.PREEMPTION for attempt in task.attempts)
                 lost = task.preemption_count
                 expect(paid == lost, f"{job.name}/{index} was charged for {paid} losses and shows {lost}")

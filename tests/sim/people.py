@@ -18,6 +18,7 @@ from iris_bus.contract import Unavailable
 from iris_core import codec, subjects
 from iris_core.constraints import MAX_TEXT, MAX_VALUES
 from iris_core.errors import Code
+from iris_core.exit_rules import ExitRule
 from iris_core.limits import SENTENCE
 from iris_core.messages.gateway_state import (
     BEHIND,
@@ -398,5 +399,7 @@ def _spec(rng: random.Random, number: int, names: list[str]) -> JobSpec:
         timeout_s=rng.choice((None, None, 8.0)),
         bundle=rng.choice((None, None, "a" * 64)),
         max_parallel=rng.choice((None, None, 1, 2)),
+        on_exit=rng.choice(((), (), (ExitRule((1,), "requeue"),), (ExitRule(("1-255",), "fail"),))),
+        max_requeues=rng.choice((0, 2, 100)),
         user="ann",
     )

@@ -34,6 +34,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from iris.client.job_options import read_rule
 from iris_core.limits import ATTEMPTS
 from iris_core.messages.gateway_state import Answer, Caller
 from iris_core.messages.message import AttemptRef
@@ -62,6 +63,7 @@ _STAGES = {
 _ENDS = {
     "missing": Ended(Cause.MISSING, error="no trace of it"),
     "infra": Ended(Cause.INFRASTRUCTURE, error="no disk"),
+    "sigbus": Ended(Cause.EXITED, signal=7, error="signal SIGBUS"),
     "stopped": Ended(Cause.CANCELLED, signal=15),
     "timeout": Ended(Cause.TIMEOUT, signal=9),
     "crashed": Ended(Cause.WORKER_CRASHED, error="exit code unknown: the worker process ended while it ran"),
@@ -328,6 +330,7 @@ class Script:
             return "unknown"
         return (
             f"{task['state'].upper()} failures={task['failure_count']} preemptions={task['preemption_count']} "
+            f"requeues={task['requeue_count']} "
             f"worker={task['worker'] or '-'} attempts={len(task['attempts'])} "
             f"no_retry={_word(task['no_retry'])} error={task['error'] or '-'}"
         )
@@ -494,6 +497,8 @@ def spec(name: str, options: dict[str, str]) -> JobSpec:
         timeout_s=_maybe(words.pop("timeout", None)),
         user=words.pop("for_user", ""),
         array=words.pop("array", ""),
+        on_exit=tuple(read_rule(rule) for rule in words.pop("on_exit").split(";")) if "on_exit" in words else (),
+        max_requeues=int(words.pop("requeues", "100")),
         max_parallel=int(words.pop("parallel")) if "parallel" in words else None,
         after=tuple(_dependencies(words.pop("after", ""), each=words.pop("each", "no") == "yes")),
         not_before=words.pop("not_before", ""),

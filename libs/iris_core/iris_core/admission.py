@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from iris_core import archive_paths, codec, constraints, topology
+from iris_core import archive_paths, codec, constraints, exit_rules, topology
 from iris_core.errors import Invalid, Mistake, Refused
 from iris_core.index_set import IndexSet
 from iris_core.limits import MISTAKES, SPEC_BYTES
@@ -163,6 +163,13 @@ def _retries(spec: JobSpec) -> Iterator[Mistake]:
     yield from _amount("/max_retries_failure", spec.max_retries_failure, 0, MAX_RETRIES)
     yield from _amount("/max_retries_preemption", spec.max_retries_preemption, 0, MAX_RETRIES)
     yield from _amount("/max_task_failures", spec.max_task_failures, 0, MAX_REPLICAS)
+    yield from _amount("/max_requeues", spec.max_requeues, 0, MAX_RETRIES)
+    if len(spec.on_exit) > exit_rules.MAX_RULES:
+        yield Mistake(pointer="/on_exit", code="too_many", message=f"at most {exit_rules.MAX_RULES} rules")
+    for number, rule in enumerate(spec.on_exit[: exit_rules.MAX_RULES]):
+        for message in exit_rules.mistakes(rule):
+            pointer = pointer_to("on_exit", number, "codes")
+            yield Mistake(pointer=pointer, code="bad_code", message=message, hint="75, 64-78 or SIGBUS")
 
 
 def _indexes(spec: JobSpec) -> Iterator[Mistake]:

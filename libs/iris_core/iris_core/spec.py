@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from iris_core.exit_rules import ExitRule
 from iris_core.index_set import IndexSet, indexes_of
 from iris_core.resources import ResourceRequest
 from iris_core.states import ConstraintOp, PriorityBand
@@ -35,6 +36,7 @@ MAX_REPLICAS = 10_000
 MAX_ENV_BYTES = 256 * 1024
 MAX_COMMAND_BYTES = 128 * 1024
 DEFAULT_PREEMPTION_RETRIES = 100
+DEFAULT_REQUEUES = 100
 
 
 class Constraint(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -166,6 +168,10 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """At most one job of a user with this key runs at a time, in the order of submission; empty: no such limit."""
     hold: bool = False
     """Pending tasks are not placed until the job is released."""
+    on_exit: tuple[ExitRule, ...] = ()
+    """What is done when a task exits with other codes than 0; the first rule that matches counts."""
+    max_requeues: int = DEFAULT_REQUEUES
+    """How often a task may return to the queue because it asked for it."""
 
     @property
     def spread_key(self) -> str:

@@ -157,6 +157,7 @@ class Budget(StrEnum):
     FAILURE = "failure"
     PREEMPTION = "preemption"
     RESCHEDULE = "reschedule"
+    REQUEUE = "requeue"
 
 
 class Initiator(StrEnum):

@@ -223,6 +223,7 @@ class TaskView(View, kw_only=True):
     job_id: str = ""
     user: str = ""
     by: ActorView | None = None
+    requeue_count: int = 0
 
 
 class TaskStatesView(View, kw_only=True):

@@ -5,6 +5,7 @@ import pytest
 from iris.client.job_names import fresh_name, full_name
 from iris.client.job_options import job_spec
 from iris.client.problems import InvalidOption
+from iris_core.exit_rules import ExitRule
 from iris_core.names import JobName
 from iris_core.resources import Device, ResourceRequest
 from iris_core.spec import Constraint, Coscheduling, JobSpec
@@ -218,3 +219,14 @@ def test_a_file_has_a_task_for_each_line(tmp_path):
 def test_options_of_an_array_that_do_not_go_together_are_refused(options, words):
     with pytest.raises(InvalidOption, match=re.escape(words)):
         job_spec(["true"], {"name": "a", **options}, OUTSIDE)
+
+
+def test_rules_for_exit_codes_are_read():
+    spec = job_spec(["true"], {"name": "a", "on_exit": ["75,64-78=requeue", "SIGBUS=retry"]}, OUTSIDE)
+    assert spec.on_exit == (ExitRule((75, "64-78"), "requeue"), ExitRule(("SIGBUS",), "retry"))
+
+
+@pytest.mark.parametrize("rule", ["75", "75=again", "=", "requeue"])
+def test_a_rule_for_exit_codes_without_an_action_is_refused(rule):
+    with pytest.raises(InvalidOption, match="is not CODES=retry, CODES=requeue or CODES=fail"):
+        job_spec(["true"], {"name": "a", "on_exit": [rule]}, OUTSIDE)

@@ -9,6 +9,7 @@ import pytest
 
 from iris_core.admission import admit, validate_spec
 from iris_core.errors import Invalid
+from iris_core.exit_rules import ExitRule
 from iris_core.resources import Device, ResourceRequest
 from iris_core.spec import Constraint, Coscheduling, Environment, JobSpec, Probe
 from iris_core.states import ConstraintOp
@@ -59,6 +60,9 @@ def test_the_largest_and_the_smallest_job_may_be_admitted() -> None:
         ({"replicas": 2, "max_parallel": 1, "coscheduling": Coscheduling("rack")}, "/max_parallel", "unexpected"),
         ({"max_parallel": 0}, "/max_parallel", "out_of_range"),
         ({"max_parallel": 10_001}, "/max_parallel", "out_of_range"),
+        ({"on_exit": (ExitRule((75, "0-3"), "requeue"),)}, "/on_exit/0/codes", "bad_code"),
+        ({"on_exit": (ExitRule((75,), "requeue"),) * 33}, "/on_exit", "too_many"),
+        ({"max_requeues": -1}, "/max_requeues", "out_of_range"),
         ({"each_line": "lines"}, "/each_line", "no_bundle"),
         ({"each_line": "../lines", "bundle": "a" * 64}, "/each_line", "bad_path"),
         ({"each_line": "lines", "bundle": "a" * 64, "array": "7"}, "/each_line", "unexpected"),

@@ -8,6 +8,7 @@ import pytest
 
 from iris.cli.commands.run import read_options, run
 from iris.client.job_options import job_spec
+from iris_core.exit_rules import ExitRule
 from iris_core.resources import Device, ResourceRequest
 from iris_core.spec import Constraint, Coscheduling, Environment, JobSpec
 from iris_core.states import ConstraintOp
@@ -43,7 +44,16 @@ SPECS = [
         user="ada",
         environment=Environment(setup="pip install -e .", python="3.12"),
     ),
-    JobSpec(name="/array", command=("true",), replicas=5, array="0-15:4,20", max_parallel=2, user="ada"),
+    JobSpec(
+        name="/array",
+        command=("true",),
+        replicas=5,
+        array="0-15:4,20",
+        max_parallel=2,
+        user="ada",
+        on_exit=(ExitRule((75, "64-70"), "requeue"), ExitRule(("SIGBUS",), "fail")),
+        max_requeues=3,
+    ),
     JobSpec(
         name="/llama",
         command=("sh", "-c", "echo a; echo b"),

@@ -123,6 +123,41 @@ STORIES: dict[str, tuple[str, ...]] = {
         + each("@ exit 1 -> PENDING failures=1 preemptions=0\n attempt @#0 -> state=failed", 0, 1, 2)
         + "job /a -> RUNNING",
     ),
+    "requeue": (
+        three("on_exit=3=requeue requeues=1")
+        + each("@ exit 3 -> PENDING failures=0 requeues=1\n attempt @#0 -> state=failed charged_to=requeue", 0, 1, 2),
+        three("on_exit=3=requeue requeues=0 retries=5")
+        + each("@ exit 3 -> FAILED failures=0 requeues=1 no_retry=yes\n attempt @#0 -> state=failed", 0, 1, 2),
+    ),
+    "fail_for_good": (
+        three("on_exit=3=fail retries=5")
+        + each("@ exit 3 -> FAILED failures=0 no_retry=yes\n attempt @#0 -> state=failed charged_to=-", 0, 1, 2),
+    ),
+    "requeue_late": tuple(
+        f"""
+        worker w0
+        submit /a preemptions=1 on_exit=3=requeue requeues={requeues}
+        schedule
+        /a/0 preparing
+        wait 901
+        /a/0                -> PENDING preemptions=1
+        /a/0#0 exit 3       -> {state} failures=0 preemptions=0 requeues=1
+        attempt /a/0#0      -> state=failed charged_to=requeue
+        """
+        for requeues, state in ((1, "PENDING"), (0, "FAILED"))
+    ),
+    "fail_for_good_late": (
+        """
+        worker w0
+        submit /a preemptions=1 retries=1 on_exit=3=fail
+        schedule
+        /a/0 preparing
+        wait 901
+        /a/0                -> PENDING preemptions=1
+        /a/0#0 exit 3       -> FAILED failures=0 preemptions=0 no_retry=yes
+        attempt /a/0#0      -> state=failed charged_to=-
+        """,
+    ),
     "lose": (
         three()
         + each("@ missing -> PENDING preemptions=0\n attempt @#0 -> state=worker_failed charged_to=reschedule", 0)

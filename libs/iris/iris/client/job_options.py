@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from iris.client.constraints import FORMS, Mode, parse_constraint
 from iris.client.decode import from_builtins
@@ -21,6 +21,7 @@ from iris.client.units import PARSERS, parse_cpu, parse_duration, parse_gpu
 from iris_core import array_values
 from iris_core.codec import Undecodable
 from iris_core.decoder_words import in_words, place_of
+from iris_core.exit_rules import ExitAction, ExitRule
 from iris_core.index_set import IndexSet
 from iris_core.resources import REQUESTED, Device, ResourceOptions, ResourceRequest
 from iris_core.spec import (
@@ -81,6 +82,8 @@ class JobOptions(TaskOptions, total=False):
     ``success``: a gang succeeds with all of its tasks, or with its ``leader``, which is task 0.
     ``array``: a task for each of these values, ``0-15:4,20``, in ``IRIS_ARRAY_INDEX``. ``each_line``: a task for each
     line of this file, in ``IRIS_ARRAY_VALUE``. ``max_parallel``: how many of the tasks run at a time.
+    ``on_exit``: what other exit codes than 0 mean, as ``75,64-78=requeue``: retry, requeue or fail.
+    ``max_requeues``: how often a task may return to the queue by its own wish.
     """
 
     name: str | None
@@ -89,6 +92,8 @@ class JobOptions(TaskOptions, total=False):
     array: str | None
     each_line: str | os.PathLike[str] | None
     max_parallel: int | None
+    on_exit: Sequence[str | ExitRule]
+    max_requeues: int
     group_by: str | None
     success: SuccessPolicy | None
     output: str | None
@@ -102,7 +107,7 @@ class JobOptions(TaskOptions, total=False):
 
 _PLAIN = (
     *("band", "output", "max_retries_failure", "max_retries_preemption", "max_task_failures", "bundle", "spread"),
-    *("array", "max_parallel"),
+    *("array", "max_parallel", "max_requeues"),
 )
 
 
@@ -155,6 +160,7 @@ def job_spec(
         "labels": read_pairs(options, "labels", reading),
         "user": options.get("user") or "",
         "environment": read_environment(options),
+        "on_exit": tuple(reading.read(partial(read_rule, one), None) for one in read_list(options, "on_exit", reading)),
         "each_line": EACH_LINE if options.get("each_line") else "",
         **reading.read(lambda: read_tolerance(options, replicas, is_gang=group_by is not None), no_limit),
         **given,
@@ -192,6 +198,16 @@ def read_array(array: str) -> int:
         return len(IndexSet.parse(array))
     except ValueError as error:
         raise InvalidOption(f"array: {error}") from None
+
+
+def read_rule(rule: str | ExitRule) -> ExitRule:
+    """``75,64-78,SIGBUS=requeue``. Raises InvalidOption."""
+    if isinstance(rule, ExitRule):
+        return rule
+    codes, _, action = rule.partition("=")
+    if action not in get_args(ExitAction):
+        raise InvalidOption(f"on_exit: {rule!r} is not CODES=retry, CODES=requeue or CODES=fail")
+    return ExitRule(tuple(int(code) if code.isdigit() else code for code in codes.split(",")), action)  # type: ignore[arg-type]
 
 
 def read_lines(file: str | os.PathLike[str]) -> list[str]:

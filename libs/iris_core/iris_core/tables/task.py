@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+from iris_core.exit_rules import ExitAction
 from iris_core.guard import TableBroken, guard
 from iris_core.lifecycle import FAILS, SUCCEEDS, Rule, To
 from iris_core.states import ACTIVE, NON_TERMINAL, TERMINAL, Budget, KernelStatus, TaskState
@@ -35,6 +36,17 @@ FAIL = TaskRule(
     need_retry=to(T.PENDING, attempt=T.FAILED),
     give_up=to(T.FAILED),
 )
+REQUEUE = TaskRule(
+    name="requeue",
+    sources=ACTIVE,
+    outcomes=FAILS,
+    budget=Budget.REQUEUE,
+    need_retry=to(T.PENDING, attempt=T.FAILED),
+    give_up=to(T.FAILED),
+)
+"""It failed with an exit code that its job's rules requeue."""
+FAIL_FOR_GOOD = TaskRule(name="fail_for_good", sources=ACTIVE, outcomes=SUCCEEDS, success=to(T.FAILED))
+"""It failed with an exit code after which its job's rules allow no retry."""
 LOSE = TaskRule(
     name="lose",
     sources=ACTIVE,
@@ -113,8 +125,33 @@ FAIL_LATE = TaskRule(
 )
 """As `SUCCEED_LATE`, but it had failed: that is charged in place of what the attempt was charged for."""
 
-LATE = {SUCCEED.name: SUCCEED_LATE, FAIL.name: FAIL_LATE}
+REQUEUE_LATE = TaskRule(
+    name="requeue_late",
+    sources=frozenset({T.PENDING}),
+    outcomes=FAILS,
+    budget=Budget.REQUEUE,
+    need_retry=to(T.PENDING, attempt=T.FAILED),
+    give_up=to(T.FAILED),
+)
+FAIL_FOR_GOOD_LATE = TaskRule(
+    name="fail_for_good_late", sources=frozenset({T.PENDING}), outcomes=SUCCEEDS, success=to(T.FAILED)
+)
+
+LATE = {
+    SUCCEED.name: SUCCEED_LATE,
+    FAIL.name: FAIL_LATE,
+    REQUEUE.name: REQUEUE_LATE,
+    FAIL_FOR_GOOD.name: FAIL_FOR_GOOD_LATE,
+}
 """The row for the exit of an attempt that its pending task has left, by the row for one that it has not."""
+
+ON_EXIT: dict[ExitAction | None, TaskRule] = {
+    None: FAIL,
+    "retry": FAIL,
+    "requeue": REQUEUE,
+    "fail": FAIL_FOR_GOOD,
+}
+"""The row for an exit code other than 0, by what the job's rules say of it."""
 
 STAGES = {
     K.PREPARING: BUILD,
@@ -131,6 +168,8 @@ TABLE: tuple[TaskRule, ...] = (
     RUN,
     SUCCEED,
     FAIL,
+    REQUEUE,
+    FAIL_FOR_GOOD,
     LOSE,
     LOSE_BESIDE,
     PREEMPT,
@@ -146,6 +185,8 @@ TABLE: tuple[TaskRule, ...] = (
     FAIL_UNPLACED,
     SUCCEED_LATE,
     FAIL_LATE,
+    REQUEUE_LATE,
+    FAIL_FOR_GOOD_LATE,
 )
 
 WAYS_OUT: dict[TaskState, TaskRule] = {T.PENDING: EXPIRE, T.ASSIGNED: LOSE, T.BUILDING: OVERDUE, T.RUNNING: LOSE}

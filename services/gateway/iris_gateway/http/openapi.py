@@ -34,6 +34,8 @@ _RULES: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("JobSpec", "max_retries_failure", {"minimum": 0, "maximum": MAX_RETRIES}),
     ("JobSpec", "max_retries_preemption", {"minimum": 0, "maximum": MAX_RETRIES}),
     ("JobSpec", "max_task_failures", {"minimum": 0, "maximum": MAX_REPLICAS}),
+    ("JobSpec", "max_parallel", {"minimum": 1, "maximum": MAX_REPLICAS}),
+    ("JobSpec", "max_requeues", {"minimum": 0, "maximum": MAX_RETRIES}),
 )
 """Rules of `iris_core.admission` that a schema can express."""
 

@@ -126,6 +126,8 @@ def budgets_are_exact(ledger: Ledger, job: Job) -> Wrongs:
         charged = Counter(attempt.charged_to for attempt in task.attempts)
         if task.failure_count != charged[Budget.FAILURE] or task.failure_count > spec.max_retries_failure + 1:
             yield f"{job.name}/{index} failure_count {task.failure_count}, charged {charged[Budget.FAILURE]}"
+        if task.requeue_count != charged[Budget.REQUEUE] or task.requeue_count > spec.max_requeues + 1:
+            yield f"{job.name}/{index} requeue_count {task.requeue_count}, charged {charged[Budget.REQUEUE]}"
         if task.reschedules != charged[Budget.RESCHEDULE]:
             yield f"{job.name}/{index} reschedules {task.reschedules}, charged {charged[Budget.RESCHEDULE]}"
         wanted = charged[Budget.PREEMPTION]

@@ -119,6 +119,7 @@ class Task(msgspec.Struct, array_like=True, gc=False):
     by: Actor | None = None
     gates: int = 0
     not_before_ms: int = 0
+    requeue_count: int = 0
 
     @property
     def is_gated(self) -> bool:
@@ -464,6 +465,8 @@ def spent_and_limit(job: Job, task: Task, budget: Budget) -> tuple[int, int]:
     """A task's counter for one of its retry budgets, and its limit."""
     if budget is Budget.FAILURE:
         return task.failure_count, job.spec.max_retries_failure
+    if budget is Budget.REQUEUE:
+        return task.requeue_count, job.spec.max_requeues
     return task.preemption_count, job.spec.max_retries_preemption
 
 

@@ -125,6 +125,13 @@ _OPTIONS = (
     click.option(
         "--keep-going", is_flag=True, default=None, help="All tasks may fail: none is killed because another failed."
     ),
+    click.option(
+        "--on-exit",
+        multiple=True,
+        help="What other exit codes than 0 mean: retry, requeue, which is no failure, or fail: 75,64-78=requeue.",
+        metavar="CODES=WORD",
+    ),
+    click.option("--max-requeues", type=int, help="Returns of a task to the queue by its own wish.  [default: 100]"),
     click.option("--scheduling-timeout", help="Fail the job if it has not started after this: 10m.", metavar="TIME"),
     click.option("--timeout", help="Kill a task that runs longer: 2h.", metavar="TIME"),
     click.option(

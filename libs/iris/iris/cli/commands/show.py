@@ -188,6 +188,7 @@ def show_task(task: Row, *, wide: bool) -> None:
             ("rerun of", task.get("rerun_of") or ""),
             ("failures", str(task["failure_count"])),
             ("preemptions", str(task["preemption_count"])),
+            *([("requeues", str(task["requeue_count"]))] if task.get("requeue_count") else []),
         )
     )
     click.echo()

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 import msgspec
 
-from iris_core import codec
+from iris_core import codec, exit_rules
 from iris_core.limits import ATTEMPTS, SENTENCE, TAIL, WORKER_BYTES, clipped
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Ended, Register, Stage
@@ -21,7 +21,7 @@ from iris_state.deployments import routes
 from iris_state.inputs.claims import Claim, Step
 from iris_state.policy import Policy
 from iris_state.records.changes import WorkerMoved, WorkerRegistered
-from iris_state.records.entities import AttemptKey, Worker
+from iris_state.records.entities import AttemptKey, Job, Worker
 from iris_state.records.ledger import Ledger
 
 
@@ -133,8 +133,7 @@ def on_stages(
         if attempt is None or attempt.worker != worker:
             continue
         if stage.ended is not None:
-            succeeded = table.FINISH if ledger.jobs[ref.job].is_gang else table.SUCCEED
-            claim = _ended(ref, stage.ended, succeeded, ledger.workers[worker])
+            claim = _ended(ledger.jobs[ref.job], ref, stage.ended, ledger.workers[worker])
             innocent = claim.sudden and (ref.job, ref.index, ref.attempt) in beside
             yield _uncharged(claim) if innocent else claim
         elif stage.status in table.STAGES:
@@ -152,8 +151,17 @@ def _uncharged(claim: Claim) -> Claim:
 _WORKERS_END = frozenset({Cause.MISSING, Cause.WORKER_CRASHED})
 
 
-def _ended(ref: AttemptRef, ended: Ended, succeeded: TaskRule, worker: Worker) -> Claim:
-    """The claim for an end: exit 0 succeeded, any other exit failed; everything else is charged to the host."""
+def _exited(job: Job, ended: Ended) -> TaskRule:
+    """The row for an exit: exit 0 succeeded, any other one failed, or is as the job's rules say."""
+    if ended.exit_code == 0 and ended.signal is None:
+        return table.FINISH if job.is_gang else table.SUCCEED
+    rules = job.spec.on_exit
+    return table.ON_EXIT[exit_rules.action(rules, ended.exit_code, ended.signal)] if rules else table.FAIL
+
+
+def _ended(job: Job, ref: AttemptRef, ended: Ended, worker: Worker) -> Claim:
+    """The claim for an end: that of its exit; everything else is charged to the host."""
+    succeeded = False
     if len(ended.error) > SENTENCE or len(ended.stderr_tail) > TAIL:
         tail = ended.stderr_tail[-TAIL:]
         ended = msgspec.structs.replace(ended, error=clipped(ended.error), stderr_tail=tail)
@@ -161,8 +169,9 @@ def _ended(ref: AttemptRef, ended: Ended, succeeded: TaskRule, worker: Worker) -
         kept = msgspec.structs.replace(kept, note=clipped(kept.note), upload=kept.upload[:SENTENCE])
         ended = msgspec.structs.replace(ended, artifact=kept)
     if ended.cause is Cause.EXITED:
-        good = ended.exit_code == 0 and ended.signal is None
-        rule, cause = (succeeded, Cause.EXITED) if good else (table.FAIL, Cause.FAILED)
+        rule = _exited(job, ended)
+        succeeded = rule in (table.FINISH, table.SUCCEED)
+        cause = Cause.EXITED if succeeded else Cause.FAILED
     elif ended.cause is Cause.TIMEOUT:
         rule, cause = table.KILL, Cause.TIMEOUT
     else:
@@ -175,6 +184,6 @@ def _ended(ref: AttemptRef, ended: Ended, succeeded: TaskRule, worker: Worker) -
         cause,
         Initiator.WORKER,
         ended=ended,
-        note=ended.error if rule is not succeeded else "",
+        note="" if succeeded else ended.error,
         sudden=cause is Cause.WORKER_CRASHED and worker.state is not WorkerState.DRAINING,
     )

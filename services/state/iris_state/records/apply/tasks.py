@@ -193,6 +193,8 @@ def _charge(task: Task, budget: Budget | None, by: int = 1) -> None:
         task.preemption_count += by
     elif budget is Budget.RESCHEDULE:
         task.reschedules += by
+    elif budget is Budget.REQUEUE:
+        task.requeue_count += by
 
 
 def _close(ledger: Ledger, job: Job, index: int, attempt: Attempt, ended: Ended | None, at_ms: int) -> None:

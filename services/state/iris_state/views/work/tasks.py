@@ -31,6 +31,7 @@ def task_view(ledger: Ledger, record: Job, index: int) -> TaskView:
         pending_reason=reason_of_task(ledger, record, index),
         failure_count=task.failure_count,
         preemption_count=task.preemption_count,
+        requeue_count=task.requeue_count,
         worker=last.worker if last is not None and task.state is not TaskState.PENDING else None,
         attempts=_newest(ledger, record, index),
         exit_code=last.exit_code if last is not None else None,

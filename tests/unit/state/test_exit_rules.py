@@ -1,0 +1,106 @@
+"""What an exit code means is said by the job: retry, requeue with a counter of its own, or no retry at all.
+
+docs/design/semantics.md#tasks-and-attempts.
+"""
+
+
+def test_a_requeue_is_no_failure_and_has_a_bound_of_its_own(script):
+    script.play("""
+        worker w0
+        submit /a on_exit=75,64-78=requeue requeues=2 retries=1
+        schedule
+        /a/0 exit 75        -> PENDING failures=0 requeues=1
+        schedule
+        /a/0 exit 66        -> PENDING failures=0 requeues=2
+        schedule
+        /a/0 exit 1         -> PENDING failures=1 requeues=2
+        schedule
+        /a/0 exit 75        -> FAILED failures=1 requeues=3 no_retry=yes
+        job /a              -> FAILED
+    """)
+
+
+def test_a_code_that_is_not_to_be_retried_ends_the_task_at_once(script):
+    script.play("""
+        worker w0
+        submit /a on_exit=2=fail retries=5
+        schedule
+        /a/0 exit 1         -> PENDING failures=1
+        schedule
+        /a/0 exit 2         -> FAILED failures=1 no_retry=yes
+    """)
+
+
+def test_the_first_rule_that_matches_counts(script):
+    script.play("""
+        worker w0
+        submit /a on_exit=3=retry;1-255=fail retries=1
+        schedule
+        /a/0 exit 3         -> PENDING failures=1
+        schedule
+        /a/0 exit 4         -> FAILED failures=1
+    """)
+
+
+def test_a_signal_matches_its_rule_and_no_code(script):
+    script.play("""
+        worker w0
+        submit /a on_exit=SIGBUS=requeue
+        schedule
+        /a/0 sigbus         -> PENDING requeues=1
+        schedule
+        /a/0 exit 7         -> FAILED failures=1
+    """)
+
+
+def test_a_requeued_task_keeps_its_place(script):
+    script.play("""
+        worker w0
+        submit /a on_exit=75=requeue
+        submit /b
+        place /a/0 w0
+        /a/0 exit 75        -> PENDING
+        queue               -> /a/0 /b/0
+    """)
+
+
+def test_preemption_and_loss_of_hosts_are_charged_as_ever(script):
+    script.play("""
+        worker w0
+        submit /a on_exit=1-255=fail band=batch
+        submit /p band=production
+        place /a/0 w0
+        /a/0 run
+        /a/0 preempt for /p/0   -> PENDING preemptions=1 requeues=0
+    """)
+
+
+def test_only_the_code_of_the_member_that_failed_first_counts(script):
+    script.play("""
+        worker w0 rack=r1
+        worker w1 rack=r1
+        submit /g replicas=2 gang=rack on_exit=75=requeue;143=fail requeues=1
+        place /g w0 w1
+        /g/0 prepared
+        /g/1 prepared
+        /g/0 running
+        /g/1 running
+        /g/1 exit 75            -> PENDING requeues=1
+        /g/0#0 exit 143         -> PENDING requeues=0 failures=0
+        session /g              -> PENDING
+        place /g w0 w1
+        /g/0 prepared
+        /g/1 prepared
+        /g/0 running
+        /g/1 running
+        /g/0 exit 75            -> PENDING requeues=1
+        /g/1#1 stopped          -> PENDING requeues=1
+        place /g w0 w1
+        /g/0 prepared
+        /g/1 prepared
+        /g/0 running
+        /g/1 running
+        /g/0 exit 75            -> FAILED requeues=2
+        /g/1                    -> WORKER_FAILED requeues=1
+        job /g                  -> FAILED
+    """)
