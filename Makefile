@@ -6,13 +6,14 @@ SHELL := /bin/sh
 BIN := .venv/bin
 STAMP := .venv/.made
 WORKERS ?= 2
+QUICK = $(wildcard tests/unit tests/house tests/contract tests/sim tests/golden)
 # Tests with servers and processes wait for each other a good part of the time.
 WAITING_WORKERS ?= $(shell expr $(WORKERS) + 1)
 SECONDS ?= 60
 SERVERS ?= 1
 SOAK_SECONDS = $(if $(filter command environment,$(firstword $(origin SECONDS))),$(SECONDS),1800)
 
-.PHONY: help venv demo up test containers check sim chaos soak bench bench-guard bench-peers draw screenshots site lock format clean
+.PHONY: help venv demo up test containers check static tests sim chaos soak bench bench-guard bench-peers draw screenshots site lock format clean
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,16 +30,22 @@ demo: $(STAMP) ## a whole cluster, real work on it, and away again
 up: $(STAMP) ## a cluster that stays until Ctrl-C
 	@$(BIN)/iris up
 
-check: $(STAMP) ## style, types, import rules, drawings, quick tests; under two minutes
+check: static ## style, types, import rules, drawings, quick tests; under two minutes
+	$(BIN)/python -m pytest -q -n $(WORKERS) $(QUICK) -m "not integration and not browser and not docker and not prometheus and not soak"
+
+static: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python docs/draw.py --check
-	$(BIN)/python -m pytest -q -n $(WORKERS) $(wildcard tests/unit tests/house tests/contract tests/sim tests/golden) -m "not integration and not browser and not docker and not prometheus and not soak"
 
-test: check ## check, then real NATS servers and real processes
-	$(BIN)/python -m pytest -n $(WAITING_WORKERS) --dist worksteal tests -m "(integration or browser or prometheus) and not docker and not soak"
+# The checks beside the tests, and quick tests beside those that wait: two cores have something to do all the time.
+test: $(STAMP) ## check, and real NATS servers and real processes
+	@$(MAKE) --jobs=2 static tests
+
+tests: $(STAMP)
+	$(BIN)/python -m pytest -q -n $(WAITING_WORKERS) --dist worksteal tests -m "not docker and not soak"
 
 containers: $(STAMP) ## the image, docker-compose.yml and tasks in containers, on a Docker daemon of their own; needs root and docker
 	$(BIN)/python -m pytest tests/contract tests/containers tests/integration/test_images.py -m "docker and not soak"
@@ -51,7 +58,7 @@ chaos: $(STAMP) ## real processes, kills, partitions and dead hosts, for SECONDS
 
 soak: $(STAMP) ## what takes long or is left to chance, and whether anything grows, for SECONDS=1800
 	$(BIN)/python -m tests.soak --seconds $(SOAK_SECONDS)
-	$(BIN)/python -m pytest tests -m soak
+	$(BIN)/python -m pytest tests -m "soak or mutant"
 	$(BIN)/python -m tests.sim --seeds $(SOAK_SECONDS)
 	$(BIN)/python -m tests.chaos --seconds $(SOAK_SECONDS)
 

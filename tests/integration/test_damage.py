@@ -27,6 +27,8 @@ pytestmark = pytest.mark.integration
 
 JOBS = 12
 NAMES = {f"/job-{number}" for number in range(JOBS)}
+RARE = (damage.flip_first, damage.flip_last, damage.flip_after_crash, damage.remove)
+"""`make soak` does these as well: they take the way of the others to the repair."""
 SAID_S = 15.0
 """In which a damaged store has to be said: two silences of a reader and some starting, on a machine that is busy."""
 
@@ -118,11 +120,8 @@ async def names_after_a_start(directory: Path) -> set[str]:
     "hurt",
     [
         damage.flip_middle,
-        damage.flip_first,
-        damage.flip_last,
-        damage.flip_after_crash,
         damage.truncate,
-        damage.remove,
+        *(pytest.param(hurt, marks=pytest.mark.soak) for hurt in RARE),
     ],
     ids=lambda hurt: hurt.__name__,
 )

@@ -77,7 +77,16 @@ async def names_of(group: Replicas) -> set[str]:
     return await group.names() - {"/after"}
 
 
-@pytest.mark.parametrize("hurt", [damage.flip_middle, damage.flip_last, damage.flip_after_crash, damage.truncate])
+@pytest.mark.parametrize(
+    "hurt",
+    [
+        damage.flip_middle,
+        *(
+            pytest.param(hurt, marks=pytest.mark.soak)
+            for hurt in (damage.flip_last, damage.flip_after_crash, damage.truncate)
+        ),
+    ],
+)
 async def test_what_one_server_of_three_has_lost_is_read_from_another(tmp_path: Path, hurt: Hurt):
     (tmp_path / "nats").mkdir()
     async with nats_cluster(tmp_path / "nats") as cluster:

@@ -1,18 +1,39 @@
-"""The simulation finds every mutant within a bounded number of seeds."""
+"""The simulation finds every mutant within a bounded number of seeds.
+
+`make test` looks for one in `TURNS`, others for each commit; `make soak` for all.
+"""
+
+import subprocess
 
 import pytest
 
+from tests.house.repository import ROOT
 from tests.sim.mutants import PLANTS, Plant, planted
 from tests.sim.world import play
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.mutant]
 
 SEEDS = 120
 """One world in ten or more finds what is not shy: hardly ever does a commit move moments so that none of these does."""
 SHY_SEEDS = 1500
+TURNS = 5
 
 
-@pytest.mark.parametrize("name", [name for name, plant in PLANTS.items() if not plant.is_shy])
+def turn() -> int:
+    """Which mutants are looked for in this commit; 0 where there is no history."""
+    counted = subprocess.run(
+        ["git", "rev-list", "--count", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return int(counted.stdout or 0) % TURNS
+
+
+def in_turns(names: list[str]) -> list[object]:
+    now = turn()
+    marks = ((name, [] if at % TURNS == now else [pytest.mark.soak]) for at, name in enumerate(names))
+    return [pytest.param(name, marks=mark) for name, mark in marks]
+
+
+@pytest.mark.parametrize("name", in_turns([name for name, plant in PLANTS.items() if not plant.is_shy]))
 def test_a_storm_finds(name):
     assert finder(name, PLANTS[name], SEEDS) is not None, PLANTS[name].says
 
@@ -39,6 +60,12 @@ def _breaks(seed: int, plant: Plant) -> bool:
     assert "TypeError" not in wrong
     assert "inputs raised" not in wrong
     return bool(wrong)
+
+
+def test_each_mutant_has_its_turn():
+    names = [name for name, plant in PLANTS.items() if not plant.is_shy]
+    taken = [name for now in range(TURNS) for name in names[now::TURNS]]
+    assert sorted(taken) == sorted(names)
 
 
 def test_there_are_enough_of_them():
