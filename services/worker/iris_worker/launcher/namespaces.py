@@ -86,13 +86,17 @@ def ipc_objects() -> tuple[int, int, int]:
     return queues, sets, info[0] if _libc.shmctl(0, _SHM_INFO, info) >= 0 else 0
 
 
-def in_thread(work: Callable[[], T]) -> T:
-    """Run ``work`` in a thread with namespaces and a directory of its own, which end with it. Raises what it raises."""
+def in_thread(work: Callable[[], T], *, enters: bool) -> T:
+    """Run ``work`` in a thread of its own, whose confinement ends with it. Raises what it raises.
+
+    ``enters``: it enters mount namespaces, and so has a directory of its own; containers do not let every process.
+    """
     found: list[T | BaseException] = []
 
     def run() -> None:
         try:
-            _call("unshare", _FS)
+            if enters:
+                _call("unshare", _FS)
             found.append(work())
         except BaseException as error:  # noqa: BLE001
             found.append(error)

@@ -189,7 +189,7 @@ class Sandboxes:
                     landlock.enter_domain(self._ruleset)
                 return begin()
 
-            return namespaces.in_thread(enter)
+            return namespaces.in_thread(enter, enters=held is not None)
         if held is None:
             return begin()
         self._entered = True
