@@ -211,6 +211,24 @@ async def test_what_is_lost_is_not_repaired_without_being_asked(directory: Path)
     assert set(before) >= set(damage.files_of(directory))
 
 
+@pytest.mark.parametrize(
+    ("at", "code", "said"),
+    [(0, 0, "there are no keys; a leader makes new ones"), (-4, DAMAGED, "the server has dropped its newest value")],
+)
+async def test_keys_that_the_server_drops_unseen_are_missed(at: int, code: int, said: str, directory: Path):
+    server = OpenServer(directory)
+    server.start()
+    connection = await connect(server.url, name="test")
+    bucket = connection.key_value(subjects.KEYS_BUCKET)
+    before = (await bucket.all()).get("keys")
+    await bucket.put("keys", b"v" * 60, expected=before.revision if before is not None else 0)
+    await connection.close()
+    server.stop()
+    damage.flip_value(directory, subjects.KEYS_BUCKET, at)
+    found = admin("verify", store=directory)
+    assert (found.code, f"bucket iris-keys: {said}" in found.out) == (code, True), found
+
+
 async def test_a_damaged_value_of_a_bucket_is_said_and_written_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     directory = tmp_path / "nats"
     server = OpenServer(directory)

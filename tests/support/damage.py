@@ -62,10 +62,10 @@ def flip_before(directory: Path, sequence: int) -> None:
     flip(path, at + 20)
 
 
-def flip_value(directory: Path, bucket: str) -> None:
-    """In the value that a key-value bucket holds."""
+def flip_value(directory: Path, bucket: str, at: int = -20) -> None:
+    """In the record of a key-value bucket that holds one value; ``at``: from its end when negative."""
     [path] = files_of(directory, f"KV_{bucket}")
-    flip(path, path.stat().st_size - 20)
+    flip(path, at % path.stat().st_size)
 
 
 def flip_first(directory: Path) -> None:

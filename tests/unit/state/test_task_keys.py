@@ -90,6 +90,30 @@ async def test_keys_that_cannot_be_read_are_made_anew(lead: Lead):
     assert second.keys != first.keys
 
 
+async def test_a_leader_whose_keys_were_lost_in_the_bucket_stores_them_again(
+    lead: Lead, caplog: pytest.LogCaptureFixture
+):
+    first = lead(0)
+    await first.store.known.wait()
+    keys = first.keys
+    await first.bucket.delete(KEYS, expected=(await first.bucket.all())[KEYS].revision)
+    await first.store.check()
+    assert await first.stored() == first.keys == keys
+    assert "were lost on the NATS servers, and are stored again" in caplog.text
+
+
+@pytest.mark.parametrize("has_jobs", [False, True])
+async def test_a_leader_that_misses_the_keys_of_an_earlier_one_says_so(
+    has_jobs: bool, caplog: pytest.LogCaptureFixture
+):
+    bucket = Memory().connect().key_value(subjects.KEYS_BUCKET)
+    store = TaskKeyStore(bucket, lambda: 0, HOUR_MS, lambda _: None, has_jobs=has_jobs)
+    async with asyncio.timeout(20):
+        await store.known.wait()
+    await store.close()
+    assert ("tokens of tasks that run are refused" in caplog.text) is has_jobs
+
+
 async def test_a_leader_signs_with_the_stored_keys_and_logs_none_of_them(caplog: pytest.LogCaptureFixture):
     house = House(Memory())
     with caplog.at_level("DEBUG"):

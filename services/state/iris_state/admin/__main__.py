@@ -97,6 +97,8 @@ async def looked_at(stored: Stored) -> int:
     bad = [*(f"bundle {wrong}" for wrong in await bad_bundles(stored)), *await bad_values(stored)]
     for wrong in bad:
         say(wrong)
+    if await lacks_keys(stored):
+        say(f"bucket {subjects.KEYS_BUCKET}: there are no keys; a leader makes new ones, tokens of before are refused")
     unsound = bool(bad or found.unlike or found.salvaged.wrong)
     say(words.verdict(found, unsound=unsound))
     return OK if found.is_startable and not unsound else DAMAGED
@@ -125,7 +127,18 @@ async def bad_values(stored: Stored) -> list[str]:
         readable = [message async for message in raw.readable(max(state.first_seq - 1, 0), state.last_seq)]
         if lost := state.messages - len(readable):
             bad.append(f"bucket {bucket}: {lost} of {state.messages} values cannot be read; a leader writes them anew")
+        elif bucket == subjects.KEYS_BUCKET and state.last_seq > max((one.sequence for one in readable), default=0):
+            bad.append(f"bucket {bucket}: the server has dropped its newest value; a leader writes it anew")
     return bad
+
+
+async def lacks_keys(stored: Stored) -> bool:
+    """Whether there are records and no keys: the server has dropped a damaged value as if there had been none, or no
+    leader has made keys since a backup was restored.
+    """
+    keys = await stored.connection.raw(f"KV_{subjects.KEYS_BUCKET}").state()
+    journal = await stored.connection.raw(subjects.JOURNAL.name).state()
+    return keys is not None and not keys.last_seq and journal is not None and bool(journal.messages)
 
 
 async def mend(options: argparse.Namespace, nats: NatsSettings) -> int:

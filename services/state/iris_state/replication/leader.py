@@ -148,7 +148,9 @@ class Leader:
 
     def _open_keys(self) -> TaskKeyStore:
         bucket = self._replica.connection.key_value(subjects.KEYS_BUCKET)
-        return TaskKeyStore(bucket, self._replica.clock.now_ms, self._policy.task_token_ms, self._use_keys)
+        has_jobs = bool(self._machine.ledger.jobs)
+        clock, life_ms = self._replica.clock, self._policy.task_token_ms
+        return TaskKeyStore(bucket, clock.now_ms, life_ms, self._use_keys, has_jobs=has_jobs)
 
     def _use_keys(self, keys: Sequence[SigningKey]) -> None:
         """Sign tokens with these keys, also after the machine is replaced; none where attempts get none."""
