@@ -51,6 +51,28 @@ def python_with(package: str) -> tuple[str, dict[str, str]]:
     pytest.skip(f"no Python here has {package}; `.ci/run` installs it")
 
 
+SLICES = """
+import os, iris.jax, jax, jax.numpy as jnp
+from jax._src.clusters.cloud_tpu_cluster import GkeTpuCluster as libtpu
+assert libtpu.get_process_id() == int(os.environ["JAX_PROCESS_ID"])
+assert libtpu.get_process_count() == int(os.environ["JAX_NUM_PROCESSES"])
+jax.distributed.initialize()
+size = jax.process_count() // int(os.environ["MEGASCALE_NUM_SLICES"])
+slices = [list(range(at, at + size)) for at in range(0, jax.process_count(), size)]
+ours = jnp.ones(1) * (jax.process_index() + 1)
+inside = jax.pmap(lambda x: jax.lax.psum(x, "all", axis_index_groups=slices), "all")(ours)
+over_all = jax.pmap(lambda x: jax.lax.psum(x, "all"), "all")(ours)
+print("sum", int(inside[0]), int(over_all[0]), "slice", os.environ["MEGASCALE_SLICE_ID"], os.environ["TPU_WORKER_ID"])
+"""
+
+
+@pytest.fixture(scope="module")
+def pods(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Two slices of two hosts, which are simulated."""
+    with cluster_on(tmp_path_factory.mktemp("slices") / "data", "--tpu", "v4-16x2") as running:
+        yield running
+
+
 @pytest.mark.parametrize(("package", "program"), [("jax", PSUM), ("torch", ALL_REDUCE)])
 def test_four_processes_add_up_their_ranks(cluster: Cluster, package: str, program: str):
     python, env = python_with(package)
@@ -62,3 +84,20 @@ def test_four_processes_add_up_their_ranks(cluster: Cluster, package: str, progr
     )
     assert ended.code == 0, ended.out + ended.err
     assert [line for line in ended.out.splitlines() if "sum" in line] == [f"sum {1 + 2 + 3 + 4} of {MEMBERS}"] * MEMBERS
+
+
+def test_processes_add_up_inside_their_slice_and_over_both_slices(pods: Cluster):
+    python, env = python_with("jax")
+    env |= {"JAX_PLATFORMS": "cpu"}
+    ended = pods.iris(
+        *("run", "--name", "slices", "--tpu", "v4-16", "--slices", 2, "--cpu", 0.5, "--timeout", "2m"),
+        *(word for key, value in env.items() for word in ("--env", f"{key}={value}")),
+        *("--", python, "-c", SLICES),
+        timeout=150,
+    )
+    assert ended.code == 0, ended.out + ended.err
+    said = sorted(line.partition("sum")[2].strip() for line in ended.out.splitlines() if "sum" in line)
+    assert said == ["3 10 slice 0 0", "3 10 slice 0 1", "7 10 slice 1 0", "7 10 slice 1 1"]
+    attributes = {worker.id: worker.attributes.get("tpu-name") for worker in pods.client.workers()}
+    groups = [attributes[task.attempts[-1].worker] for task in pods.client.job("slices").tasks()]
+    assert groups[0] == groups[1] != groups[2] == groups[3]

@@ -21,6 +21,8 @@ from iris_core.messages.state_worker import Register, WorkerReport
 from iris_core.states import ACTIVE, Budget, Cause, Initiator, RouteStatus, TaskState
 from iris_core.subjects import JOURNAL
 from iris_core.tables.route import LIVE
+from iris_scheduler.mirror import mirror
+from iris_scheduler.mirror.classes import class_key
 from iris_scheduler.mirror.mirror import Mirror
 from iris_state.commands import execute
 from iris_state.decide import cascade, conclude, coordinator, retention
@@ -439,6 +441,14 @@ def does_not_check_a_plan_for_room(put: Put) -> None:
 def takes_a_gang_in_parts(put: Put) -> None:
     """A gang is placed though one of its places is gone."""
     put(accept, "_refusal_cause", lambda *given: "")
+
+
+@plant()
+def puts_two_slices_on_one_rack(put: Put) -> None:
+    """A gang of several slices is placed where it fits, and the state service takes it."""
+
+    put(mirror, "class_key", lambda row, size: class_key(msgspec.structs.replace(row, slices=1), size))
+    put(accept, "is_split", lambda *given: False)
 
 
 @plant()

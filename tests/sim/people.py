@@ -262,6 +262,7 @@ def _is_settled(body: bytes) -> bool:
     return bool(told)
 
 
+GANGS = (Coscheduling("rack"), Coscheduling("rack", slices=2), Coscheduling("rack", "leader"))
 USER = Caller("ann", "user")
 ADMIN = Caller("root", "admin")
 
@@ -380,7 +381,9 @@ def _spec(rng: random.Random, number: int, names: list[str]) -> JobSpec:
             command=("work",),
             replicas=2,
             resources=ResourceRequest(cpu_millis=rng.choice((1000, 3000))),
-            coscheduling=Coscheduling("rack", rng.choice(("all", "all", "leader"))),
+            coscheduling=rng.choice(
+                (Coscheduling("rack"), Coscheduling("rack", slices=2), Coscheduling("rack", "leader"))
+            ),
             band=rng.choice(("production", "interactive", "batch")),
             max_retries_failure=rng.choice((0, 1, 3)),
             timeout_s=rng.choice((None, 20.0)),

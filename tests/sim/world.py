@@ -345,9 +345,9 @@ class World:
         return [name for name in self._mains if name in self.machines and name not in self.gone]
 
     def can_spare(self, host: str) -> bool:
-        """Whether every job can run without it: two hosts in one rack are enough."""
+        """Whether every job can run without it: two hosts in one rack and one in another are enough."""
         left = [self.machines[name].attributes["rack"] for name in self.hosts if name != host]
-        return any(left.count(rack) > 1 for rack in left)
+        return any(left.count(rack) > 1 for rack in left) and len(set(left)) > 1
 
     def take_away(self, host: str) -> None:
         """A host is gone and never comes back; now and then somebody says so, and has it forgotten."""

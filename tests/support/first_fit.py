@@ -55,20 +55,23 @@ class _Room:
         return seats
 
     def gang(self, job: JobRow, indexes: list[int]) -> dict[int, str]:
-        """All members on the first group with room, by ``tpu-worker-id``; nobody when there is none."""
+        """All members on the first groups with room, by ``tpu-worker-id``; nobody when there are too few."""
         if len(indexes) != job.replicas:
             return {}
-        groups: dict[object, list[WorkerRow]] = {}
+        size, domains = job.replicas // job.slices, dict[object, dict[object, list[WorkerRow]]]()
         for row in self.hosts.values():
-            if job.group_by in row.attributes and self._fits(job, 0, row.worker):
-                groups.setdefault(row.attributes[job.group_by], []).append(row)
-        for _, rows in sorted(groups.items(), key=lambda group: str(group[0])):
-            if len(rows) >= job.replicas:
-                rows.sort(key=lambda row: (row.attributes.get("tpu-worker-id", 0), row.worker))
-                seats = {index: row.worker for index, row in zip(indexes, rows, strict=False)}
-                for name in seats.values():
+            domain = row.attributes.get(job.within) if job.within else ""
+            if job.group_by in row.attributes and domain is not None and self._fits(job, 0, row.worker):
+                domains.setdefault(domain, {}).setdefault(row.attributes[job.group_by], []).append(row)
+        for _, groups in sorted(domains.items(), key=lambda domain: str(domain[0])):
+            large = [rows for _, rows in sorted(groups.items(), key=lambda one: str(one[0])) if len(rows) >= size]
+            if len(large) >= job.slices:
+                for rows in large:
+                    rows.sort(key=lambda row: (row.attributes.get("tpu-worker-id", 0), row.worker))
+                names = [row.worker for rows in large[: job.slices] for row in rows[:size]]
+                for name in names:
                     self._take(job, name)
-                return seats
+                return dict(zip(indexes, names, strict=True))
         return {}
 
     def _fits(self, job: JobRow, index: int, name: str) -> bool:

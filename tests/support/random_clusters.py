@@ -80,8 +80,9 @@ devices: st.SearchStrategy[Device | None] = st.sampled_from(
 def a_job(draw: st.DrawFn) -> dict[str, Any]:
     """Options of `Story.submit`, without a name."""
     gang = draw(st.sampled_from(["", "", "", "rack", "tpu-name"]))
+    slices = draw(st.sampled_from([1, 1, 2, 3])) if gang else 1
     return {
-        "replicas": draw(st.integers(1, 3)),
+        "replicas": slices * draw(st.integers(1, 3 if slices == 1 else 2)),
         "cpu": draw(st.sampled_from([0, 0.5, 1, 1, 2, 3])),
         "memory": draw(st.integers(0, 2)),
         "device": draw(devices),
@@ -89,6 +90,8 @@ def a_job(draw: st.DrawFn) -> dict[str, Any]:
         "user": draw(st.sampled_from(USERS)),
         "constraints": draw(conditions),
         "group_by": gang,
+        "slices": slices,
+        "within": draw(st.sampled_from(["", "zone"])) if slices > 1 else "",
         "timeout_s": draw(st.sampled_from([None, 10.0, 1000.0])),
         "depth": draw(st.integers(1, 3)),
     }

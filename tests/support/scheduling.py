@@ -110,6 +110,8 @@ class Story:
         timeout_s: float | None = None,
         spread: str = "",
         max_parallel: int | None = None,
+        slices: int = 1,
+        within: str = "",
     ) -> JobRow:
         """A job is admitted and all its tasks wait."""
         at_ms = self.now_ms if at_ms is None else at_ms
@@ -128,6 +130,8 @@ class Story:
             timeout_ms=None if timeout_s is None else int(timeout_s * 1000),
             spread=spread,
             max_parallel=max_parallel,
+            slices=slices,
+            within=within,
         )
         self.rows[name], self.names[row.job] = row, name
         self.tell(jobs=(row,), queued=(Queued(row.job, ((0, replicas),), at_ms),))

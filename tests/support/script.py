@@ -481,6 +481,7 @@ def spec(name: str, options: dict[str, str]) -> JobSpec:
     device = _device(words)
     cpu = round(float(words.pop("cpu", "1")) * 1000)
     gang, success = words.pop("gang", ""), words.pop("success", "all")
+    slices, within = int(words.pop("slices", "1")), words.pop("within", "")
     made = JobSpec(
         name=name,
         command=("true",),
@@ -488,7 +489,7 @@ def spec(name: str, options: dict[str, str]) -> JobSpec:
         resources=ResourceRequest(cpu, int(words.pop("memory", "0")) * GIB, device=device),
         constraints=tuple(_constraints(words.pop("where", ""))),
         environment=Environment(image=words.pop("image")) if "image" in words else None,
-        coscheduling=Coscheduling(gang, success) if gang else None,
+        coscheduling=Coscheduling(gang, success, slices, within) if gang else None,
         band=words.pop("band", "interactive"),  # type: ignore[arg-type]
         max_retries_failure=int(words.pop("retries", "0")),
         max_retries_preemption=int(words.pop("preemptions", "100")),

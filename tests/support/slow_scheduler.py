@@ -7,6 +7,8 @@ docs/design/semantics.md#constraints-and-resources; the order of workers and gro
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec.structs import astuple
 
 from iris_core import constraints
@@ -104,10 +106,21 @@ class SlowScheduler:
         return row is not None and task[1] in self.waiting.get(task[0], []) and self._takes(self.rows[task[0]], row)
 
     def _whole(self, job: int, good: dict[tuple[int, int], str]) -> bool:
-        """Whether all of a gang has good promises, on workers of one group."""
-        names = [good.get((job, index)) for index in self.waiting.get(job, [])]
-        groups = {name and self.workers[name].attributes.get(self.rows[job].group_by) for name in names}
-        return len(groups) == 1 and None not in groups
+        """Whether all of a gang has good promises, on workers of one group for each slice, in one domain."""
+        row, indexes = self.rows[job], self.waiting.get(job, [])
+        names = [good[job, index] for index in indexes if (job, index) in good]
+        if not names or len(names) < len(indexes):
+            return False
+        size = len(names) // row.slices
+        groups = [{self._group_of(row, name) for name in names[at : at + size]} for at in range(0, len(names), size)]
+        values = set().union(*groups)
+        return None not in values and sum(map(len, groups)) == len(values) and len({v[1] for v in values if v}) == 1
+
+    def _group_of(self, row: JobRow, name: str) -> tuple[Attribute, Attribute] | None:
+        """The group of a worker and its domain."""
+        attributes = self.workers[name].attributes
+        group, domain = attributes.get(row.group_by), attributes.get(row.within) if row.within else ""
+        return None if group is None or domain is None else (group, domain)
 
     def _room(self, name: str, *, without: tuple[int, int] | None = None) -> Amounts:
         """What a worker has for somebody to whom nothing is promised there, or for the one promised ``without``."""
@@ -190,9 +203,10 @@ class SlowScheduler:
         avoided = [(worker, until) for (job, _, worker), until in self.avoids.items() if job == row.job]
         delayed = {worker for worker, until_ms in avoided if until_ms > self.now_ms}
         late = {worker for worker, until_ms in avoided if until_ms <= self.now_ms}
-        groups: dict[Attribute, list[str]] = {}
+        size //= row.slices
+        groups: dict[tuple[Attribute, Attribute], list[str]] = {}
         for name in self.order:
-            value = self.workers[name].attributes.get(row.group_by)
+            value = self._group_of(row, name)
             if value is not None:
                 groups.setdefault(value, []).append(name)
         found = []
@@ -205,11 +219,26 @@ class SlowScheduler:
                 preference = -(sum(ranks) * 1024 // len(ranks))
                 is_late = any(name in late for name in names)
                 wasteful = not row.resources.amount.chips and any(self.workers[name].total.chips for name in names)
-                rank = (is_late, preference, wasteful, len(free) - size, isinstance(value, str), value)
-                found.append((rank, wasteful, free))
-        if not found:
+                order = [(isinstance(one, str), one) for one in value]
+                found.append(((is_late, preference, wasteful, len(free) - size, order), value[1], free))
+        best: list[Any] = []
+        for domain in sorted({entry[1] for entry in found}, key=lambda one: (isinstance(one, str), one)):
+            here = sorted((entry for entry in found if entry[1] == domain), key=lambda entry: entry[0])
+            if len(here) >= row.slices:
+                ranks = [entry[0] for entry in here[: row.slices]]
+                late, preference, wasteful = (
+                    any(r[0] for r in ranks),
+                    sum(r[1] for r in ranks),
+                    any(r[2] for r in ranks),
+                )
+                best.append((late, preference, wasteful, len(here) - row.slices, ranks, here[: row.slices]))
+        if not best:
             return []
-        _, wasteful, free = min(found, key=lambda entry: entry[0])
+        *_, chosen = min(best, key=lambda entry: entry[:5])
+        chosen.sort(key=lambda entry: entry[0][4])
+        return [name for rank, _, free in chosen for name in self._seats(free, size, wasteful=rank[2])]
+
+    def _seats(self, free: list[str], size: int, *, wasteful: bool) -> list[str]:
         free.sort(key=self._seat)
         if wasteful:
             free.sort(key=lambda name: self.workers[name].total.chips > 0)

@@ -255,6 +255,35 @@ def gang_needs_group(
     return _with_stuck(Reason(ReasonCode.GANG_NEEDS_GROUP, message, facts), stuck)
 
 
+def gang_needs_slices(
+    group_by: str,
+    slices: int,
+    workers: int,
+    free: int,
+    there: int,
+    *,
+    domain: str = "",
+    held: Mapping[str, Sequence[str]] | None = None,
+    stuck: Sequence[str] = (),
+) -> Reason:
+    """Fewer than ``slices`` groups have ``workers`` free hosts each: ``free``, of ``there`` that are large enough.
+
+    Args:
+        domain: where the most are free, in words such as "zone eu"; empty when the slices may be anywhere.
+        held, stuck: as of `gang_needs_group`, of the groups that are nearest to being free.
+    """
+    facts: dict[str, Any] = {"group_by": group_by, "slices": slices, "workers": workers, "free": free, "there": there}
+    message = f"{free} of {slices} slices free" + (f" in {domain}, which has most" if domain else "")
+    message += f"; a slice is {_count(workers, 'worker')} free at once with the same {group_by}"
+    message += f", and there are {there} that match" if there < slices else ""
+    if domain:
+        facts["domain"] = domain
+    if held:
+        message += ": " + "; ".join(f"{_some(hosts)} {why}" for why, hosts in held.items())
+        facts["held"] = {host: why for why, hosts in held.items() for host in hosts}
+    return _with_stuck(Reason(ReasonCode.GANG_NEEDS_GROUP, message, facts), stuck)
+
+
 def behind(tasks: int) -> Reason:
     """There was capacity, and tasks before it in the queue took it."""
     return Reason(ReasonCode.BEHIND, f"behind {_count(tasks, 'task')} that came first", {"tasks": tasks})

@@ -52,11 +52,17 @@ class Constraint(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 class Coscheduling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """All tasks of the job are placed together on workers that share this attribute's value, one per worker.
 
-    ``success``: the job succeeds when every task has exited 0 (all), or as soon as task 0 has (leader).
+    Attributes:
+        success: the job succeeds when every task has exited 0 (all), or as soon as task 0 has (leader).
+        slices: the tasks are in so many parts of equal size, by index. The workers of each part share a value of
+            ``group_by``, each part another value.
+        within: an attribute of which all parts share a value, for example ``zone``; empty: they may be anywhere.
     """
 
     group_by: str
     success: SuccessPolicy = "all"
+    slices: int = 1
+    within: str = ""
 
 
 class Dependency(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from iris_core.constraints import TPU_NAME, key_mistakes
 from iris_core.errors import Mistake
 from iris_core.resources import AUTO, Device
-from iris_core.spec import JobSpec
+from iris_core.spec import Coscheduling, JobSpec
 
 
 class Topology(NamedTuple):
@@ -122,14 +122,39 @@ def validate_coscheduling(spec: JobSpec) -> list[Mistake]:
     """All mistakes in a job's coscheduling."""
     if spec.coscheduling is None:
         return []
-    group_by = spec.coscheduling.group_by
-    wrong_key = key_mistakes("/coscheduling/group_by", group_by)
-    if wrong_key or group_by != TPU_NAME:
-        return wrong_key
-    return _slice_mistakes(spec)
+    gang = spec.coscheduling
+    mistakes = key_mistakes("/coscheduling/group_by", gang.group_by)
+    if gang.within:
+        mistakes += key_mistakes("/coscheduling/within", gang.within)
+    mistakes += _number_mistakes(spec, gang)
+    if mistakes or gang.group_by != TPU_NAME:
+        return mistakes
+    return _slice_mistakes(spec, gang.slices)
 
 
-def _slice_mistakes(spec: JobSpec) -> list[Mistake]:
+def _number_mistakes(spec: JobSpec, gang: Coscheduling) -> list[Mistake]:
+    """What is wrong with the number of slices, and with what there is for several of them."""
+    pointer = "/coscheduling/slices"
+    if gang.slices < 1:
+        return [Mistake(pointer=pointer, code="too_few", message=f"a gang of {gang.slices} slices", hint="at least 1")]
+    if gang.slices == 1:
+        message, hint = "only a gang of several slices has an attribute that they share", "leave it out, or say slices"
+        wrong = Mistake(pointer="/coscheduling/within", code="needs_slices", message=message, hint=hint)
+        return [wrong] if gang.within else []
+    if spec.indexes:
+        message = "a gang of several slices has all of its tasks"
+        return [Mistake(pointer="/indexes", code="not_whole", message=message, hint="leave it out")]
+    if spec.replicas % gang.slices:
+        message = f"{spec.replicas} replicas are not {gang.slices} slices of equal size"
+        return [
+            Mistake(
+                pointer=pointer, code="unequal_slices", message=message, hint=f"replicas a multiple of {gang.slices}"
+            )
+        ]
+    return []
+
+
+def _slice_mistakes(spec: JobSpec, slices: int) -> list[Mistake]:
     device = spec.resources.device
     if device is None or device.kind != "tpu":
         message = f"a job grouped by {TPU_NAME} asks for a TPU"
@@ -140,14 +165,12 @@ def _slice_mistakes(spec: JobSpec) -> list[Mistake]:
             Mistake(pointer="/resources/device/variant", code="needs_variant", message=message, hint="v5litepod-16")
         ]
     topology = topology_of(device.variant)
-    if topology is None or spec.replicas == topology.vm_count:
+    if topology is None or spec.replicas == slices * topology.vm_count:
         return []
-    message = f"{spec.replicas} replicas; a {device.variant} slice has {topology.vm_count} VMs"
-    return [
-        Mistake(
-            pointer="/replicas", code="replicas_not_vm_count", message=message, hint=f"replicas {topology.vm_count}"
-        )
-    ]
+    several = f", and the job asks for {slices} slices" if slices > 1 else ""
+    message = f"{spec.replicas} replicas; a {device.variant} slice has {topology.vm_count} VMs{several}"
+    hint = f"replicas {slices * topology.vm_count}"
+    return [Mistake(pointer="/replicas", code="replicas_not_vm_count", message=message, hint=hint)]
 
 
 def _whole(variant: str) -> str:

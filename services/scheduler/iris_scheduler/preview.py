@@ -59,6 +59,8 @@ def row_of(mirror: Mirror, spec: JobSpec, user: str, now_ms: int) -> JobRow:
         timeout_ms=None if spec.timeout_s is None else int(spec.timeout_s * 1000),
         spread=spec.spread_key,
         max_parallel=spec.max_parallel,
+        slices=spec.coscheduling.slices if spec.coscheduling else 1,
+        within=spec.coscheduling.within if spec.coscheduling else "",
     )
 
 
@@ -71,9 +73,10 @@ def could_ever(mirror: Mirror, kind: JobClass) -> bool:
     large = slots[fitting(totals, kind.need, slots)]
     if not kind.is_gang:
         return len(large) > 0
-    groups = columns.groups(kind.key.group_by)
+    groups = columns.groups(kind.key)
     codes = groups.codes.take(large)
-    return bool((np.bincount(codes[codes >= 0], minlength=1) >= kind.size).any())
+    counts = np.bincount(codes[codes >= 0], minlength=len(groups.names))
+    return bool((groups.in_domains(counts >= kind.size // kind.slices) >= kind.slices).any())
 
 
 def _preview(mirror: Mirror, decision: Decision, row: JobRow, ahead: int, *, possible: bool) -> PlanPreview:

@@ -228,6 +228,18 @@ def test_plan_tells_over_how_many_workers_tasks_would_be_spread(iris):
         ]
 
 
+def test_plan_tells_the_workers_of_each_slice(iris):
+    placements = [{"task": f"/a/{index}", "index": index, "worker": f"w{index}"} for index in range(4)]
+    view = {"verdict": "now", "placements": placements, "victims": [], "reason": None, "ahead": 0}
+    words = ("plan", "--tpu", "v4-16", "--slices", "2")
+    with answering(in_turn(Said(200, view))) as server:
+        assert iris(*words, "--url", server.url, "--", "true")[1].splitlines() == [
+            "it would start now",
+            *("  slice 0 on w0, w1", "  slice 1 on w2, w3"),
+            "  4 tasks on 4 workers",
+        ]
+
+
 @pytest.mark.parametrize(("verdict", "code"), [("now", 0), ("after_preemption", 0), ("not_now", 12), ("never", 13)])
 def test_plan_ends_as_the_verdict_says(iris, verdict, code):
     view = {"verdict": verdict, "placements": [], "victims": [], "reason": None, "ahead": 0}

@@ -1,4 +1,5 @@
 import re
+from typing import Any
 
 import pytest
 
@@ -70,6 +71,26 @@ def test_everything_that_can_be_said_arrives_in_the_specification():
         ports=("http",),
         labels={"team": "x"},
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "replicas", "coscheduling"),
+    [
+        ({"tpu": "v5litepod-16", "slices": 4}, 16, Coscheduling("tpu-name", slices=4)),
+        ({"tpu": "v5litepod-8", "slices": 2}, 2, Coscheduling("tpu-name", slices=2)),
+        ({"tpu": "v4-16", "slices": 2, "within": "zone"}, 4, Coscheduling("tpu-name", slices=2, within="zone")),
+        ({"group_by": "rack", "replicas": 6, "slices": 3}, 6, Coscheduling("rack", slices=3)),
+    ],
+)
+def test_slices_multiply_the_hosts_of_one(options: Any, replicas: int, coscheduling: Coscheduling):
+    spec = job_spec(["true"], options, OUTSIDE)
+    assert (spec.replicas, spec.coscheduling) == (replicas, coscheduling)
+
+
+@pytest.mark.parametrize(("options", "what"), [({"slices": 2}, "slices"), ({"within": "zone"}, "slices within")])
+def test_only_a_gang_has_slices(options: Any, what: str):
+    with pytest.raises(InvalidOption, match=f"only a gang has {what}"):
+        job_spec(["true"], options, OUTSIDE)
 
 
 def test_a_slice_of_many_hosts_sets_replicas_and_group_by_itself():

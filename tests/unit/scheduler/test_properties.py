@@ -244,7 +244,9 @@ def _request(name: str, job: dict[str, Any]) -> PlanRequest:
         replicas=job["replicas"],
         resources=ResourceRequest(int(job["cpu"] * 1000), job["memory"], 0, job["device"]),
         constraints=job["constraints"],
-        coscheduling=Coscheduling(job["group_by"]) if job["group_by"] else None,
+        coscheduling=Coscheduling(job["group_by"], slices=job["slices"], within=job["within"])
+        if job["group_by"]
+        else None,
         band=job["band"],
         timeout_s=job["timeout_s"],
         user=job["user"],
@@ -292,7 +294,12 @@ class Judge:
                 continue
             names = [self.plan.workers[number] for number in placement.workers]
             assert len(set(names)) == len(names) == len(self.slow.waiting[row.job])
-            assert len({self.slow.workers[name].attributes[row.group_by] for name in names}) == 1
+            attributes = [self.slow.workers[name].attributes for name in names]
+            size = row.replicas // row.slices
+            groups = [{has[row.group_by] for has in attributes[at : at + size]} for at in range(0, len(names), size)]
+            assert all(len(group) == 1 for group in groups)
+            assert len(set().union(*groups)) == row.slices
+            assert not row.within or len({has[row.within] for has in attributes}) == 1
 
     def evictions_help_and_only_hit_lower_bands(self) -> None:
         future = self._future()

@@ -31,6 +31,11 @@ def warnings(script: Script, line: str) -> list[str]:
         ("submit /j gpu=H100", "none of 3 has gpu H100; there is no gpu or tpu"),
         ("submit /j replicas=3 gang=rack", "no group by rack has 3 workers"),
         ("submit /j replicas=2 gang=rack cpu=4", "no group by rack has 2 workers"),
+        ("submit /j replicas=4 gang=rack slices=2", "no 2 groups by rack have 2 workers each"),
+        (
+            "submit /j replicas=2 gang=rack slices=2 within=zone",
+            "no 2 groups by rack with the same zone have 1 workers",
+        ),
     ],
 )
 def test_a_job_that_no_host_could_ever_take_is_told_so_at_submission(script: Script, line: str, why: str) -> None:
@@ -38,6 +43,16 @@ def test_a_job_that_no_host_could_ever_take_is_told_so_at_submission(script: Scr
     (warning,) = warnings(script, line)
     assert warning.startswith("no registered worker can ever take /j: ")
     assert why in warning
+
+
+def test_slices_that_fit_into_one_zone_are_not_warned_of(script: Script) -> None:
+    script.play("""
+        worker a rack=a zone=eu
+        worker b rack=b zone=us
+        worker c rack=c zone=us
+    """)
+    assert warnings(script, "submit /j replicas=2 gang=rack slices=2 within=zone") == []
+    assert len(warnings(script, "submit /k replicas=3 gang=rack slices=3 within=zone")) == 1
 
 
 @pytest.mark.parametrize("line", ["submit /j cpu=4", "submit /j replicas=2 gang=rack", "submit /j replicas=50"])

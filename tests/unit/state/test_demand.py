@@ -67,6 +67,11 @@ def test_gangs_of_a_variant_are_as_many_slices_as_there_are_gangs(script):
     assert slices(script) == [("v4-16", 2, 4, 16)]
 
 
+def test_a_gang_of_several_slices_lacks_all_of_them(script):
+    script.play("submit /one replicas=6 gang=tpu-name tpu=v4-16 slices=3")
+    assert slices(script) == [("v4-16", 3, 6, 24)]
+
+
 def test_single_tasks_share_the_hosts_of_a_slice_by_their_chips(script):
     script.play("""
         worker w0 cpu=8

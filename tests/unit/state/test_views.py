@@ -98,6 +98,19 @@ def test_workers_and_slices(script):
     assert worker["registered_at"] <= worker["last_heartbeat_at"]
 
 
+def test_the_slices_of_a_job_are_those_it_holds(script):
+    script.play("""
+        worker a0 tpu-name=a
+        worker b0 tpu-name=b
+        worker c0 tpu-name=c
+        submit /two replicas=2 gang=tpu-name slices=2 tpu=v5litepod-8 chips=8
+        submit /pair replicas=2
+        place /pair b0 c0
+    """)
+    assert [one["name"] for one in script.world.query("slices", job="/pair")["items"]] == ["b", "c"]
+    assert script.world.query("slices", job="/two")["items"] == []
+
+
 def test_a_tree_shows_every_descendant(script):
     script.play("""
         submit /a

@@ -80,6 +80,23 @@ def test_the_members_of_a_gang_agree_on_each_other():
     assert {key for key in first if first[key] != second[key]} == ranks
 
 
+def test_members_of_several_slices_count_in_their_slice_for_libtpu_and_over_all_for_jax():
+    gang = Gang(7, ("h0", "h1", "h2", "h3"), slices=2)
+    words = [environment.gang_words(gang, index, "/w/hosts") for index in range(4)]
+    assert [one["JAX_PROCESS_ID"] for one in words] == ["0", "1", "2", "3"]
+    assert {one["JAX_NUM_PROCESSES"] for one in words} == {"4"}
+    assert [one["TPU_WORKER_ID"] for one in words] == ["0", "1", "0", "1"]
+    assert [one["TPU_WORKER_HOSTNAMES"] for one in words] == ["h0,h1", "h0,h1", "h2,h3", "h2,h3"]
+    assert [one["MEGASCALE_SLICE_ID"] for one in words] == ["0", "0", "1", "1"]
+    assert {one["MEGASCALE_NUM_SLICES"] for one in words} == {"2"}
+    ports = environment.gang_ports(gang)
+    assert {one["MEGASCALE_COORDINATOR_ADDRESS"] for one in words} == {f"h0:{ports[1]}"}
+    assert {one["MEGASCALE_PORT"] for one in words} == {str(ports[1])}
+    assert {one["JAX_COORDINATOR_ADDRESS"] for one in words} == {f"h0:{ports[0]}"}
+    assert len(set(ports)) == 2
+    assert set(ports) <= set(environment.COORDINATOR_PORTS)
+
+
 @pytest.mark.parametrize(("device", "slots"), [(None, 1), (Device("gpu", "H100", 8), 8)])
 def test_a_host_file_has_a_slot_for_each_accelerator_of_each_member(device: Device | None, slots: int):
     lines = environment.host_lines(Gang(7, ("h0", "h1")), ResourceRequest(device=device))

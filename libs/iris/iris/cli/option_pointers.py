@@ -17,6 +17,8 @@ _WORDS = {
     "resources/cpu_limit_millis": "cpu_limit",
     "resources/device/variant": "gpu",
     "coscheduling/group_by": "group_by",
+    "coscheduling/slices": "slices",
+    "coscheduling/within": "within",
     "coscheduling": "group_by",
     "probe/path": "probe_path",
     "probe/ready_path": "probe_ready_path",

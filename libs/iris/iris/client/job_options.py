@@ -84,6 +84,7 @@ class JobOptions(TaskOptions, total=False):
     line of this file, in ``IRIS_ARRAY_VALUE``. ``max_parallel``: how many of the tasks run at a time.
     ``on_exit``: what other exit codes than 0 mean, as ``75,64-78=requeue``: retry, requeue or fail.
     ``max_requeues``: how often a task may return to the queue by its own wish.
+    ``slices``: a gang of several slices, or groups, placed together. ``within``: an attribute that all of them share.
     """
 
     name: str | None
@@ -103,6 +104,8 @@ class JobOptions(TaskOptions, total=False):
     keep_going: bool
     scheduling_timeout: float | str | None
     timeout: float | str | None
+    slices: int | None
+    within: str | None
 
 
 _PLAIN = (
@@ -143,7 +146,10 @@ def job_spec(
     no_words: tuple[str, ...] = ()
     no_limit: dict[str, object] = {}
     device, gang = reading.read(lambda: read_device(options), none)
-    group_by = options.get("group_by") or (TPU_GROUP if gang > 1 else None)
+    slices = options.get("slices")
+    in_slices = gang > 1 or (device is not None and device.kind == "tpu" and slices is not None)
+    group_by = options.get("group_by") or (TPU_GROUP if in_slices else None)
+    gang *= slices or 1
     replicas = reading.read(lambda: read_replicas(options, gang), gang)
     given = {key: options[key] for key in _PLAIN if options.get(key) is not None}  # type: ignore[literal-required]
     wanted = {
@@ -153,7 +159,7 @@ def job_spec(
         "replicas": replicas,
         "resources": read_resources(options, device, reading),
         "constraints": read_constraints(options, reading),
-        "coscheduling": reading.read(lambda: read_coscheduling(group_by, options.get("success")), None),
+        "coscheduling": reading.read(lambda: read_coscheduling(options, group_by), None),
         "scheduling_timeout_s": reading.read(lambda: read_time(options.get("scheduling_timeout")), None),
         "timeout_s": reading.read(lambda: read_time(options.get("timeout")), None),
         "ports": read_list(options, "ports", reading),
@@ -231,12 +237,14 @@ def read_tolerance(options: JobOptions, replicas: object, *, is_gang: bool) -> d
     return {"max_task_failures": replicas}
 
 
-def read_coscheduling(group_by: str | None, success: SuccessPolicy | None) -> Coscheduling | None:
+def read_coscheduling(options: JobOptions, group_by: str | None) -> Coscheduling | None:
     """The coscheduling of the tasks; None without. Raises InvalidOption."""
+    success, slices, within = options.get("success"), options.get("slices"), options.get("within")
     if group_by:
-        return Coscheduling(group_by, success or "all")
-    if success:
-        raise InvalidOption("only a gang has a success policy: say group_by too, or ask for a slice of several hosts")
+        return Coscheduling(group_by, success or "all", 1 if slices is None else slices, within or "")
+    for given, what in ((success, "a success policy"), (slices is not None, "slices"), (within, "slices within")):
+        if given:
+            raise InvalidOption(f"only a gang has {what}: say group_by too, or ask for a slice of several hosts")
     return None
 
 

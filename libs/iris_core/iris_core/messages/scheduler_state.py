@@ -12,7 +12,9 @@ from iris_core.states import PriorityBand, WorkerState
 
 
 class JobRow(ServiceMessage, frozen=True):
-    """A job with pending or placed tasks, for the scheduler. ``spread``: see `JobSpec.spread_key`."""
+    """A job with pending or placed tasks, for the scheduler. ``spread``: see `JobSpec.spread_key`; ``slices`` and
+    ``within``: see `Coscheduling`.
+    """
 
     job: int
     name: str
@@ -28,6 +30,8 @@ class JobRow(ServiceMessage, frozen=True):
     timeout_ms: int | None = None
     spread: str = ""
     max_parallel: int | None = None
+    slices: int = 1
+    within: str = ""
 
 
 class WorkerRow(ServiceMessage, frozen=True):

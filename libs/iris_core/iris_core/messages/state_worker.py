@@ -224,12 +224,14 @@ class TaskTemplate(ServiceMessage, frozen=True):
 class Gang(ServiceMessage, frozen=True):
     """Addresses of the members of a session of two or more: host addresses by task index.
 
-    ``attempt``: of task 0, from which the members of a restarted gang derive a new port.
+    ``attempt``: of task 0, from which the members of a restarted gang derive new ports. ``slices``: the hosts are in so
+    many parts of equal size.
     """
 
     job: int
     hosts: tuple[str, ...]
     attempt: int = 0
+    slices: int = 1
 
 
 class Stop(ServiceMessage, frozen=True):

@@ -205,6 +205,8 @@ async def job(look: PageData) -> Facts:
         "axis": Axis(shown["submitted_at"], shown["finished_at"], look.now),
         "failures": failure_groups(failed),
         "looked_at": len(failed),
+        "slices": (slices := spec.coscheduling.slices if spec.coscheduling is not None else 1),
+        "held": (await look.at("slices", job=shown["id"], limit=SLICES))["items"] if slices > 1 else [],
         "tasks": tasks,
         "peak": max(((peak, one["id"]) for one in tasks["items"] if (peak := _peak(one))), default=None),
         "query": {"state": state},

@@ -44,11 +44,17 @@ def options_of(spec: JobSpec) -> dict[str, Any]:
         options[device.kind] = _device(device)
         known = topology_of(device.variant) if device.kind == "tpu" else None
         hosts = known.vm_count if known is not None else 1
-    options["replicas"] = spec.replicas if spec.replicas != hosts and not (spec.array or spec.each_line) else None
+    slices = spec.coscheduling.slices if spec.coscheduling else 1
+    is_plain = spec.replicas != hosts * slices and not (spec.array or spec.each_line)
+    options["replicas"] = spec.replicas if is_plain else None
     options |= {"array": spec.array, "each_line": spec.each_line, "max_parallel": spec.max_parallel}
     if gang := spec.coscheduling:
-        options["group_by"] = gang.group_by if (gang.group_by, hosts > 1) != (TPU_NAME, True) else None
+        is_tpu = spec.resources.device is not None and spec.resources.device.kind == "tpu"
+        is_implied = gang.group_by == TPU_NAME and (hosts > 1 or (is_tpu and slices > 1))
+        options["group_by"] = None if is_implied else gang.group_by
         options["success"] = gang.success if gang.success != "all" else None
+        options["slices"] = slices if slices > 1 else None
+        options["within"] = gang.within
     options["constraints"] = [_condition(one) for one in spec.constraints if one.mode == "required"]
     options["prefer"] = [_condition(one) for one in spec.constraints if one.mode == "preferred"]
     options["band"] = spec.band if spec.band != "interactive" else None

@@ -21,6 +21,7 @@ from iris_core.states import WorkerState
 from iris_scheduler.cycle import Cycle
 from iris_scheduler.mirror.capacity import SHUT, WINDOW, Mask, Slots, fitting, row_of
 from iris_scheduler.mirror.classes import JobClass
+from iris_scheduler.mirror.columns import Codes
 from iris_scheduler.place.assignments import Assignments
 from iris_scheduler.preempt.bands import Preemption
 
@@ -166,17 +167,18 @@ def _stuck(cycle: Cycle, mask: Mask) -> list[str]:
 
 
 def _no_group(outcome: CycleOutcome, kind: JobClass, slots: Slots) -> Reason:
-    groups = outcome.cycle.columns.groups(kind.key.group_by)
+    groups = outcome.cycle.columns.groups(kind.key)
     grouped = slots[groups.codes.take(slots) >= 0]
     before = grouped[fitting(outcome.assignments.before, kind.need, grouped)]
-    if (np.bincount(groups.codes.take(before), minlength=1) >= kind.size).any():
+    had_room = np.bincount(groups.codes.take(before), minlength=len(groups.names)) >= kind.size // kind.slices
+    if (groups.in_domains(had_room) >= kind.slices).any():
         return BEHIND
     return _crowded(outcome, kind, slots)
 
 
 def _crowded(outcome: CycleOutcome, kind: JobClass, slots: Slots) -> Reason:
     """The group with the most free hosts, and which jobs hold the rest of it."""
-    groups = outcome.cycle.columns.groups(kind.key.group_by)
+    groups = outcome.cycle.columns.groups(kind.key)
     grouped = slots[groups.codes.take(slots) >= 0]
     if not len(grouped):
         return reasons.gang_needs_group(kind.key.group_by, kind.size, "", 0, 0)
@@ -184,25 +186,48 @@ def _crowded(outcome: CycleOutcome, kind: JobClass, slots: Slots) -> Reason:
     has = np.bincount(groups.codes.take(grouped), minlength=number)
     now = grouped[fitting(outcome.assignments.room.matrix, kind.need, grouped)]
     free = np.bincount(groups.codes.take(now), minlength=number)
+    if kind.slices > 1:
+        return _too_few_slices(outcome, kind, free, has, set(now.tolist()))
     best = int(np.lexsort((-has, -free))[0])
-    members = [slot for slot in groups.members[best] if outcome.cycle.columns.usable(kind).mask[slot]]
     return reasons.gang_needs_group(
         kind.key.group_by,
         kind.size,
         groups.names[best],
         int(free[best]),
         int(has[best]),
-        held=_held(outcome.cycle, kind, members, set(now.tolist())),
+        held=_held(outcome.cycle, kind, [best], set(now.tolist())),
         stuck=_stuck(outcome.cycle, outcome.cycle.columns.usable(kind).mask),
     )
 
 
-def _held(cycle: Cycle, kind: JobClass, members: list[int], free: set[int]) -> dict[str, list[str]]:
-    """Why workers of a group are not free (LOST ones included), and which they are."""
+def _too_few_slices(outcome: CycleOutcome, kind: JobClass, free: Codes, has: Codes, now: set[int]) -> Reason:
+    """How many slices are free in the domain with the most, and what holds those that are nearest to being free."""
+    groups, each = outcome.cycle.columns.groups(kind.key), kind.size // kind.slices
+    whole, large = groups.in_domains(free >= each), groups.in_domains(has >= each)
+    domain = int(np.lexsort((-large, -whole))[0])
+    short = np.flatnonzero((groups.domains == domain) & (has >= each) & (free < each))
+    missing = kind.slices - int(whole[domain])
+    nearest = short[np.argsort(-free[short], kind="stable")][:missing].tolist()
+    return reasons.gang_needs_slices(
+        kind.key.group_by,
+        kind.slices,
+        each,
+        int(whole[domain]),
+        int(large[domain]),
+        domain=groups.domain_names[domain],
+        held=_held(outcome.cycle, kind, nearest, now),
+        stuck=_stuck(outcome.cycle, outcome.cycle.columns.usable(kind).mask),
+    )
+
+
+def _held(cycle: Cycle, kind: JobClass, groups: list[int], free: set[int]) -> dict[str, list[str]]:
+    """Why workers of some groups are not free (LOST ones included), and which they are."""
     held: dict[str, list[str]] = {}
-    names = [cycle.columns.names[slot] for slot in members if slot not in free]
-    value = cycle.columns.attributes[members[0]].get(kind.key.group_by)
-    lost = [row.worker for row in cycle.mirror.hosts.lost if row.attributes.get(kind.key.group_by) == value]
+    mask, members = cycle.columns.usable(kind).mask, cycle.columns.groups(kind.key).members
+    slots = [slot for group in groups for slot in members[group] if mask[slot]]
+    names = [cycle.columns.names[slot] for slot in slots if slot not in free]
+    values = {cycle.columns.attributes[slot].get(kind.key.group_by) for slot in slots}
+    lost = [row.worker for row in cycle.mirror.hosts.lost if row.attributes.get(kind.key.group_by) in values]
     for name in [*sorted(lost), *names][:_NAMED]:
         host = cycle.mirror.hosts.host(name)
         jobs = sorted({cycle.mirror.jobs[ref.job].name for ref in host.holds})

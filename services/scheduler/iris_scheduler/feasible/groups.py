@@ -2,7 +2,8 @@
 
 Groups are ordered by: no worker to be avoided, most preferred, no accelerators that the gang does not ask for, fewest
 spare hosts, name. Within a group tasks in order of index get workers in order of ``tpu-worker-id``, one each, those
-with such accelerators last. Source: docs/design/semantics.md#coscheduling.
+with such accelerators last. A gang of several slices takes the best groups of one domain, its first slice the first of
+them by name; of domains, the one with the fewest spare groups. Source: docs/design/semantics.md#coscheduling.
 """
 
 from __future__ import annotations
@@ -40,13 +41,14 @@ class GroupCandidates:
         """Rank the groups.
 
         Args:
-            size: how many workers a gang takes.
+            size: how many workers a gang takes, over all its slices.
             shunned: workers that must not be used. last: workers to avoid: their groups come last.
         """
         self._room = room
         self._need = kind.need
-        self._size = size
-        self._groups = columns.groups(kind.key.group_by)
+        self._slices = kind.slices
+        self._size = size // kind.slices
+        self._groups = columns.groups(kind.key)
         self._usable = columns.usable(kind)
         self._may = bytearray(self._usable.mask.tobytes())
         for slot in shunned:
@@ -54,12 +56,14 @@ class GroupCandidates:
         self._accelerated = columns.accelerated if not kind.need.amounts[CHIPS] else len(columns)
         self._wasteful = frozenset(self._groups.codes[self._accelerated :].tolist())
         self._late = frozenset(int(self._groups.codes[slot]) for slot in last)
-        self._heap = self._rank()
+        self._heap = self._rank() if kind.slices == 1 else []
         self._caught_up = len(room.taken)
         self._spacious = any(entry[3] > 0 for entry in self._heap)
 
     def seat(self) -> list[int] | None:
         """Place one gang and return its workers, the first task's first. None when no group has enough free workers."""
+        if self._slices > 1:
+            return self._seat_slices()
         self._catch_up()
         while self._heap:
             entry = self._heap[0]
@@ -67,11 +71,32 @@ class GroupCandidates:
             if len(free) - self._size != entry[3]:
                 self._correct(entry, len(free))
                 continue
-            seats = self._chosen(free) if entry[2] else free[: self._size]
-            for slot in seats:
-                self._room.take(slot, self._need)
-            return seats
+            return self._take(entry, free)
         return None
+
+    def _seat_slices(self) -> list[int] | None:
+        by_domain: dict[int, list[GroupRank]] = {}
+        for entry in sorted(self._rank()):
+            by_domain.setdefault(int(self._groups.domains[entry[4]]), []).append(entry)
+        enough = [entries for entries in by_domain.values() if len(entries) >= self._slices]
+        if not enough:
+            return None
+        chosen = min(enough, key=self._domain_rank)[: self._slices]
+        by_name = sorted(chosen, key=lambda entry: entry[4])
+        return [slot for entry in by_name for slot in self._take(entry, self._free(entry[4]))]
+
+    def _domain_rank(self, entries: list[GroupRank]) -> tuple[bool, int, bool, int, list[GroupRank]]:
+        """The rank of a domain with these groups: as of its best groups, with its spare groups for spare hosts."""
+        best = entries[: self._slices]
+        late, preference, wasteful, *_ = zip(*best, strict=True)
+        return any(late), sum(preference), any(wasteful), len(entries) - self._slices, best
+
+    def _take(self, entry: GroupRank, free: list[int]) -> list[int]:
+        """Take the workers of one slice from the free ones of a group."""
+        seats = self._chosen(free) if entry[2] else free[: self._size]
+        for slot in seats:
+            self._room.take(slot, self._need)
+        return seats
 
     def _rank(self) -> list[GroupRank]:
         codes = self._groups.codes.take(self._usable.slots)

@@ -3,8 +3,8 @@
 On a worker with nominations, other tasks may not use what the nominated tasks will still lack once everything that is
 stopping there has stopped. A nomination is invalid when its worker cannot take the task, or when what is free and what
 is being freed there in time is not enough: then the task waits like any other. A gang's nominations are valid together
-or not at all, and only while their workers are in one group: a worker may come back with other attributes. A nominated
-task goes wherever it fits first; a place it does not use is free for others from the next cycle on.
+or not at all, and only while the workers of each slice are in one group: a worker may come back with other attributes.
+A nominated task goes wherever it fits first; a place it does not use is free for others from the next cycle on.
 Source: docs/design/semantics.md#order.
 """
 
@@ -115,6 +115,6 @@ class Nominations:
         if not kind.is_gang:
             return False
         tasks = [(job, index) for index in self._cycle.mirror.queue.pending(job)]
-        codes = self._cycle.columns.groups(kind.key.group_by).codes
-        groups = {int(codes[slots[task]]) if task in slots else -1 for task in tasks}
-        return len(groups) != 1 or -1 in groups
+        groups = self._cycle.columns.groups(kind.key)
+        codes = [int(groups.codes[slots[task]]) if task in slots else -1 for task in tasks]
+        return not groups.holds_slices(codes, kind.slices)

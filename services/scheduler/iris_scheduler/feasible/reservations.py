@@ -20,10 +20,12 @@ from iris_scheduler.mirror.columns import Groups
 from iris_scheduler.mirror.hosts import NEVER_MS, HostRow
 
 _CANDIDATES = 64
-"""At most so many groups are compared for a reservation: those with the most free workers, then by name."""
+"""At most so many groups for each slice are compared for a reservation: most free workers first, then by name."""
 
 Freed = tuple[int, int, int, tuple[int, ...]]
 """When a group will be free, how many of its workers are not free yet, the group, and the workers to reserve."""
+AllFreed = tuple[int, int, tuple[int, ...], tuple[int, ...]]
+"""The same for all groups of a gang together."""
 
 
 class Reservations:
@@ -63,11 +65,17 @@ class Reservations:
             self._room.shut(slot)
 
     def reserve(self, gang: int, size: int) -> None:
-        """Reserve the group that will be free first for a gang of that size, if there is one."""
+        """Reserve the groups that will be free first for a gang of that size, if there are any."""
         cycle, kind = self._cycle, self._cycle.mirror.kinds[gang]
-        groups = cycle.columns.groups(kind.key.group_by)
-        possible = self._possible(kind, groups, size)
-        best = min((self._freed(kind, groups, group, size) for group in possible), default=None)
+        groups = cycle.columns.groups(kind.key)
+        each = size // kind.slices
+        by_domain: dict[int, list[Freed]] = {}
+        for group in self._possible(kind, groups, each):
+            by_domain.setdefault(int(groups.domains[group]), []).append(self._freed(kind, groups, group, each))
+        together = (
+            _together(sorted(freed)[: kind.slices]) for freed in by_domain.values() if len(freed) >= kind.slices
+        )
+        best = min(together, default=None)
         if best is None:
             return
         at_ms, _, _, slots = best
@@ -84,7 +92,8 @@ class Reservations:
         free = slots[fitting(matrix, kind.need, slots)]
         free_counts = np.bincount(groups.codes.take(free), minlength=len(groups.names))
         possible = np.flatnonzero(counts >= size).tolist()
-        return sorted(possible, key=lambda group: (-int(free_counts[group]), group))[:_CANDIDATES]
+        by_free = sorted(possible, key=lambda group: (-int(free_counts[group]), group))
+        return by_free[: _CANDIDATES * kind.slices]
 
     def _freed(self, kind: JobClass, groups: Groups, group: int, size: int) -> Freed:
         mask = self._cycle.columns.usable(kind).mask
@@ -133,3 +142,9 @@ class Reservations:
     def _timeout_at(self, job: int, since_ms: int) -> int:
         timeout_ms = self._cycle.mirror.jobs[job].timeout_ms
         return NEVER_MS if timeout_ms is None else since_ms + timeout_ms
+
+
+def _together(freed: Sequence[Freed]) -> AllFreed:
+    """When all of these groups will be free."""
+    slots = tuple(slot for _, _, _, own in freed for slot in own)
+    return max(at_ms for at_ms, *_ in freed), sum(busy for _, busy, *_ in freed), tuple(f[2] for f in freed), slots

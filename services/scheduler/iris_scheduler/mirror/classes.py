@@ -25,7 +25,10 @@ NO_JOB = (1 << _JOB_BITS) - 1
 
 
 class ClassKey(NamedTuple):
-    """What jobs of one class have in common; ``size`` is the number of tasks of a gang, 0 for other jobs."""
+    """What jobs of one class have in common; ``size`` is the number of tasks of a gang, 0 for other jobs.
+
+    ``slices``, ``within``: of a gang, as in `Coscheduling`.
+    """
 
     band: PriorityBand
     resources: ResourceRequest
@@ -33,6 +36,8 @@ class ClassKey(NamedTuple):
     group_by: str
     size: int
     timeout_ms: int | None
+    slices: int = 1
+    within: str = ""
 
 
 Shape = tuple[tuple[Constraint, ...], tuple[Constraint, ...], frozenset[str]]
@@ -40,24 +45,41 @@ Shape = tuple[tuple[Constraint, ...], tuple[Constraint, ...], frozenset[str]]
 
 
 def class_key(row: JobRow, size: int) -> ClassKey:
-    return ClassKey(row.band, row.resources, row.constraints, row.group_by, size if row.group_by else 0, row.timeout_ms)
+    if not row.group_by:
+        return ClassKey(row.band, row.resources, row.constraints, "", 0, row.timeout_ms)
+    return ClassKey(
+        row.band, row.resources, row.constraints, row.group_by, size, row.timeout_ms, row.slices, row.within
+    )
 
 
 class JobClass:
     """One class and the jobs of it that wait.
 
     Attributes:
-        size: how many tasks must be placed together; 0 when each is placed alone.
+        size: how many tasks must be placed together; 0 when each is placed alone. slices: in how many groups.
         need: what one task takes. required, preferred: what its workers must and should satisfy.
         waiting: the places of its waiting jobs, see `place_of`.
     """
 
-    __slots__ = ("band", "is_gang", "key", "need", "preferred", "required", "shape", "size", "tolerated", "waiting")
+    __slots__ = (
+        "band",
+        "is_gang",
+        "key",
+        "need",
+        "preferred",
+        "required",
+        "shape",
+        "size",
+        "slices",
+        "tolerated",
+        "waiting",
+    )
 
     def __init__(self, key: ClassKey) -> None:
         self.key = key
         self.band = key.band
         self.size = key.size
+        self.slices = key.slices
         self.is_gang = bool(key.group_by)
         self.need = need_of(key.resources)
         self.required = constraints.required(key.constraints, key.resources)

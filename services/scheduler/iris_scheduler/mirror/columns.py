@@ -21,7 +21,7 @@ from iris_core.messages.scheduler_state import WorkerRow
 from iris_core.spec import Attribute, Constraint
 from iris_core.states import ConstraintOp
 from iris_scheduler.mirror.capacity import Mask, Slots
-from iris_scheduler.mirror.classes import JobClass, Shape
+from iris_scheduler.mirror.classes import ClassKey, JobClass, Shape
 
 Codes = NDArray[np.int64]
 
@@ -47,16 +47,35 @@ class Usable:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Workers that share the value of one attribute.
+    """Workers that share the value of one attribute, and of a second one that is the domain of their group.
 
     Attributes:
         codes: the group of each worker, -1 for none. names: of the groups, sorted.
         members: slots of each group by numeric ``tpu-worker-id``, those without one last, then by name.
+        domains: the domain of each group. domain_names: in words; one domain has all groups of a single attribute.
     """
 
     codes: Codes
     names: Sequence[str]
     members: Sequence[tuple[int, ...]]
+    domains: Codes
+    domain_names: Sequence[str] = ("",)
+
+    def in_domains(self, wanted: Mask | Codes) -> Codes:
+        """How many of the wanted groups, a mask or numbers, each domain has."""
+        return np.bincount(self.domains[wanted], minlength=len(self.domain_names))
+
+    def holds_slices(self, codes: Sequence[int], slices: int) -> bool:
+        """Whether workers of these groups, in order of task index, are one group for each slice in one domain."""
+        size, rest = divmod(len(codes), slices)
+        if rest or not size or -1 in codes:
+            return False
+        groups = codes[::size]
+        return (
+            all(code == groups[at // size] for at, code in enumerate(codes))
+            and len(set(groups)) == slices
+            and len(set(self.domains[groups].tolist())) == 1
+        )
 
 
 class AttributeColumn:
@@ -100,7 +119,7 @@ class Columns:
         self._masks: dict[Constraint, Mask] = {}
         self._usable: dict[JobClass, Usable] = {}
         self._shapes: dict[Shape, Usable] = {}
-        self._groups: dict[str, Groups] = {}
+        self._groups: dict[tuple[str, str], Groups] = {}
         self._most = min(_MANY, _BYTES // (_WORKER_BYTES * max(1, len(self.names))))
 
     def __len__(self) -> int:
@@ -141,11 +160,12 @@ class Columns:
             known = self._masks[constraint] = self._column(constraint.key).mask(constraint)
         return known
 
-    def groups(self, attribute: str) -> Groups:
-        """The workers by the value of an attribute."""
-        known = self._groups.get(attribute)
+    def groups(self, key: ClassKey) -> Groups:
+        """The groups of workers that a class of gangs may use."""
+        keys = (key.group_by, key.within)
+        known = self._groups.get(keys)
         if known is None:
-            known = self._groups[attribute] = self._group(attribute)
+            known = self._groups[keys] = self._group(*keys)
         return known
 
     @cached_property
@@ -178,19 +198,37 @@ class Columns:
             rank += self.mask(constraint)
         return Usable(mask, slots[np.argsort(-rank[slots], kind="stable")], rank)
 
-    def _group(self, attribute: str) -> Groups:
+    def _group(self, attribute: str, within: str) -> Groups:
+        codes, names = self._numbered(attribute)
+        if not within:
+            return Groups(codes, names, self._members(codes, len(names)), np.zeros(len(names), np.int64))
+        outer, outer_names = self._numbered(within)
+        pairs = np.where((codes >= 0) & (outer >= 0), codes * len(outer_names) + outer, -1)
+        found = np.unique(pairs[pairs >= 0])
+        inner, domains = np.divmod(found, max(1, len(outer_names)))
+        codes = np.where(pairs >= 0, np.searchsorted(found, pairs), -1)
+        words = [
+            f"{names[group]} in {within} {outer_names[domain]}" for group, domain in zip(inner, domains, strict=True)
+        ]
+        return Groups(
+            codes, words, self._members(codes, len(found)), domains, [f"{within} {name}" for name in outer_names]
+        )
+
+    def _numbered(self, attribute: str) -> tuple[Codes, list[str]]:
+        """The rank of each worker's value of an attribute, -1 for none, and the values in words."""
         column = self._column(attribute)
         values = sorted(column.code_of, key=lambda value: (isinstance(value, str), value))
         number = np.full(len(values) + 1, -1, np.int64)
         for rank, value in enumerate(values):
             number[column.code_of[value]] = rank
-        codes = number[column.codes]
-        members: list[list[int]] = [[] for _ in values]
+        return number[column.codes], [str(value) for value in values]
+
+    def _members(self, codes: Codes, groups: int) -> list[tuple[int, ...]]:
+        members: list[list[int]] = [[] for _ in range(groups)]
         for slot, code in enumerate(codes.tolist()):
             if code >= 0:
                 members[code].append(slot)
-        ordered = [tuple(sorted(slots, key=self._seat_rank)) for slots in members]
-        return Groups(codes, [str(value) for value in values], ordered)
+        return [tuple(sorted(slots, key=self._seat_rank)) for slots in members]
 
     def _seat_rank(self, slot: int) -> tuple[bool, float, str]:
         number = worker_number(self.attributes[slot])

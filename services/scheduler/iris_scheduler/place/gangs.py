@@ -66,6 +66,8 @@ class GangPlacer:
         if kind in self.full:
             return None
         if size != kind.size:
+            if size % kind.slices:
+                return None
             seats = GroupCandidates(self._assignments.room, self._cycle.columns, kind, size).seat()
             if seats is None:
                 self.apart.add(job)

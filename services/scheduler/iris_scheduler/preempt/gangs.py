@@ -1,16 +1,17 @@
-"""Preempts for a gang in one group: evicts whole sessions and single tasks of lower bands, if the gang then fits whole.
+"""Preempts for a gang: evicts whole sessions and single tasks of lower bands, if the gang then fits whole.
 
 Of the groups that could be freed, those with most workers free already are compared first and the cheapest is taken:
 the fewest victims of the higher of the lower bands, the fewest victims, the fewest resources, the name. A session
-counts with all its members, because all of them restart, also those that have finished and hold nothing. Within a
-group, victims are removed again one by one, most expensive first, as long as the gang still fits, so that none is
-stopped needlessly.
+counts with all its members, because all of them restart, also those that have finished and hold nothing. One with
+members outside the group stays, unless it has several slices. Victims are removed again one by one, most expensive
+first, as long as the gang still fits, so that none is stopped needlessly. A gang of several slices takes groups of one
+domain one after the other, each the cheapest beside the evictions that the gang needs already.
 Source: docs/design/semantics.md#order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,19 +26,34 @@ from iris_scheduler.preempt.evictions import Evictions
 from iris_scheduler.preempt.victims import Victim
 
 _CANDIDATES = 16
-"""Groups that are compared with each other."""
+"""Groups that are compared with each other, beside one for each further slice."""
 
 EvictionUnit = tuple[Victim, ...]
 """The attempts that are evicted together: one single task, or a whole session."""
 
 
+GangCost = tuple[int, int, tuple[int, ...], tuple[int, ...]]
+
+
 @dataclass(frozen=True, slots=True)
 class GangEviction:
-    """One way to free a group: the victims, and the workers of the gang, first task's first."""
+    """One way to free groups: the victims, and the workers of the gang, first task's first.
 
-    cost: tuple[int, int, tuple[int, ...], int]
+    ``cost``: ends with the groups.
+    """
+
+    cost: GangCost
     units: tuple[EvictionUnit, ...]
     slots: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLay:
+    """A group, its workers that the gang may use, and what may be evicted there."""
+
+    group: int
+    members: Sequence[int]
+    units: Sequence[EvictionUnit]
 
 
 class GangPreemptor:
@@ -68,32 +84,77 @@ class GangPreemptor:
         return bool(delayed)
 
     def _best(self, kind: JobClass, size: int, delayed: Sequence[int]) -> GangEviction | None:
-        groups = self._cycle.columns.groups(kind.key.group_by)
+        groups = self._cycle.columns.groups(kind.key)
         mask = self._cycle.columns.usable(kind).mask.copy()
         mask[list(delayed)] = False
-        evictions = self._evictions
+        evictions, each = self._evictions, size // kind.slices
         remaining = [v for v in evictions.victims.all if v.band > kind.band and v not in evictions.stopped]
         by_group: dict[int, list[Victim]] = {}
         for victim in remaining:
             by_group.setdefault(int(groups.codes[victim.slot]), []).append(victim)
         sessions = _sessions(remaining)
-        found = []
-        for group in self._promising(kind, groups, size, mask):
+        lays: dict[int, list[GroupLay]] = {}
+        for group in self._promising(kind, groups, each, mask):
+            if len(lays.get(int(groups.domains[group]), ())) == _CANDIDATES + kind.slices - 1:
+                continue
             members = [slot for slot in groups.members[group] if mask[slot]]
-            units = _units(by_group.get(group, []), sessions, set(groups.members[group]))
-            eviction = _lay(evictions.future, kind.need, group, members, units, size)
-            if eviction is not None:
-                found.append(eviction)
-        return min(found, key=lambda eviction: eviction.cost, default=None)
+            units = self._units(by_group.get(group, []), sessions, set(groups.members[group]))
+            lays.setdefault(int(groups.domains[group]), []).append(GroupLay(group, members, units))
+        if kind.slices == 1:
+            found = [lay_out(evictions.future, kind.need, [lay], each) for lay in lays.get(0, [])]
+        else:
+            found = [self._together(kind, domain, each) for domain in lays.values()]
+        return min((one for one in found if one is not None), key=lambda eviction: eviction.cost, default=None)
+
+    def _together(self, kind: JobClass, lays: Sequence[GroupLay], each: int) -> GangEviction | None:
+        """The cheapest groups of one domain for all slices; None when there are too few.
+
+        They are chosen one after the other, and once more from each group whose victims have members elsewhere.
+        """
+        if len(lays) < kind.slices:
+            return None
+        starts = [[], *([lay] for lay in lays if any(v.slot not in lay.members for unit in lay.units for v in unit))]
+        found = [self._complete(kind, start, lays, each) for start in starts]
+        return min((one for one in found if one is not None), key=lambda eviction: eviction.cost, default=None)
+
+    def _complete(
+        self, kind: JobClass, chosen: list[GroupLay], lays: Sequence[GroupLay], each: int
+    ) -> GangEviction | None:
+        """Add the cheapest group to the chosen ones until each slice has one."""
+        future = self._evictions.future
+        while len(chosen) < kind.slices:
+            ways = [
+                (way.cost, at)
+                for at, lay in enumerate(lays)
+                if lay not in chosen and (way := lay_out(future, kind.need, [*chosen, lay], each)) is not None
+            ]
+            if not ways:
+                return None
+            chosen = [*chosen, lays[min(ways)[1]]]
+        return lay_out(future, kind.need, sorted(chosen, key=lambda lay: lay.group), each)
+
+    def _units(
+        self, victims: Sequence[Victim], sessions: dict[int, EvictionUnit], inside: set[int]
+    ) -> list[EvictionUnit]:
+        """Units that may be evicted in one group, most expensive first.
+
+        A session with members outside the group stays, unless it has several slices: each group has one of them.
+        """
+        units: list[EvictionUnit] = [(victim,) for victim in victims if victim.session is None]
+        for number in sorted({victim.session for victim in victims if victim.session is not None}):
+            session = sessions[number]
+            if self._cycle.mirror.kinds[number].slices > 1 or all(victim.slot in inside for victim in session):
+                units.append(session)
+        return _dearest_first(units)
 
     def _promising(self, kind: JobClass, groups: Groups, size: int, mask: Mask) -> list[int]:
-        """Groups that could hold the gang without lower bands; those with the most free workers first."""
+        """Groups that could hold a slice without lower bands; those with the most free workers first."""
         matrix, slots = self._evictions.future.matrix, self._cycle.columns.usable(kind).slots
         slots = slots[mask[slots] & (groups.codes.take(slots) >= 0) & (matrix[WINDOW].take(slots) > -SHUT // 2)]
         counts = _count(groups, slots[fitting(self._evictions.relieved(kind.band), kind.need, slots)])
         free = _count(groups, slots[fitting(matrix, kind.need, slots)])
         possible = [group for group, count in enumerate(counts) if count >= size]
-        return sorted(possible, key=lambda group: (-free[group], group))[:_CANDIDATES]
+        return sorted(possible, key=lambda group: (-free[group], group))
 
 
 def _count(groups: Groups, slots: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[int]:
@@ -109,42 +170,44 @@ def _sessions(victims: Sequence[Victim]) -> dict[int, EvictionUnit]:
     return {session: tuple(members) for session, members in sessions.items()}
 
 
-def _units(victims: Sequence[Victim], sessions: dict[int, EvictionUnit], inside: set[int]) -> list[EvictionUnit]:
-    """Units that may be evicted in one group, most expensive first; a session with members outside the group stays."""
-    units: list[EvictionUnit] = [(victim,) for victim in victims if victim.session is None]
-    here = sorted({victim.session for victim in victims if victim.session is not None})
-    units += [sessions[session] for session in here if all(v.slot in inside for v in sessions[session])]
+def _dearest_first(units: Iterable[EvictionUnit]) -> list[EvictionUnit]:
     return sorted(units, key=lambda unit: max(victim.cost for victim in unit), reverse=True)
 
 
-def _lay(
-    future: Room, need: Need, group: int, members: Sequence[int], units: Sequence[EvictionUnit], size: int
-) -> GangEviction | None:
-    """The cheapest set of evictions in one group; None when even all of them are not enough."""
-    room = {slot: future.at(slot) for slot in {*members, *(v.slot for unit in units for v in unit)}}
+def lay_out(future: Room, need: Need, lays: Sequence[GroupLay], size: int) -> GangEviction | None:
+    """The cheapest set of evictions that gives each of these groups ``size`` workers; None when even all of them are
+    not enough.
+    """
+    units = lays[0].units if len(lays) == 1 else _dearest_first(dict.fromkeys(u for lay in lays for u in lay.units))
+    room = {slot: future.at(slot) for slot in {s for lay in lays for s in lay.members}}
+    room |= {v.slot: future.at(v.slot) for unit in units for v in unit if v.slot not in room}
     for unit in units:
         for victim in unit:
             room[victim.slot] = plus(room[victim.slot], victim.frees)
-    if sum(covers(room[slot], need) for slot in members) < size:
+    if not _is_enough(room, need, lays, size):
         return None
-    going = [unit for unit in units if not _spare(room, need, members, unit, size)]
-    slots = tuple(slot for slot in members if covers(room[slot], need))[:size]
-    return GangEviction(_cost(going, group), tuple(going), slots)
+    going = [unit for unit in units if not _spare(room, need, lays, unit, size)]
+    slots = [slot for lay in lays for slot in [s for s in lay.members if covers(room[s], need)][:size]]
+    return GangEviction(_cost(going, tuple(lay.group for lay in lays)), tuple(going), tuple(slots))
 
 
-def _spare(room: dict[int, list[int]], need: Need, members: Sequence[int], unit: EvictionUnit, size: int) -> bool:
+def _is_enough(room: dict[int, list[int]], need: Need, lays: Sequence[GroupLay], size: int) -> bool:
+    return all(sum(covers(room[slot], need) for slot in lay.members) >= size for lay in lays)
+
+
+def _spare(room: dict[int, list[int]], need: Need, lays: Sequence[GroupLay], unit: EvictionUnit, size: int) -> bool:
     """Keep a unit if the gang still fits."""
     before = {victim.slot: list(room[victim.slot]) for victim in unit}
     for victim in unit:
         room[victim.slot] = minus(room[victim.slot], victim.frees)
-    if sum(covers(room[slot], need) for slot in members) >= size:
+    if _is_enough(room, need, lays, size):
         return True
     room.update(before)
     return False
 
 
-def _cost(units: Sequence[EvictionUnit], group: int) -> tuple[int, int, tuple[int, ...], int]:
+def _cost(units: Sequence[EvictionUnit], groups: tuple[int, ...]) -> GangCost:
     going = [unit[0] for unit in units]
     dear = sum(victim.members for victim in going if victim.band is not PriorityBand.BATCH)
     resources = tuple(sum(column) for column in zip(*(victim.lost for victim in going), strict=True))
-    return dear, sum(victim.members for victim in going), resources, group
+    return dear, sum(victim.members for victim in going), resources, groups

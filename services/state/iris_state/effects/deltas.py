@@ -236,6 +236,8 @@ def job_row(job: Job) -> JobRow:
         timeout_ms=job.timeout_ms,
         spread=spec.spread_key,
         max_parallel=spec.max_parallel,
+        slices=spec.coscheduling.slices if spec.coscheduling is not None else 1,
+        within=spec.coscheduling.within if spec.coscheduling is not None else "",
     )
 
 

@@ -194,11 +194,16 @@ class OrderBook:
             prepare=tuple(draft.prepare),
             start=tuple(draft.start),
             stop=tuple(self._stop(ref, why) for ref, why in draft.stop.items()),
-            gangs=tuple(Gang(job.number, self._hosts(job), len(job.task(0).attempts) - 1) for job in gangs),
+            gangs=tuple(map(self._gang, gangs)),
             register=bool(draft.incarnation),
             expires_ms=expires_ms,
             renewals=self._renewals(key, worker, now_ms) if draft.renew else (),
         )
+
+    def _gang(self, job: Job) -> Gang:
+        """Where the members of a gang are."""
+        slices = job.spec.coscheduling.slices if job.spec.coscheduling is not None else 1
+        return Gang(job.number, self._hosts(job), len(job.task(0).attempts) - 1, slices)
 
     def _renewals(self, key: SigningKey | None, worker: str, now_ms: int) -> tuple[TaskGrant, ...]:
         """A grant for each job with an open attempt on a host."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Container, Iterator
 
+from iris_core.coscheduling import is_split
 from iris_core.errors import InvariantBroken
 from iris_core.gates import WHOLE, GateKind
 from iris_core.reasons import ReasonCode
@@ -184,14 +185,13 @@ def family_is_linked(ledger: Ledger, job: Job) -> Wrongs:
 
 
 def gang_is_together(ledger: Ledger, job: Job) -> Wrongs:
-    """The live members of a gang have one group value and one worker each, and all or none are pending."""
-    if job.session is None or job.spec.coscheduling is None:
+    """The live members of a gang have one worker each, those of a slice one group, and all or none are pending."""
+    if job.session is None:
         return
-    group_by = job.spec.coscheduling.group_by
-    hosts = [task.current.worker for task in job.tasks if task.current is not None]
-    groups = {ledger.workers[host].attributes.get(group_by) for host in hosts}
-    if len(groups) > 1 or None in groups or len(set(hosts)) != len(hosts):
-        yield f"{job.name} lives on {hosts}, in the groups {groups}"
+    live = {index: task.current.worker for index, task in job.numbered() if task.current is not None}
+    seats = ((index, ledger.workers[host].attributes) for index, host in live.items())
+    if len(set(live.values())) != len(live) or is_split(job.spec, seats):
+        yield f"{job.name} lives on {list(live.values())}, which are not one group for each slice"
     if job.counts[TaskState.PENDING] and any(job.counts[state] for state in ACTIVE):
         yield f"{job.name} is placed in part: {job.counted()}"
 

@@ -123,10 +123,12 @@ def of_build(
 def gang_words(gang: Gang, index: int, host_file: str) -> dict[str, str]:
     """The variables by which gang members find each other: hosts by task index, and the first one's address for Iris,
     JAX, torch, MPI and libtpu. A member counts as one process; a launcher such as ``torchrun`` sets its own variables
-    for the processes it starts.
+    for the processes it starts. libtpu counts within a slice, and finds the other slices by variables of its own.
     """
     hosts, size, rank = ",".join(gang.hosts), str(len(gang.hosts)), str(index)
     head, port = gang.hosts[0], str(coordinator_port(gang))
+    in_slice = len(gang.hosts) // gang.slices
+    number, place = divmod(index, in_slice)
     return {
         "IRIS_GANG_HOSTS": hosts,
         "IRIS_HOSTFILE": host_file,
@@ -141,8 +143,20 @@ def gang_words(gang: Gang, index: int, host_file: str) -> dict[str, str]:
         "LOCAL_RANK": "0",
         "LOCAL_WORLD_SIZE": "1",
         "NODE_RANK": rank,
-        "TPU_WORKER_ID": rank,
-        "TPU_WORKER_HOSTNAMES": hosts,
+        "TPU_WORKER_ID": str(place),
+        "TPU_WORKER_HOSTNAMES": ",".join(gang.hosts[number * in_slice : (number + 1) * in_slice]),
+        **(slice_words(gang, number) if gang.slices > 1 else {}),
+    }
+
+
+def slice_words(gang: Gang, number: int) -> dict[str, str]:
+    """The variables by which libtpu joins slices; ``number``: of the slice. Its port is not the one of JAX."""
+    port = str(megascale_port(gang))
+    return {
+        "MEGASCALE_NUM_SLICES": str(gang.slices),
+        "MEGASCALE_SLICE_ID": str(number),
+        "MEGASCALE_COORDINATOR_ADDRESS": f"{gang.hosts[0]}:{port}",
+        "MEGASCALE_PORT": port,
     }
 
 
@@ -155,6 +169,18 @@ def host_lines(gang: Gang, resources: ResourceRequest) -> str:
 def coordinator_port(gang: Gang) -> int:
     """Spread over the range, so that gangs that share a host seldom meet; every attempt has another."""
     return COORDINATOR_PORTS[(gang.job * 7919 + gang.attempt * 4099) % len(COORDINATOR_PORTS)]
+
+
+def megascale_port(gang: Gang) -> int:
+    """Half the range away from `coordinator_port`, for both are used on the first host."""
+    half = len(COORDINATOR_PORTS) // 2
+    return COORDINATOR_PORTS[(coordinator_port(gang) - COORDINATOR_PORTS.start + half) % len(COORDINATOR_PORTS)]
+
+
+def gang_ports(gang: Gang) -> tuple[int, ...]:
+    """The ports on which the first member listens."""
+    own = coordinator_port(gang)
+    return (own, megascale_port(gang)) if gang.slices > 1 else (own,)
 
 
 def port_variable(name: str) -> str:

@@ -125,9 +125,9 @@ class StartRequests:
         now_s, use = self._clock.steady_s(), attempt.use.ports
         reserved = []
         if held.gang is not None and held.ref.index == 0:
-            port = environment.coordinator_port(held.gang)
-            check_coordinator_port(port, use.rest_s(port, now_s))
-            reserved.append(port)
+            for port in environment.gang_ports(held.gang):
+                check_coordinator_port(port, use.rest_s(port, now_s))
+                reserved.append(port)
         ports = host.free_ports(names, lambda port: use.rest_s(port, now_s)) if names else {}
         if names or reserved:
             use.hold(held.ref, (*ports.values(), *reserved))

@@ -24,7 +24,9 @@ from iris.cli.tables import print_json
 from iris.cli.terminal import raw_option
 from iris.client.client import Client
 from iris.client.job_options import JobOptions, read_lines
+from iris_core.coscheduling import slice_of
 from iris_core.resources import REQUESTED, Resource, ResourceRequest
+from iris_core.spec import JobSpec
 from iris_core.views import JobView, PlanView
 
 if TYPE_CHECKING:
@@ -106,6 +108,8 @@ _OPTIONS = (
     click.option("--max-parallel", type=int, help="Tasks of the job that run at a time.  [default: all]", metavar="N"),
     *TASK_OPTIONS,
     click.option("--group-by", help="Place all tasks together on hosts that share this attribute.", metavar="KEY"),
+    click.option("--slices", type=int, help="Take so many TPU slices, or groups of --group-by, at once.", metavar="N"),
+    click.option("--within", help="Take slices that share this attribute, for example zone.", metavar="KEY"),
     click.option(
         "--success", type=click.Choice(["all", "leader"]), help="Members whose exit 0 ends a gang.  [default: all]"
     ),
@@ -284,17 +288,18 @@ def plan(client: Client, form: str, **given: Any) -> int:
     options = read_options(given)
     if lines := options.pop("each_line", None):
         options["replicas"] = len(read_lines(lines))
-    found = client.plan(client.spec(given["command"], options))
+    spec = client.spec(given["command"], options)
+    found = client.plan(spec)
     if form == "json":
         print_json(found)
     else:
-        for line in plan_lines(found):
+        for line in plan_lines(found, spec):
             click.echo(line)
     sys.stdout.flush()
     return PLAN_EXITS.get(found.verdict, ExitCode.UNEXPECTED)
 
 
-def plan_lines(found: PlanView) -> list[str]:
+def plan_lines(found: PlanView, spec: JobSpec) -> list[str]:
     """The dry run in sentences."""
     words = {
         "now": "it would start now",
@@ -303,7 +308,7 @@ def plan_lines(found: PlanView) -> list[str]:
         "never": "it would never start here",
     }
     lines = [words.get(found.verdict, found.verdict)]
-    lines += placement_lines(found)
+    lines += slice_lines(found, spec) or placement_lines(found)
     workers = len({placed.worker for placed in found.placements})
     if len(found.placements) > 1:
         lines.append(f"  {len(found.placements)} tasks on {workers} worker{'s' if workers > 1 else ''}")
@@ -312,6 +317,19 @@ def plan_lines(found: PlanView) -> list[str]:
     if found.ahead:
         lines.append(f"  behind {found.ahead} tasks")
     return lines
+
+
+def slice_lines(found: PlanView, spec: JobSpec) -> list[str]:
+    """The workers of each slice; nothing for a job without several."""
+    slices = spec.coscheduling.slices if spec.coscheduling is not None else 1
+    workers: dict[int, list[str]] = {}
+    for placed in found.placements if slices > 1 else ():
+        workers.setdefault(slice_of(placed.index, spec.replicas, slices), []).append(placed.worker)
+    return [
+        f"  slice {number} on {', '.join(names[:_PLACEMENTS_SHOWN])}"
+        + (f" and {len(names) - _PLACEMENTS_SHOWN} more" if len(names) > _PLACEMENTS_SHOWN else "")
+        for number, names in workers.items()
+    ]
 
 
 def placement_lines(found: PlanView) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from iris_core.constraints import eligible
+from iris_core.coscheduling import is_split
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.scheduler_state import Eviction, Nomination, Placement, Plan
 from iris_core.resources import Amount
@@ -89,9 +90,9 @@ def _refusal_cause(ledger: Ledger, policy: Policy, plan: Plan, placement: Placem
         cause = _no_seat(ledger, policy, job, index, plan.workers[at], ask)
         if cause:
             return cause
-    hosts = {plan.workers[at] for at in placement.workers}
-    groups = {ledger.workers[host].attributes.get(_group_by(job)) for host in hosts}
-    if len(groups) != 1 or None in groups or len(hosts) != len(job.tasks):
+    hosts = [plan.workers[at] for at in placement.workers]
+    seats = zip(placement.indexes, (ledger.workers[host].attributes for host in hosts), strict=True)
+    if len(set(hosts)) != len(job.tasks) or is_split(job.spec, seats):
         return "gang_split"
     return ""
 
@@ -102,10 +103,6 @@ def _unfit_workers(ledger: Ledger, job: Job, plan: Plan, placement: Placement) -
     hosts = [ledger.workers[name] for name in named if name in ledger.workers]
     spec = job.spec
     return frozenset(h.id for h in hosts if not eligible(spec.placement, spec.resources, h.attributes))
-
-
-def _group_by(job: Job) -> str:
-    return job.spec.coscheduling.group_by if job.spec.coscheduling is not None else ""
 
 
 def _place(

@@ -16,9 +16,9 @@ def warnings(ledger: Ledger, record: Job) -> list[str]:
 
     LOST hosts do not count, and without any hosts there is no warning, because the cluster may be starting.
     """
-    spec = record.spec
-    group_by = spec.coscheduling.group_by if spec.coscheduling is not None else ""
-    groups: Counter[object] = Counter()
+    spec, gang = record.spec, record.spec.coscheduling
+    groups: Counter[tuple[object, object]] = Counter()
+    domains: Counter[object] = Counter()
     hosts, matching, large = 0, list[Worker](), 0
     for worker in ledger.workers.values():
         if worker.state is WorkerState.LOST:
@@ -29,13 +29,16 @@ def warnings(ledger: Ledger, record: Job) -> list[str]:
         matching.append(worker)
         if not spec.resources.amount.fits(worker.total):
             continue
-        if not record.is_gang:
+        if gang is None:
             return []
         large += 1
-        group = worker.attributes.get(group_by)
-        groups[group] += 1
-        if group is not None and groups[group] >= len(record.tasks):
-            return []
+        domain = worker.attributes.get(gang.within) if gang.within else ""
+        group = worker.attributes.get(gang.group_by)
+        groups[group, domain] += 1
+        if None not in (group, domain) and groups[group, domain] == len(record.tasks) // gang.slices:
+            domains[domain] += 1
+            if domains[domain] == gang.slices:
+                return []
     return (
         [f"no registered worker can ever take {record.name}: {_why(ledger, record, hosts, matching, large)}"]
         if hosts
@@ -54,9 +57,13 @@ def _why(ledger: Ledger, record: Job, hosts: int, matching: list[Worker], large:
         short = [r.words for r, asked, there in zip(RESOURCES, ask.values, most, strict=True) if asked > there]
         words = " and ".join(short) or "resources together"
         return f"none of {len(matching)} that match has as much {words} in all"
-    assert record.spec.coscheduling is not None
-    group_by = record.spec.coscheduling.group_by
-    return f"no group by {group_by} has {len(record.tasks)} workers that match and are large enough"
+    gang = record.spec.coscheduling
+    assert gang is not None
+    size = len(record.tasks) // gang.slices
+    if gang.slices == 1:
+        return f"no group by {gang.group_by} has {size} workers that match and are large enough"
+    where = f" with the same {gang.within}" if gang.within else ""
+    return f"no {gang.slices} groups by {gang.group_by}{where} have {size} workers each that match and are large enough"
 
 
 def _lacking_device(ledger: Ledger, wanted: Device | None, hosts: int) -> str:

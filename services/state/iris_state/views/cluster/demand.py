@@ -59,12 +59,16 @@ NO_DEMAND = frozenset(
 
 
 class DemandClass(NamedTuple):
-    """What waiting jobs of one kind have in common; ``size``: tasks that need a host each at once, 0 for none."""
+    """What waiting jobs of one kind have in common; ``size``: tasks that need a host each at once, 0 for none.
+
+    ``slices``: groups of hosts that a gang needs.
+    """
 
     resources: ResourceRequest
     constraints: tuple[Constraint, ...]
     group_by: str
     size: int
+    slices: int = 1
 
     @property
     def selector(self) -> tuple[tuple[Constraint, ...], Device | None, str]:
@@ -194,8 +198,9 @@ def _classes(ledger: Ledger) -> tuple[dict[DemandClass, WaitingWork], Counter[st
 def _class_of(job: Job) -> DemandClass:
     spec = job.spec
     gang = spec.coscheduling
-    size = len(job.tasks) if gang is not None else 0
-    return DemandClass(spec.resources, spec.placement, gang.group_by if gang is not None else "", size)
+    if gang is None:
+        return DemandClass(spec.resources, spec.placement, "", 0)
+    return DemandClass(spec.resources, spec.placement, gang.group_by, len(job.tasks), gang.slices)
 
 
 def known_shapes(ledger: Ledger, classes: Iterable[DemandClass] = ()) -> list[HostShape]:
@@ -238,9 +243,9 @@ def _slice_of(kind: DemandClass) -> Topology | None:
 
 
 def _slices(kind: DemandClass, topology: Topology, waiting: WaitingWork) -> int:
-    """A gang takes a slice; single tasks share the VMs of slices by their chips."""
+    """A gang takes whole slices; single tasks share the VMs of slices by their chips."""
     if kind.size:
-        return waiting.jobs
+        return waiting.jobs * kind.slices
     device = kind.resources.device
     assert device is not None
     vms = -(-waiting.tasks // max(1, topology.chips_per_vm // max(1, device.count)))

@@ -74,8 +74,14 @@ def _found_worker(ledger: Ledger, id_: object) -> Worker:
 
 
 def slices(ledger: Ledger, arguments: dict[str, Any]) -> Page:
-    """Workers that share a ``tpu-name``, by ``tpu-worker-id``; the cursor is the place of the last slice by name."""
+    """Workers that share a ``tpu-name``, by ``tpu-worker-id``; the cursor is the place of the last slice by name.
+
+    ``job``: only slices on whose hosts it has an open attempt.
+    """
     groups = _by_slice(ledger)
+    if job := ledger.find_job(str(arguments.get("job") or "")):
+        held = {attempt.worker for task in job.tasks for attempt in task.attempts if attempt.is_open}
+        groups = {name: hosts for name, hosts in groups.items() if any(host.id in held for host in hosts)}
     after = behind(arguments)
     start = 0 if after is None else after + 1
     rows = enumerate(sorted(groups)[start:], start)

@@ -1,0 +1,38 @@
+"""The page of a job of several slices."""
+
+from __future__ import annotations
+
+import re
+import time
+
+from iris_core.resources import Amount, Device, ResourceRequest
+from iris_core.spec import Coscheduling
+from tests.support.example_cluster import Story
+from tests.support.gateway import house
+from tests.support.large import show
+
+
+async def test_a_job_of_several_slices_shows_those_that_it_holds():
+    story = Story(time.time_ns() // 1_000_000)
+    for name in ("slice-a", "slice-b", "slice-c"):
+        for number in range(2):
+            place = {"tpu-name": name, "tpu-worker-id": number, "tpu-topology": "v4-16"}
+            story.host(f"{name}-w{number}", Amount(8000, 1 << 34, 1 << 40, 4), **place)
+    gang = Coscheduling("tpu-name", slices=2, within="zone")
+    asked = ResourceRequest(1000, 0, 0, Device("tpu", "v4-16", 4))
+    two = story.job("/ada/two", 100, replicas=4, resources=asked, coscheduling=gang)
+    one = story.job("/ada/one", 90, replicas=2, resources=asked, coscheduling=Coscheduling("tpu-name"))
+    for index in range(4):
+        story.run(two, index, f"slice-{'bc'[index // 2]}-w{index % 2}", 80, None)
+    for index in range(2):
+        story.run(one, index, f"slice-a-w{index}", 80, None)
+    ledger, _ = story.applied()
+    async with house() as iris:
+        show(iris, ledger)
+        text, other = [(await iris.http.get(f"/jobs/{number}")).text for number in (f"j{two}", f"j{one}")]
+    assert "<dd>2 slices by tpu-name within one zone</dd>" in text
+    assert re.findall(r"<b>(slice-\w)</b>", text) == ["slice-b", "slice-c"]
+    assert [text.count(f'<span class="faint">slice {number}</span>') for number in range(3)] == [2, 2, 0]
+    assert "--slices 2" in text
+    assert "--within zone" in text
+    assert 'id="slices"' not in other
