@@ -16,14 +16,11 @@ import ssl
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from nats.aio.client import Client, Srv
-from nats.aio.subscription import Subscription
-from nats.aio.transport import TcpTransport
-
 from iris_bus import wire
 from iris_bus.contract import Headers, Publication
 from iris_bus.headers import RawHeaders
 from iris_bus.intake import divert
+from iris_bus.nats_py import Client, Srv, Subscription, TcpTransport
 
 log = logging.getLogger(__name__)
 

@@ -18,13 +18,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import nats.errors
-from nats.aio.subscription import Subscription as NatsSubscription
-
 from iris_bus.accounts import inbox
 from iris_bus.client import NatsClient, Tap
 from iris_bus.contract import Headers, Publication, Unavailable
 from iris_bus.keys import public_key
+from iris_bus.nats_py import Subscription as NatsSubscription
+from iris_bus.nats_py import errors
 from iris_bus.termination import end
 from iris_core.limits import MESSAGE_BYTES
 
@@ -98,7 +97,7 @@ class Link:
             async with asyncio.timeout(retry_for_s):
                 await asyncio.wait({connecting})  # passes no cancellation on to nats-py, which may swallow it
                 await connecting
-        except (nats.errors.Error, OSError, ValueError, TimeoutError, asyncio.CancelledError) as error:
+        except (errors.Error, OSError, ValueError, TimeoutError, asyncio.CancelledError) as error:
             await self._abandon(connecting)
             if isinstance(error, asyncio.CancelledError) and not self._refusal:
                 raise
@@ -180,21 +179,21 @@ class Link:
         """Call ``tap`` in this loop for each message on the subject. Raises Unavailable, ValueError."""
         try:
             return await self.client.tap(subject, tap, queue)
-        except nats.errors.ConnectionClosedError as error:
+        except errors.ConnectionClosedError as error:
             raise Unavailable(str(error)) from error
-        except nats.errors.BadSubjectError as error:
+        except errors.BadSubjectError as error:
             raise ValueError(f"not a subject: {subject!r}") from error
 
     async def unsubscribe(self, subscription: NatsSubscription) -> None:
         """End a subscription; no error when the connection is already gone."""
-        with contextlib.suppress(nats.errors.Error):
+        with contextlib.suppress(errors.Error):
             await self.client.untap(subscription)
 
     async def flush(self, timeout: float = 5.0) -> None:
         """Return when the server has read everything sent so far. Raises Unavailable."""
         try:
             await self.client.flush(timeout)  # type: ignore[arg-type]
-        except (nats.errors.Error, OSError) as error:
+        except (errors.Error, OSError) as error:
             raise Unavailable(f"flush: {error}") from error
 
     def on_drop(self, callback: Callable[[], None]) -> None:
@@ -236,7 +235,7 @@ class Link:
             return False
         try:
             await self.client.rtt(timeout=5)
-        except (nats.errors.Error, OSError):
+        except (errors.Error, OSError):
             return not self.client.is_connected
         return True
 
@@ -270,7 +269,7 @@ class Link:
     def _say(self, error: Exception) -> None:
         """Log each kind of error at most once in five seconds; a slow consumer reports every dropped message."""
         now = asyncio.get_running_loop().time()
-        kind = type(error).__name__ if type(error) is not nats.errors.Error else str(error)
+        kind = type(error).__name__ if type(error) is not errors.Error else str(error)
         if now < self._quiet_until.get(kind, 0.0):
             return
         if len(self._quiet_until) > 100:

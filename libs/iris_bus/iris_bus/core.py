@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import contextlib
 
-from nats.aio.subscription import Subscription as NatsSubscription
-
 from iris_bus import headers as header_block
 from iris_bus.connection import Link
 from iris_bus.contract import Callback, Headers, Message, Unavailable
 from iris_bus.headers import RawHeaders
+from iris_bus.nats_py import Subscription as NatsSubscription
 from iris_bus.requests import Requests
 
 

@@ -15,13 +15,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
-from nats.aio.subscription import Subscription as NatsSubscription
 
 from iris_bus import headers as header_block
 from iris_bus.api import Api, ApiError, Trouble
 from iris_bus.connection import Link
 from iris_bus.contract import Gap, Message, Unavailable
 from iris_bus.headers import RawHeaders
+from iris_bus.nats_py import Subscription as NatsSubscription
 from iris_bus.termination import end
 
 log = logging.getLogger(__name__)
