@@ -404,5 +404,6 @@ def _spec(rng: random.Random, number: int, names: list[str]) -> JobSpec:
         max_parallel=rng.choice((None, None, 1, 2)),
         on_exit=rng.choice(((), (), (ExitRule((1,), "requeue"),), (ExitRule(("1-255",), "fail"),))),
         max_requeues=rng.choice((0, 2, 100)),
+        backoff_s=rng.choice((None, None, 0.5, 4.0)),
         user="ann",
     )

@@ -499,6 +499,7 @@ def spec(name: str, options: dict[str, str]) -> JobSpec:
         user=words.pop("for_user", ""),
         array=words.pop("array", ""),
         on_exit=tuple(read_rule(rule) for rule in words.pop("on_exit").split(";")) if "on_exit" in words else (),
+        backoff_s=_maybe(words.pop("backoff", None)),
         max_requeues=int(words.pop("requeues", "100")),
         max_parallel=int(words.pop("parallel")) if "parallel" in words else None,
         after=tuple(_dependencies(words.pop("after", ""), each=words.pop("each", "no") == "yes")),

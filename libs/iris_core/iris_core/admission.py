@@ -163,6 +163,8 @@ def _retries(spec: JobSpec) -> Iterator[Mistake]:
     yield from _amount("/max_retries_failure", spec.max_retries_failure, 0, MAX_RETRIES)
     yield from _amount("/max_retries_preemption", spec.max_retries_preemption, 0, MAX_RETRIES)
     yield from _amount("/max_task_failures", spec.max_task_failures, 0, MAX_REPLICAS)
+    yield from _seconds("/backoff_s", spec.backoff_s)
+    yield from _seconds("/max_backoff_s", spec.max_backoff_s)
     yield from _amount("/max_requeues", spec.max_requeues, 0, MAX_RETRIES)
     if len(spec.on_exit) > exit_rules.MAX_RULES:
         yield Mistake(pointer="/on_exit", code="too_many", message=f"at most {exit_rules.MAX_RULES} rules")

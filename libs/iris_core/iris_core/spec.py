@@ -37,6 +37,7 @@ MAX_ENV_BYTES = 256 * 1024
 MAX_COMMAND_BYTES = 128 * 1024
 DEFAULT_PREEMPTION_RETRIES = 100
 DEFAULT_REQUEUES = 100
+DEFAULT_MAX_BACKOFF_S = 300.0
 
 
 class Constraint(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -178,6 +179,10 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """What is done when a task exits with other codes than 0; the first rule that matches counts."""
     max_requeues: int = DEFAULT_REQUEUES
     """How often a task may return to the queue because it asked for it."""
+    backoff_s: float | None = None
+    """The pause before a task is tried again after a failure or a requeue, doubled each time."""
+    max_backoff_s: float = DEFAULT_MAX_BACKOFF_S
+    """The longest such pause."""
 
     @property
     def spread_key(self) -> str:
@@ -197,6 +202,12 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     def task_count(self) -> int:
         """How many tasks it has; ``replicas`` is the size of the whole, of which they may be a part."""
         return len(self.index_set) if self.indexes else self.replicas
+
+    def backoff_ms(self, times: int) -> int:
+        """The pause before the next attempt of a task that failed or was requeued ``times`` times before; 0: none."""
+        if self.backoff_s is None:
+            return 0
+        return int(1000 * min(self.backoff_s * 2.0 ** min(times, 64), max(self.backoff_s, self.max_backoff_s)))
 
     def array_index(self, index: int) -> int | None:
         """The value of a task of an array, ``IRIS_ARRAY_INDEX``; None when the job is none."""

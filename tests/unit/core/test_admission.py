@@ -62,6 +62,8 @@ def test_the_largest_and_the_smallest_job_may_be_admitted() -> None:
         ({"max_parallel": 10_001}, "/max_parallel", "out_of_range"),
         ({"on_exit": (ExitRule((75, "0-3"), "requeue"),)}, "/on_exit/0/codes", "bad_code"),
         ({"on_exit": (ExitRule((75,), "requeue"),) * 33}, "/on_exit", "too_many"),
+        ({"backoff_s": 0.0}, "/backoff_s", "out_of_range"),
+        ({"max_backoff_s": -1.0}, "/max_backoff_s", "out_of_range"),
         ({"max_requeues": -1}, "/max_requeues", "out_of_range"),
         ({"each_line": "lines"}, "/each_line", "no_bundle"),
         ({"each_line": "../lines", "bundle": "a" * 64}, "/each_line", "bad_path"),

@@ -53,6 +53,8 @@ SPECS = [
         user="ada",
         on_exit=(ExitRule((75, "64-70"), "requeue"), ExitRule(("SIGBUS",), "fail")),
         max_requeues=3,
+        backoff_s=10.0,
+        max_backoff_s=60.0,
     ),
     JobSpec(
         name="/llama",

@@ -3,6 +3,8 @@
 docs/design/semantics.md#tasks-and-attempts.
 """
 
+from iris_core.spec import JobSpec
+
 
 def test_a_requeue_is_no_failure_and_has_a_bound_of_its_own(script):
     script.play("""
@@ -103,4 +105,69 @@ def test_only_the_code_of_the_member_that_failed_first_counts(script):
         /g/0 exit 75            -> FAILED requeues=2
         /g/1                    -> WORKER_FAILED requeues=1
         job /g                  -> FAILED
+    """)
+
+
+def test_a_pause_doubles_with_each_retry_that_a_task_asks_for(script):
+    script.play("""
+        worker w0
+        submit /a retries=9 on_exit=75=requeue backoff=10 tolerate=1
+        schedule
+        /a/0 exit 1         -> PENDING failures=1
+        queue               -> nothing
+        why /a              -> retry_backoff
+        wait 9
+        queue               -> nothing
+        wait 2
+        queue               -> /a/0
+        schedule            -> placed 1
+        /a/0 exit 75        -> PENDING requeues=1
+        wait 19
+        queue               -> nothing
+        wait 2
+        schedule            -> placed 1
+        /a/0 exit 1         -> PENDING failures=2
+        wait 39
+        queue               -> nothing
+        wait 2
+        queue               -> /a/0
+    """)
+
+
+def test_a_pause_is_never_longer_than_five_minutes():
+    spec = JobSpec(name="/a", command=("x",), backoff_s=10.0)
+    assert [spec.backoff_ms(times) // 1000 for times in (0, 1, 4, 5, 10_000)] == [10, 20, 160, 300, 300]
+
+
+def test_a_task_that_lost_its_host_does_not_pause(script):
+    script.play("""
+        worker w0
+        submit /a backoff=10 band=batch
+        submit /p band=production
+        place /a/0 w0
+        /a/0 run
+        /a/0 preempt for /p/0   -> PENDING
+        /a/0#0 stopped
+        queue                   -> /p/0 /a/0
+    """)
+
+
+def test_a_gang_pauses_as_long_as_its_member(script):
+    script.play("""
+        worker w0 rack=r1
+        worker w1 rack=r1
+        submit /g replicas=2 gang=rack retries=2 backoff=10
+        place /g w0 w1
+        /g/0 prepared
+        /g/1 prepared
+        /g/0 running
+        /g/1 running
+        /g/1 exit 1             -> PENDING failures=1
+        /g/0#0 stopped
+        queue                   -> nothing
+        wait 9
+        queue                   -> nothing
+        wait 2
+        queue                   -> /g/0 /g/1
+        place /g w0 w1          -> placed
     """)

@@ -85,6 +85,7 @@ class JobOptions(TaskOptions, total=False):
     ``on_exit``: what other exit codes than 0 mean, as ``75,64-78=requeue``: retry, requeue or fail.
     ``max_requeues``: how often a task may return to the queue by its own wish.
     ``slices``: a gang of several slices, or groups, placed together. ``within``: an attribute that all of them share.
+    ``backoff``: the pause before a task is tried again after a failure or a requeue, doubled up to ``max_backoff``.
     """
 
     name: str | None
@@ -95,6 +96,8 @@ class JobOptions(TaskOptions, total=False):
     max_parallel: int | None
     on_exit: Sequence[str | ExitRule]
     max_requeues: int
+    backoff: float | str | None
+    max_backoff: float | str | None
     group_by: str | None
     success: SuccessPolicy | None
     output: str | None
@@ -162,6 +165,7 @@ def job_spec(
         "coscheduling": reading.read(lambda: read_coscheduling(options, group_by), None),
         "scheduling_timeout_s": reading.read(lambda: read_time(options.get("scheduling_timeout")), None),
         "timeout_s": reading.read(lambda: read_time(options.get("timeout")), None),
+        "backoff_s": reading.read(lambda: read_time(options.get("backoff")), None),
         "ports": read_list(options, "ports", reading),
         "labels": read_pairs(options, "labels", reading),
         "user": options.get("user") or "",
@@ -171,6 +175,8 @@ def job_spec(
         **reading.read(lambda: read_tolerance(options, replicas, is_gang=group_by is not None), no_limit),
         **given,
     }
+    if (longest := reading.read(lambda: read_time(options.get("max_backoff")), None)) is not None:
+        wanted["max_backoff_s"] = longest
     reading.finish()
     try:
         return from_builtins(wanted, JobSpec)

@@ -11,7 +11,7 @@ from typing import Any
 from iris_core.admission import MASK
 from iris_core.constraints import TPU_NAME
 from iris_core.resources import AUTO, REQUESTED, Device, ResourceRequest
-from iris_core.spec import DEFAULT_PREEMPTION_RETRIES, DEFAULT_REQUEUES, Constraint, JobSpec
+from iris_core.spec import DEFAULT_MAX_BACKOFF_S, DEFAULT_PREEMPTION_RETRIES, DEFAULT_REQUEUES, Constraint, JobSpec
 from iris_core.states import ConstraintOp
 from iris_core.topology import topology_of
 from iris_core.units import BYTES, CORES, Unit
@@ -64,6 +64,8 @@ def options_of(spec: JobSpec) -> dict[str, Any]:
     options["max_task_failures"] = spec.max_task_failures or None
     options["on_exit"] = [f"{','.join(map(str, rule.codes))}={rule.do}" for rule in spec.on_exit]
     options["max_requeues"] = spec.max_requeues if spec.max_requeues != DEFAULT_REQUEUES else None
+    options["backoff"] = _seconds(spec.backoff_s)
+    options["max_backoff"] = _seconds(spec.max_backoff_s) if spec.max_backoff_s != DEFAULT_MAX_BACKOFF_S else None
     options["scheduling_timeout"] = _seconds(spec.scheduling_timeout_s)
     options["timeout"] = _seconds(spec.timeout_s)
     options["output"] = spec.output

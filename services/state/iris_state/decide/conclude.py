@@ -98,7 +98,22 @@ def _leave(ledger: Ledger, job: Job, attempt: Attempt | None, claim: Claim, poli
         ended=claim.ended,
         note=verdict or claim.note,
         suspect=suspect,
+        not_before_ms=_not_before(ledger, job, task, claim, charged) if state is TaskState.PENDING else 0,
     )
+
+
+def _not_before(ledger: Ledger, job: Job, task: Task, claim: Claim, charged: Budget | None) -> int:
+    """When a task that is pending again may be placed: after the pause that its job asks for; 0: at once.
+
+    A gang waits as long as the member that it starts again with.
+    """
+    if job.spec.backoff_s is None:
+        return 0
+    if claim.cause is Cause.COSCHEDULED_RESTART:
+        return max(member.not_before_ms for member in job.tasks)
+    if charged not in (Budget.FAILURE, Budget.REQUEUE):
+        return 0
+    return ledger.now_ms + job.spec.backoff_ms(task.failure_count + task.requeue_count)
 
 
 def _spent_and_limit(job: Job, task: Task, charged: Budget | None, policy: Policy) -> tuple[int, int]:

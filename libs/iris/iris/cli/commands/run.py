@@ -136,6 +136,8 @@ _OPTIONS = (
         metavar="CODES=WORD",
     ),
     click.option("--max-requeues", type=int, help="Returns of a task to the queue by its own wish.  [default: 100]"),
+    click.option("--backoff", help="Pause before a task is tried again, doubled each time: 10s.", metavar="TIME"),
+    click.option("--max-backoff", help="Longest such pause.  [default: 5m]", metavar="TIME"),
     click.option("--scheduling-timeout", help="Fail the job if it has not started after this: 10m.", metavar="TIME"),
     click.option("--timeout", help="Kill a task that runs longer: 2h.", metavar="TIME"),
     click.option(

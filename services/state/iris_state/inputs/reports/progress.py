@@ -151,27 +151,24 @@ def _uncharged(claim: Claim) -> Claim:
 _WORKERS_END = frozenset({Cause.MISSING, Cause.WORKER_CRASHED})
 
 
-def _exited(job: Job, ended: Ended) -> TaskRule:
-    """The row for an exit: exit 0 succeeded, any other one failed, or is as the job's rules say."""
-    if ended.exit_code == 0 and ended.signal is None:
-        return table.FINISH if job.is_gang else table.SUCCEED
-    rules = job.spec.on_exit
-    return table.ON_EXIT[exit_rules.action(rules, ended.exit_code, ended.signal)] if rules else table.FAIL
+def _failed(job: Job, ended: Ended) -> TaskRule:
+    """The row for an exit that is no success: as the job's rules say, else a failure."""
+    return table.ON_EXIT[exit_rules.action(job.spec.on_exit, ended.exit_code, ended.signal)]
 
 
 def _ended(job: Job, ref: AttemptRef, ended: Ended, worker: Worker) -> Claim:
-    """The claim for an end: that of its exit; everything else is charged to the host."""
-    succeeded = False
+    """The claim for an end: exit 0 succeeded, any other exit failed; everything else is charged to the host."""
+    succeeded = ended.cause is Cause.EXITED and ended.exit_code == 0 and ended.signal is None
     if len(ended.error) > SENTENCE or len(ended.stderr_tail) > TAIL:
         tail = ended.stderr_tail[-TAIL:]
         ended = msgspec.structs.replace(ended, error=clipped(ended.error), stderr_tail=tail)
     if (kept := ended.artifact) is not None and len(kept.note) + len(kept.upload) > SENTENCE:
         kept = msgspec.structs.replace(kept, note=clipped(kept.note), upload=kept.upload[:SENTENCE])
         ended = msgspec.structs.replace(ended, artifact=kept)
-    if ended.cause is Cause.EXITED:
-        rule = _exited(job, ended)
-        succeeded = rule in (table.FINISH, table.SUCCEED)
-        cause = Cause.EXITED if succeeded else Cause.FAILED
+    if succeeded:
+        rule, cause = table.FINISH if job.is_gang else table.SUCCEED, Cause.EXITED
+    elif ended.cause is Cause.EXITED:
+        rule, cause = _failed(job, ended), Cause.FAILED
     elif ended.cause is Cause.TIMEOUT:
         rule, cause = table.KILL, Cause.TIMEOUT
     else:
