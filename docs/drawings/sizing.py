@@ -9,6 +9,7 @@ from typing import Any
 
 from drawings.markdown import document, grid
 from iris_core.subjects import ARTIFACTS, DAY_S, EVENTS, LOGS
+from iris_core.subjects import RESULTS as CALL_RESULTS
 from iris_gateway.settings import GatewaySettings
 from iris_state.policy import Policy
 
@@ -90,6 +91,7 @@ def disk() -> Iterator[tuple[str, str, str]]:
     yield "`IRIS_EVENTS`", f"{EVENTS.max_bytes >> 30} GiB", f"{EVENTS.max_age_s / DAY_S:g} days"
     yield "`IRIS_LOGS`", f"{LOGS.max_bytes >> 30} GiB", f"{LOGS.max_age_s / DAY_S:g} days"
     yield "`IRIS_ARTIFACTS`", f"{ARTIFACTS.max_bytes >> 30} GiB", f"{ARTIFACTS.max_age_s / DAY_S:g} days"
+    yield "`IRIS_RESULTS`", f"{CALL_RESULTS.max_bytes >> 30} GiB", f"{CALL_RESULTS.max_age_s / DAY_S:g} days"
     yield (
         "`iris-bundles`",
         f"{GatewaySettings().bundles_bytes >> 30} GiB",

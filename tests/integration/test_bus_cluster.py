@@ -72,6 +72,7 @@ async def test_no_service_lowers_what_a_cluster_has_and_a_command_does(tmp_path,
             "IRIS_EVENTS",
             "IRIS_LOGS",
             "IRIS_ARTIFACTS",
+            "IRIS_RESULTS",
         }
         assert "IRIS_JOURNAL: num_replicas is 3, the settings say 1; it stays" in caplog.text
         async with asyncio.timeout(30):

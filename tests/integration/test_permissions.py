@@ -84,6 +84,7 @@ READS = {
     "IRIS_EVENTS": f"{KEEPS} gateway",
     "IRIS_LOGS": f"{KEEPS} gateway",
     "IRIS_ARTIFACTS": f"{KEEPS} gateway",
+    "IRIS_RESULTS": f"{KEEPS} gateway",
     "KV_iris-discovery": f"{KEEPS} gateway proxy",
     "KV_iris-keys": f"{KEEPS} gateway",
     "OBJ_iris-bundles": f"{KEEPS} gateway",

@@ -15,7 +15,7 @@ import iris
 import iris_core
 import iris_gateway
 from iris import AsyncClient
-from iris.client.problems import InvalidOption, JobFailed, JobKilled, NotFound, WaitTimeout
+from iris.client.problems import JobFailed, JobKilled, NotFound, WaitTimeout
 from iris.testing import LocalCluster, NotStarted
 from iris_core.views import JobEvent, TaskEvent
 
@@ -157,8 +157,3 @@ def test_a_function_is_mapped_over_items_and_each_call_has_its_future(cluster, t
         "[1, ValueError('3 is odd'), 2]",
         "{'succeeded': 2, 'failed': 1}",
     ], done.stderr
-
-
-def test_mapping_nothing_is_refused(cluster):
-    with pytest.raises(InvalidOption, match="no items"):
-        cluster.client.map(len, [])

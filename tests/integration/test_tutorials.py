@@ -136,3 +136,34 @@ def test_a_model_is_served_changed_and_scaled(cluster: Cluster, checkout: Path):
     assert '"version": ["v2"]' in updated
     assert routes.startswith("model goes back to revision 1\n")
     assert "model" in scaled
+
+
+FUNCTIONS_SAY = {
+    "The first map": "[0, 1, 4, 9, 16]",
+    "More arguments": "[22, 44] [1024, 81]",
+    "Failures": "2 0.5\n0 ZeroDivisionError('division by zero')\n4 0.25",
+    "Many small calls": "2997",
+    "Large results": "5000000",
+    "Come back to a map": "['A', 'B']",
+    "A data frame, piece by piece": "[18. 19. 20. 21.]",
+    "asyncio": "[1, 2]",
+}
+"""What the programs of the page print, by their heading."""
+
+
+def test_functions_return_what_their_page_says(cluster: Cluster, tmp_path: Path):
+    sections = re.split(r"^## (.*)$", (DOCS / "howto/functions.md").read_text(), flags=re.MULTILINE)
+    said = {}
+    for title, text in zip(sections[1::2], sections[2::2], strict=True):
+        for number, program in enumerate(re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)):
+            script = tmp_path / f"{number}.py"
+            script.write_text(program)
+            environ = {**cluster.environ, "PATH": PATH}
+            done = subprocess.run(
+                [sys.executable, script], env=environ, capture_output=True, text=True, timeout=LIMIT_S, check=False
+            )
+            assert done.returncode == 0, f"{title}\n{done.stderr}"
+            said[title] = done.stdout.strip()
+
+    assert {title: said[title] for title in FUNCTIONS_SAY} == FUNCTIONS_SAY
+    assert re.fullmatch(r"(/\S+ True\n?){4}", said["Results as they are done"])

@@ -42,7 +42,7 @@ from iris_core.messages.scheduler_state import Eviction, JobReason, Nomination, 
 from iris_core.messages.state_worker import Ended, Stage
 from iris_core.reasons import Reason, ReasonCode
 from iris_core.resources import Amount, Device, ResourceRequest
-from iris_core.spec import Constraint, Coscheduling, Dependency, Environment, JobSpec
+from iris_core.spec import Calls, Constraint, Coscheduling, Dependency, Environment, JobSpec
 from iris_core.states import Cause, ConstraintOp, KernelStatus
 from iris_state.policy import Policy
 from tests.support import first_fit
@@ -475,6 +475,9 @@ _VERBS: dict[str, Callable[[Script, Line], str]] = {
 }
 
 
+_A_MAP = Calls(runner="0" * 64, function="1" * 64, segments=("2" * 64,), firsts=(0,), count=1)
+
+
 def spec(name: str, options: dict[str, str]) -> JobSpec:
     """A job as a story says it; unknown words are a mistake of the story."""
     words = dict(options)
@@ -507,6 +510,7 @@ def spec(name: str, options: dict[str, str]) -> JobSpec:
         singleton=words.pop("singleton", ""),
         hold=words.pop("hold", "no") == "yes",
         indexes=words.pop("indexes", ""),
+        calls=_A_MAP if words.pop("map", "") else None,
     )
     assert not words, f"the story says {words} of {name}"
     return made

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 
 from iris_core import archive_paths, codec, constraints, exit_rules, topology
 from iris_core.errors import Invalid, Mistake, Refused
@@ -65,6 +65,7 @@ def _mistakes(spec: JobSpec) -> Iterator[Mistake]:
     yield from _seconds("/scheduling_timeout_s", spec.scheduling_timeout_s)
     yield from _seconds("/timeout_s", spec.timeout_s)
     yield from _bundle(spec)
+    yield from _calls(spec)
     yield from _ports(spec)
     yield from _labels(spec)
     yield from _user(spec)
@@ -238,6 +239,19 @@ def _bundle(spec: JobSpec) -> Iterator[Mistake]:
     if spec.bundle is not None and not _SHA256.match(spec.bundle):
         message = f"{spec.bundle[:80]!r} is not a bundle digest"
         yield Mistake(pointer="/bundle", code="bad_digest", message=message, hint="64 hexadecimal digits (SHA-256)")
+
+
+def _calls(spec: JobSpec) -> Iterator[Mistake]:
+    calls = spec.calls
+    if calls is None:
+        return
+    if not all(_SHA256.match(digest) for digest in calls.digests):
+        message = "a file is named by its digest"
+        yield Mistake(pointer="/calls", code="bad_digest", message=message, hint="64 hexadecimal digits (SHA-256)")
+    ascending = all(before < after for before, after in pairwise((-1, *calls.firsts)))
+    if len(calls.firsts) != len(calls.segments) or calls.firsts[:1] != (0,) or not ascending:
+        message = "not one ascending index for each segment, from 0"
+        yield Mistake(pointer="/calls/firsts", code="bad_indexes", message=message)
 
 
 def _ports(spec: JobSpec) -> Iterator[Mistake]:

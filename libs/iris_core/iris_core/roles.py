@@ -20,6 +20,7 @@ from iris_core.subjects import (
     INBOXES,
     KEYS_BUCKET,
     LOGS,
+    RESULTS,
     SNAPSHOTS_BUCKET,
     STATE_COMMAND,
     STATE_PING,
@@ -104,7 +105,7 @@ ROLES = (
         "gateway",
         "passes on what people want, and shows them events and output",
         stores={
-            **dict.fromkeys((EVENTS.name, LOGS.name, ARTIFACTS.name, _DISCOVERY, _KEYS), "read"),
+            **dict.fromkeys((EVENTS.name, LOGS.name, ARTIFACTS.name, RESULTS.name, _DISCOVERY, _KEYS), "read"),
             _BUNDLES: "put",
         },
         writes=(_BUNDLES,),

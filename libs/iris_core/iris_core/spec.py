@@ -7,6 +7,7 @@ docs/design/semantics.md#jobs, docs/design/semantics.md#constraints-and-resource
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import Literal
 
 import msgspec
@@ -133,6 +134,33 @@ NEEDS_RUNTIME = Constraint("container-runtime", ConstraintOp.EXISTS)
 """What follows from an image. The worker's attribute is the name of its runtime."""
 
 
+class Calls(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """The calls of one function, each a task: files in the bundle store by their SHA-256, which tasks read.
+
+    Attributes:
+        runner: the program of a task. function: what it calls.
+        segments: files of arguments. firsts: of each the index of the first task whose arguments it holds.
+        count: how many calls there are. chunksize: how many of them a task makes; the last one may make fewer.
+    """
+
+    runner: str
+    function: str
+    segments: tuple[str, ...]
+    firsts: tuple[int, ...]
+    count: int
+    chunksize: int = 1
+
+    @property
+    def digests(self) -> tuple[str, ...]:
+        """All files."""
+        return (self.runner, self.function, *self.segments)
+
+    def place(self, index: int) -> tuple[str, int]:
+        """The segment that holds the arguments of a task, and where in it."""
+        at = bisect_right(self.firsts, index) - 1
+        return self.segments[at], index - self.firsts[at]
+
+
 class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One job's specification. Times in seconds; None: no limit."""
 
@@ -183,6 +211,13 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """The pause before a task is tried again after a failure or a requeue, doubled each time."""
     max_backoff_s: float = DEFAULT_MAX_BACKOFF_S
     """The longest such pause."""
+    calls: Calls | None = None
+    """Set for a map: ``command`` runs ``calls.runner``."""
+
+    @property
+    def code(self) -> tuple[str, ...]:
+        """The digests of all that its tasks get from the bundle store."""
+        return code_of(self.bundle, self.calls)
 
     @property
     def spread_key(self) -> str:
@@ -226,3 +261,9 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     @property
     def is_gang(self) -> bool:
         return self.coscheduling is not None
+
+
+def code_of(bundle: str | None, calls: Calls | None) -> tuple[str, ...]:
+    """The digests of a bundle and of the files of a map."""
+    own = () if bundle is None else (bundle,)
+    return own if calls is None else (*own, *calls.digests)

@@ -73,7 +73,15 @@ ARTIFACTS = Stream(
     max_age_s=7 * DAY_S,
     max_bytes=16 * GIB,
 )
-STREAMS = (JOURNAL, EVENTS, LOGS, ARTIFACTS)
+RESULTS = Stream(
+    "IRIS_RESULTS",
+    ("iris.result.*.*",),
+    "what the calls of maps return; outlives attempt and worker",
+    discard_new=False,
+    max_age_s=7 * DAY_S,
+    max_bytes=8 * GIB,
+)
+STREAMS = (JOURNAL, EVENTS, LOGS, ARTIFACTS, RESULTS)
 PART = "Iris-Part"
 """The header of a part of an artifact: its number, from 0."""
 
@@ -145,6 +153,7 @@ SUBJECTS = (
     Subject("route.state.*", MessagePattern.STREAM, "state (leader)", "anyone", "RouteEvent"),
     Subject("iris.log.*.*.*", MessagePattern.STREAM, "worker", "gateway", "TaskOutput"),
     Subject("iris.artifact.*.*.*", MessagePattern.STREAM, "worker", "gateway", "bytes of tar.gz"),
+    Subject("iris.result.*.*", MessagePattern.STREAM, "worker", "gateway", "CallResults"),
     Subject(STATE_PING, MessagePattern.REQUEST, "state (standby), gateway, scheduler", "state (leader)", "Ping"),
     Subject(STATE_PLAN, MessagePattern.REQUEST, "scheduler", "state (leader)", "Plan"),
     Subject(STATE_QUERY, MessagePattern.REQUEST, "gateway", "state (leader)", "Query"),
@@ -223,6 +232,16 @@ def artifact(worker: str, job: int, upload: str) -> str:
 def job_artifacts(job: int) -> str:
     """The subjects of all artifacts of a job."""
     return f"iris.artifact.*.{job}.*"
+
+
+def results(worker: str, job: int) -> str:
+    """Where a worker stores results of a job's calls."""
+    return f"iris.result.{to_token(worker)}.{job}"
+
+
+def job_results(job: int) -> str:
+    """The subjects of all results of a job."""
+    return f"iris.result.*.{job}"
 
 
 def restored_output(subject: str) -> str:

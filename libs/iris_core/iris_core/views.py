@@ -475,6 +475,37 @@ class LogEnd(View, omit_defaults=True):
     unfinished: int = 0
 
 
+class CallResultView(View, kw_only=True):
+    """What one attempt of a map left.
+
+    Attributes:
+        kind: value, error, chunk (the outcomes of several calls); died: the process ended without a result.
+        data: base64 of what the runner wrote; empty when it is ``stored`` as the attempt's artifact.
+        cause, exit_code, signal: how the attempt ended.
+    """
+
+    index: int
+    attempt: int
+    kind: str
+    data: str
+    cause: str
+    exit_code: int | None
+    signal: int | None
+    stored: bool
+
+
+class ResultsView(View):
+    """Some results of a map, in the order in which they were stored; one that is there twice was sent twice."""
+
+    results: list[CallResultView]
+
+
+class ResultsEnd(View):
+    """The last event of a stream of results: the state of the job."""
+
+    state: str
+
+
 class RouteView(View, kw_only=True):
     """One replica of a deployment. ``job`` runs it; ``detail``: of its last failed probe, or why it has ended.
 

@@ -43,7 +43,7 @@ from iris_bus.jetstream import JetStreamConnection, connect
 from iris_core import __version__, codec
 from iris_core.messages.processes import ReplicaInfo, ServiceInfo
 from iris_core.roles import hears
-from iris_core.subjects import ARTIFACTS, DAY_S, DESCRIBE, EVENTS, LOGS, STREAMS, Stream, is_inbox
+from iris_core.subjects import ARTIFACTS, DAY_S, DESCRIBE, EVENTS, LOGS, RESULTS, STREAMS, Stream, is_inbox
 from iris_service import log_lines, notify
 from iris_service.child import DAMAGED, MISUSED
 from iris_service.notify import Notifier
@@ -82,6 +82,8 @@ class NatsSettings(msgspec.Struct, frozen=True):
         logs_bytes: size beyond which the oldest output is deleted.
         artifacts_days: age after which an artifact is deleted.
         artifacts_bytes: size beyond which the oldest artifacts are deleted.
+        results_days: age after which results of maps are deleted.
+        results_bytes: size beyond which the oldest results are deleted.
         server: the `nats-server` program of the embedded server.
     """
 
@@ -94,6 +96,8 @@ class NatsSettings(msgspec.Struct, frozen=True):
     logs_bytes: StreamBytes = LOGS.max_bytes
     artifacts_days: Days = ARTIFACTS.max_age_s / DAY_S
     artifacts_bytes: StreamBytes = ARTIFACTS.max_bytes
+    results_days: Days = RESULTS.max_age_s / DAY_S
+    results_bytes: StreamBytes = RESULTS.max_bytes
     nkey_seed: str = ""
     tls_ca: str = ""
     tls_cert: str = ""
@@ -109,6 +113,7 @@ class NatsSettings(msgspec.Struct, frozen=True):
             EVENTS: (self.events_days, self.events_bytes),
             LOGS: (self.logs_days, self.logs_bytes),
             ARTIFACTS: (self.artifacts_days, self.artifacts_bytes),
+            RESULTS: (self.results_days, self.results_bytes),
         }
         limited = {
             stream: replace(stream, max_age_s=round(days * DAY_S), max_bytes=size)

@@ -25,6 +25,7 @@ from iris_gateway.settings import GatewaySettings
 from iris_gateway.streams.artifacts import ArtifactReader
 from iris_gateway.streams.feed import Feed
 from iris_gateway.streams.logs import LogReader
+from iris_gateway.streams.results import ResultReader
 from iris_service.listening import Network
 from iris_service.tracing import Tracer
 
@@ -52,6 +53,7 @@ class Gateway:
     queries: Queries
     feed: Feed
     logs: LogReader
+    results: ResultReader
     bundles: Bundles
     artifacts: ArtifactReader
     discovered: DiscoveredSets

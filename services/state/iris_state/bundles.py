@@ -21,7 +21,7 @@ REST_MS = 3_600_000
 class Uses(msgspec.Struct):
     """The uses of bundles: digests of jobs that have not ended, and when the last job of each digest ended.
 
-    ``outputs``: the jobs with an output directory, by number.
+    ``outputs``: the jobs with artifacts or results, by number.
     """
 
     live: set[str]
@@ -37,15 +37,13 @@ class Uses(msgspec.Struct):
 
     def note(self, jobs: Iterable[Job]) -> None:
         for job in jobs:
-            if job.spec.output:
+            if job.spec.output or job.spec.calls:
                 self.outputs.add(job.number)
-            digest = job.spec.bundle
-            if digest is None:
+            if not job.is_terminal:
+                self.live.update(job.spec.code)
                 continue
-            if job.is_terminal:
+            for digest in job.spec.code:
                 self.ended_ms[digest] = max(job.finished_ms, self.ended_ms.get(digest, 0))
-            else:
-                self.live.add(digest)
 
 
 def discardable(blobs: Sequence[Blob], uses: Uses, keep_ms: int, keep_bytes: int, now_ms: int) -> Iterator[Blob]:

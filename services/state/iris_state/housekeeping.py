@@ -60,9 +60,11 @@ class Housekeeper:
             await blobs.tidy()
 
     async def _forget(self, uses: Uses) -> None:
-        """Delete the artifacts of jobs that were deleted since the last call; those of others expire by their age."""
+        """Delete artifacts and results of jobs that were deleted since the last call; those of others expire by age."""
+        streams = self._replica.connection.streams
         for number in self._outputs - uses.outputs:
-            await self._replica.connection.streams.drop(subjects.ARTIFACTS.name, subjects.job_artifacts(number))
+            await streams.drop(subjects.ARTIFACTS.name, subjects.job_artifacts(number))
+            await streams.drop(subjects.RESULTS.name, subjects.job_results(number))
         self._outputs = uses.outputs
 
     async def uses(self) -> Uses:

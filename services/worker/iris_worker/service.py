@@ -37,6 +37,7 @@ from iris_worker.attempt.artifacts.uploader import Uploader
 from iris_worker.attempt.builds.builder import Builder
 from iris_worker.attempt.bundles.bundle import BundleStore
 from iris_worker.attempt.bundles.fetch import Fetcher
+from iris_worker.attempt.calls.files import CallFiles
 from iris_worker.attempt.devices import Accelerators, Devices
 from iris_worker.attempt.ends import cannot_start
 from iris_worker.attempt.executions.server import ExecutionServer
@@ -163,7 +164,8 @@ class WorkerService:
         settings = self.settings
         store = BundleStore(settings.root / "bundles", settings.bundle_limits, settings.bundles_kept)
         blobs = connection.blobs(subjects.BUNDLES_BUCKET)
-        return Fetcher(blobs, store, settings.bundles_at_once, self._clock, self.metrics)
+        calls = CallFiles(settings.root / "calls")
+        return Fetcher(blobs, store, calls, settings.bundles_at_once, self._clock, self.metrics)
 
     def _open_builder(self) -> Builder:
         timeout_s = self.settings.build_timeout_s
@@ -297,6 +299,10 @@ class WorkerService:
                 return brought
             if isinstance(self._executor, Executor):
                 self._executor.give_line(ref, brought)
+        if template.calls is not None:
+            ended = await self._fetcher.bring_call(template.calls, ref.index, workdir)
+            if ended is not None:
+                return ended
         if template.environment is None:
             return None
         return await self._builder.provide(ref, template, template.environment, workdir)

@@ -525,7 +525,7 @@ def combinations(statuses, size):
 
 def test_every_job_rule_decides_some_job():
     found = {
-        derive(job.TABLE, counts, {"max_task_failures": limit, "started": started}).name
+        derive(job.TABLE, counts, {"max_task_failures": limit, "started": started, "ends_together": 1}).name
         for size in (1, 2, 3)
         for counts in combinations(set(TaskState) - {T.UNSPECIFIED}, size)
         for limit in range(3)
@@ -548,7 +548,7 @@ def test_every_promotion_decides_some_session():
 def test_every_job_is_derived_to_something():
     for size in (1, 2, 3):
         for counts in combinations(set(TaskState) - {T.UNSPECIFIED}, size):
-            assert derive(job.TABLE, counts, {"max_task_failures": 0, "started": 0}) is not None
+            assert derive(job.TABLE, counts, {"max_task_failures": 0, "started": 0, "ends_together": 0}) is not None
 
 
 def test_derived_job_states_are_those_of_the_enumeration():

@@ -128,7 +128,7 @@ PLANTED = [
             streams=tuple(StreamFacts(name) for name in STORES if name not in ("IRIS_LOGS", "IRIS_ARTIFACTS")),
         ),
         {
-            "store_too_small": f"NATS server n0 may store {20 << 30} bytes, and streams reserve up to {32 << 30}: "
+            "store_too_small": f"NATS server n0 may store {20 << 30} bytes, and streams reserve up to {40 << 30}: "
             "IRIS_LOGS, IRIS_ARTIFACTS are not there"
         },
     ),

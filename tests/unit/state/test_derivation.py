@@ -98,6 +98,23 @@ def test_4_any_killed(script):
     """)
 
 
+def test_4_a_killed_call_of_a_map_lets_the_others_go_on(script):
+    script.play("""
+        worker w0 cpu=2
+        submit /a replicas=2 timeout=5 map=yes
+        schedule
+        /a/0 running
+        wait 6
+        /a/0                -> KILLED
+        job /a              -> RUNNING tasks=assigned:1,killed:1
+        /a/1 exit 0
+        job /a              -> KILLED cause=timeout tasks=killed:1,succeeded:1
+        submit /b replicas=2 map=yes
+        cancel /b           -> accepted
+        job /b              -> KILLED tasks=killed:2
+    """)
+
+
 def test_5_all_ended_and_some_lost(script):
     script.play("""
         worker w0 cpu=2

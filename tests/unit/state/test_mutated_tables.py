@@ -490,6 +490,19 @@ STORIES: dict[str, tuple[str, ...]] = {
         wait 6
         job /a          -> KILLED tasks=killed:2
         """,
+        """
+        worker w0 cpu=3
+        submit /a replicas=3 tolerate=3 timeout=5 map=yes
+        schedule
+        /a/0 running
+        /a/1 running
+        /a/1 exit 0
+        wait 6
+        /a/0            -> KILLED
+        job /a          -> RUNNING tasks=assigned:1,killed:1,succeeded:1
+        /a/2 exit 0
+        job /a          -> KILLED tasks=killed:1,succeeded:2
+        """,
     ),
     "all_ended_some_lost": (
         three("preemptions=0")

@@ -6,11 +6,13 @@ import asyncio
 import hashlib
 from pathlib import Path
 
+from iris_bus.contract import Blobs
 from iris_core import subjects
 from iris_core.messages.state_worker import Ended
 from iris_core.states import Cause
 from iris_worker.attempt.bundles.bundle import BundleStore
 from iris_worker.attempt.bundles.fetch import Fetcher
+from iris_worker.attempt.calls.files import CallFiles
 from iris_worker.clock import HostClock
 from iris_worker.launcher.spawn import NOT_EXECUTABLE
 from iris_worker.metrics import WorkerMetrics
@@ -18,9 +20,14 @@ from tests.support.memory import Memory
 from tests.unit.worker.test_bundle import tar
 
 
+def fetcher_of(blobs: Blobs, root: Path) -> Fetcher:
+    store, calls = BundleStore(root / "bundles", keep=2), CallFiles(root / "calls")
+    return Fetcher(blobs, store, calls, 4, HostClock(), WorkerMetrics(lambda: 0))
+
+
 async def test_no_lock_is_left_of_a_bundle_that_is_here(tmp_path: Path):
     blobs = Memory().connect().blobs(subjects.BUNDLES_BUCKET)
-    fetcher = Fetcher(blobs, BundleStore(tmp_path / "bundles", keep=2), 4, HostClock(), WorkerMetrics(lambda: 0))
+    fetcher = fetcher_of(blobs, tmp_path)
     for number in range(20):
         data = tar(("number", str(number).encode()))
         digest = hashlib.sha256(data).hexdigest()
@@ -33,7 +40,7 @@ async def test_no_lock_is_left_of_a_bundle_that_is_here(tmp_path: Path):
 
 async def test_an_attempt_gets_its_line_of_the_jobs_file(tmp_path: Path):
     blobs = Memory().connect().blobs(subjects.BUNDLES_BUCKET)
-    fetcher = Fetcher(blobs, BundleStore(tmp_path / "bundles", keep=2), 4, HostClock(), WorkerMetrics(lambda: 0))
+    fetcher = fetcher_of(blobs, tmp_path)
     data = tar(("seeds", b"one\ntwo words\n"))
     digest = hashlib.sha256(data).hexdigest()
     await blobs.put(digest, data)

@@ -10,21 +10,20 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import ParamSpec, Self, TypeVar, Unpack
+from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
 from iris.client.client import Client
 from iris.client.deployments import Deployment
 from iris.client.event_stream import EventStream
 from iris.client.events import Event, read_events, read_lines
-from iris.client.job_options import JobOptions
 from iris.client.jobs import TERMINAL, Job
+from iris.client.map_options import MapOptions
 from iris.client.problems import gave_up
 from iris.client.transport import RETRY_FOR_S, UrlQuery
 from iris_core.views import DeploymentView, JobView, LogLineView
 
 P = ParamSpec("P")
 T = TypeVar("T")
-A = TypeVar("A")
 R = TypeVar("R")
 
 _THREADS = 64
@@ -58,15 +57,31 @@ class AsyncCalls:
 
     async def map(
         self,
-        function: Callable[[A], R],
-        items: Iterable[A],
-        *,
+        function: Callable[..., R],
+        *iterables: Iterable[Any],
         workdir: str | os.PathLike[str] | None = None,
-        **options: Unpack[JobOptions],
+        **options: Unpack[MapOptions],
     ) -> list[asyncio.Future[R]]:
         """As `Client.map`; one awaitable future per item."""
-        mapped = await self.call(lambda: self.sync.map(function, items, workdir=workdir, **options))
-        return [asyncio.wrap_future(future) for future in mapped]
+        mapped = await self.call(lambda: self.sync.map(function, *iterables, workdir=workdir, **options))
+        return [asyncio.wrap_future(future) for future in mapped.futures]
+
+    async def starmap(
+        self,
+        function: Callable[..., R],
+        items: Iterable[Iterable[Any]],
+        *,
+        workdir: str | os.PathLike[str] | None = None,
+        **options: Unpack[MapOptions],
+    ) -> list[asyncio.Future[R]]:
+        """As `Client.starmap`; one awaitable future per item."""
+        mapped = await self.call(lambda: self.sync.starmap(function, items, workdir=workdir, **options))
+        return [asyncio.wrap_future(future) for future in mapped.futures]
+
+    async def map_of(self, job: str, **options: Unpack[MapOptions]) -> list[asyncio.Future[Any]]:
+        """As `Client.map_of`; one awaitable future per item."""
+        mapped = await self.call(lambda: self.sync.map_of(job, **options))
+        return [asyncio.wrap_future(future) for future in mapped.futures]
 
     def logs(self, name: str, query: UrlQuery | None = None, *, follow: bool = True) -> AsyncIterator[LogLineView]:
         """As `Client.logs`."""

@@ -17,13 +17,16 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
+
+from msgspec.structs import replace
 
 from iris.client.api import GatewayApi
 from iris.client.deployment_options import DeployOptions, deployment_fields
 from iris.client.deployments import Deployment
 from iris.client.job_options import EACH_LINE, CommandLine, JobOptions, TaskOptions, job_spec, read_lines
 from iris.client.jobs import Job
+from iris.client.map_options import SHOWN, MapOptions, split_options
 from iris.client.option_names import refuse_unknown, takes
 from iris.client.problems import InvalidOption, NotFound
 from iris.client.transport import HttpRequest, UrlQuery, in_path
@@ -45,7 +48,6 @@ if TYPE_CHECKING:
     from iris.client.bundle import Bundle
     from iris.client.mapping import Mapped
 
-A = TypeVar("A")
 R = TypeVar("R")
 IfExists = Literal["error", "keep", "replace"]
 
@@ -118,30 +120,73 @@ class Client(GatewayApi):
         token = self.address.bearer()
         return "" if not token or token.startswith(TASK_TOKEN) else self.get("/v1/whoami", CallerView).user
 
-    @takes(JobOptions)
+    @takes(MapOptions)
     def map(
         self,
-        function: Callable[[A], R],
-        items: Iterable[A],
+        function: Callable[..., R],
+        *iterables: Iterable[Any],
+        workdir: str | os.PathLike[str] | None = None,
+        **options: Unpack[MapOptions],
+    ) -> Mapped[R]:
+        """Call a function once per item, each call a task of one job; see `calls` for what can be sent.
+
+        Returns one future per item. A call that raises fails only its own future; the others continue. Several
+        iterables give a call several arguments, as the built-in ``map``. Raises what iterating and pickling raise, and
+        as `run`.
+        """
+        return self.starmap(function, zip(*iterables, strict=False), workdir=workdir, **options)
+
+    @takes(MapOptions)
+    def starmap(
+        self,
+        function: Callable[..., R],
+        items: Iterable[Iterable[Any]],
         *,
         workdir: str | os.PathLike[str] | None = None,
-        **options: Unpack[JobOptions],
+        **options: Unpack[MapOptions],
     ) -> Mapped[R]:
-        """Call a function once per item, each call a task of one job; see `mapping` for what can be sent.
+        """As `map`; each item holds the positional arguments of one call."""
+        from iris.client.calls import COMMAND, send_calls  # imported only for `map`
+        from iris.client.mapping import Mapped
 
-        Returns one future per item. A call that raises fails only its own future; the others continue. Raises
-        InvalidOption for no items, and what pickling raises.
-        """
-        from iris.client.mapping import COMMAND, Mapped, packed_call  # imported only for `map`
-
-        calls = list(items)
+        calls = [tuple(item) for item in items]
         if not calls:
-            raise InvalidOption("there is nothing to map: no items")
-        options.setdefault("max_task_failures", len(calls))
-        with packed_call(function, calls, Path(workdir) if workdir is not None else None) as packed:
-            options["bundle"] = self.send_bundle(packed, everything=True).digest
-        options["replicas"] = len(calls)
-        return Mapped(self.submit(self.spec(COMMAND, options), parent=options.get("parent")), len(calls))
+            return Mapped(None, self, None)
+        kwargs, chunksize = options.pop("kwargs", None) or {}, options.pop("chunksize", 1)
+        shown, job_options = split_options(options, -(-len(calls) // max(1, chunksize)))
+        sent = send_calls(self.transport, function, calls, chunksize, kwargs)
+        if workdir is not None:
+            self._add_bundle(Path(workdir), job_options)
+        spec = replace(self.spec(COMMAND, job_options), calls=sent)
+        return self._followed(self.submit(spec, parent=job_options.get("parent")), shown)
+
+    def map_of(self, job: str, **options: Unpack[MapOptions]) -> Mapped[Any]:
+        """The futures of a map by the name or id of its job: of another process, or one that was killed.
+
+        ``options``: ``order``, ``return_exceptions`` and ``progress``. Raises NotFound, InvalidOption for a job that is
+        no map of yours.
+        """
+        shown, others = split_options(options)
+        refuse_unknown("map_of", others, SHOWN)
+        return self._followed(self.job(job), shown)
+
+    def _followed(self, job: Job, shown: MapOptions) -> Mapped[Any]:
+        from iris.client.map_progress import show_progress  # imported only for `map`
+        from iris.client.mapping import Mapped
+
+        spec = job.view.spec
+        if spec.calls is None:
+            raise InvalidOption(f"{job.name} is not a map, or not yours")
+        order, exceptions = shown.get("order", "items"), shown.get("return_exceptions", False)
+        mapped: Mapped[Any] = Mapped(
+            *(job, self, spec.calls),
+            retries=spec.max_retries_failure,
+            order=order,
+            return_exceptions=exceptions,
+        )
+        if shown.get("progress", False):
+            show_progress(job.name, mapped.futures)
+        return mapped
 
     def submit(
         self,

@@ -1,146 +1,241 @@
 """`Client.map`: one function over many items, each a task, each result a future.
 
-The function travels with cloudpickle: a lambda, or what a script or notebook defines, by value; what an installed
-module or the directory sent along defines, by its name, so the tasks must be able to import it. Results come back
-through the tasks' output, so they should be small (a megabyte); large ones belong into files. Out of scope: the
-task's side (`client.map_task`). Source: docs/design/interfaces.md#sdk.
+Results come back through a stream of their own; large ones are artifacts. Out of scope: packing (`calls`), the task's
+side (`call_runner`), what a result means (`outcomes`). Source: docs/design/interfaces.md#sdk;
+docs/adr/0076-results-are-a-stream-of-their-own.md.
 """
 
 from __future__ import annotations
 
-import base64
-import pickle
-import shutil
-import tempfile
+import concurrent.futures
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, Generic, TypeVar
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import Any, Generic, TypeVar, cast
 
-import cloudpickle
-
-from iris.client.bundle import IgnoreFiles
+from iris.client.api import GatewayApi
+from iris.client.decode import from_json
 from iris.client.jobs import Job
-from iris.client.map_task import FUNCTION, ITEMS, MARK, CallOutcome
-from iris.client.problems import ClientError, JobFailed, RemoteError, job_ended
-from iris_core.views import LogLineView
+from iris.client.map_options import ResultOrder
+from iris.client.outcomes import death_of, ending_of, outcomes_of, payload_of
+from iris.client.problems import ClientError
+from iris_core.spec import Calls
+from iris_core.states import TERMINAL, display_name
+from iris_core.views import CallResultView, ResultsView
 
-T = TypeVar("T")
 R = TypeVar("R")
-
-COMMAND = ("python", "-P", "-m", "iris.client.map_task")
-
-
-class RemoteTraceback(Exception):
-    """The traceback of an exception on its host, as text; the exception's ``__cause__``."""
-
-    def __str__(self) -> str:
-        return f'\n"""\n{self.args[0]}"""'
+_LOOK_S = 5.0
+_FETCHED_AT_ONCE = 4
+_ENDED = frozenset(display_name(state) for state in TERMINAL)
 
 
-class Mapped(Generic[R]):
-    """The result of a map: ``job``, and one future per item, in order.
+class CallFuture(Future[R], Generic[R]):
+    """The future of one call. ``index``: of its task."""
 
-    A future cannot be cancelled, because one task of a job cannot be: ``future.cancel()`` is False. ``job.cancel()``
-    ends all of them.
+    def __init__(self, mapped: Mapped[R], index: int) -> None:
+        super().__init__()
+        self.index = index
+        self._mapped = mapped
+
+    @property
+    def task(self) -> str:
+        """The name of its task."""
+        return f"{self._mapped.job.name}/{self.index}"
+
+
+class Mapped(list[CallFuture[R]]):
+    """The result of a map: ``job``, and one future per item, in order; empty and without a job for no items.
+
+    Iterating yields futures in the order of the items, or with ``order="done"`` as they end.
     """
 
-    def __init__(self, job: Job, count: int) -> None:
-        self.job = job
-        self.futures: list[Future[R]] = [Future() for _ in range(count)]
-        for future in self.futures:
+    def __init__(
+        self,
+        job: Job | None,
+        api: GatewayApi,
+        calls: Calls | None,
+        *,
+        retries: int = 0,
+        order: ResultOrder = "items",
+        return_exceptions: bool = False,
+    ) -> None:
+        count, self._chunksize = (0, 1) if calls is None else (calls.count, calls.chunksize)
+        super().__init__(CallFuture(self, number // self._chunksize) for number in range(count))
+        self._job = job
+        self._api = api
+        self._retries = retries
+        self._order = order
+        self._return_exceptions = return_exceptions
+        self._failures: dict[int, set[int]] = {}
+        self._suspects: set[int] = set()
+        self._ended = threading.Event()
+        self._arrival = threading.Condition()
+        self._done: list[CallFuture[R]] = []
+        for future in list.__iter__(self):
             future.set_running_or_notify_cancel()
-        threading.Thread(target=self._collect, name=f"iris-map {job.name}", daemon=True).start()
+            future.add_done_callback(self._note)
+        if job is not None:
+            threading.Thread(target=self._collect, name=f"iris-map {job.name}", daemon=True).start()
+            threading.Thread(target=self._watch, name=f"iris-map-watch {job.name}", daemon=True).start()
 
-    def __iter__(self) -> Iterator[Future[R]]:
-        return iter(self.futures)
+    __hash__ = object.__hash__  # type: ignore[assignment]
 
-    def __len__(self) -> int:
-        return len(self.futures)
+    @property
+    def job(self) -> Job:
+        """The job of the calls. Raises ValueError for a map over nothing."""
+        if self._job is None:
+            raise ValueError("a map over nothing has no job")
+        return self._job
 
-    def results(self, timeout: float | None = None) -> list[R]:
-        """Every result in the order of the items. Raises the exception of the first failing call, TimeoutError."""
-        return [future.result(timeout) for future in self.futures]
+    @property
+    def futures(self) -> list[CallFuture[R]]:
+        """The futures in the order of the items."""
+        return list(list.__iter__(self))
+
+    def __iter__(self) -> Iterator[CallFuture[R]]:
+        return list.__iter__(self) if self._order == "items" else self.as_completed()
+
+    def as_completed(self, timeout: float | None = None) -> Iterator[CallFuture[R]]:
+        """The futures in the order in which they end. Raises TimeoutError when some have not ended by then."""
+        until_s = None if timeout is None else time.monotonic() + timeout
+        for number in range(len(self)):
+            with self._arrival:
+                left_s = None if until_s is None else max(0.0, until_s - time.monotonic())
+                if not self._arrival.wait_for(partial(self._has_ended, number), left_s):
+                    raise TimeoutError(f"{len(self) - number} of {len(self)} calls have not ended")
+                future = self._done[number]
+            yield future
+
+    def results(self, timeout: float | None = None) -> list[Any]:
+        """Every result, in the order in which the futures are iterated.
+
+        Raises the exception of the first call that failed, unless the map returns exceptions; TimeoutError when a call
+        has not ended by then.
+        """
+        concurrent.futures.wait(
+            self.futures,
+            timeout,
+            concurrent.futures.ALL_COMPLETED if self._return_exceptions else concurrent.futures.FIRST_EXCEPTION,
+        )
+        found = []
+        for future in self.as_completed(0) if self._order == "done" else list.__iter__(self):
+            error = future.exception(0 if timeout is not None else None)
+            if error is not None and not self._return_exceptions:
+                raise error
+            found.append(future.result() if error is None else error)
+        return found
+
+    def _has_ended(self, number: int) -> bool:
+        return len(self._done) > number
+
+    def _note(self, future: Future[R]) -> None:
+        with self._arrival:
+            self._done.append(cast("CallFuture[R]", future))
+            self._arrival.notify_all()
+
+    # ── collecting ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _collect(self) -> None:
         """Set every future; whatever ends the reading of results is the error of those that are left."""
-        errors: dict[int, BaseException] = {}
         try:
-            for index, outcome in outcomes(self.job.logs()):
-                try:
-                    self.futures[index].set_result(read_outcome(outcome))
-                except BaseException as error:  # noqa: BLE001 - the call, or the unpickling of its result, raises anything
-                    errors[index] = error
-            self.job.wait()
-            self._finish(errors)
+            with ThreadPoolExecutor(_FETCHED_AT_ONCE, "iris-map-fetch") as fetching:
+                for result in self._arriving():
+                    if result.stored:
+                        fetching.submit(self._guarded, result)
+                    else:
+                        self._guarded(result)
+            self.job.refresh()
+            self._finish()
         except BaseException as error:  # noqa: BLE001 - nobody else would learn of it
-            self._finish(dict.fromkeys(range(len(self.futures)), error) | errors)
+            self._fail(self.futures, error)
+        finally:
+            self._ended.set()
 
-    def _finish(self, errors: dict[int, BaseException]) -> None:
-        """Fail the remaining futures with the error of their call, else with the end of the job."""
-        for index, future in enumerate(self.futures):
-            if not future.done():
-                future.set_exception(errors.get(index) or self._ending(index))
+    def _arriving(self) -> Iterator[CallResultView]:
+        with self._api.stream(f"/v1/jobs/{self.job.id}/results") as stream:
+            for event in stream:
+                yield from from_json(event.data, ResultsView).results
 
-    def _ending(self, index: int) -> ClientError:
-        if self.job.state == "succeeded":
-            return JobFailed(f"{self.job.name}/{index}", "succeeded", "its result was lost from its output")
-        error = ": ".join(part for part in (self.job.view.error or "", self._last_words(index)) if part)
-        return job_ended({"name": self.job.name, "state": self.job.state, "error": error})
-
-    def _last_words(self, index: int) -> str:
-        """The last line of a task's stderr, which names the exception that ended it."""
+    def _guarded(self, result: CallResultView) -> None:
         try:
-            attempts = self.job.task(index).attempts
-        except ClientError:
-            return ""
-        lines = (attempts[-1].stderr_tail or "").strip().splitlines() if attempts else []
-        return lines[-1] if lines else ""
+            self._take(result)
+        except BaseException as error:  # noqa: BLE001 - of this call only
+            self._fail(self._of(result.index), error)
+
+    def _take(self, result: CallResultView) -> None:
+        futures = self._of(result.index)
+        if all(future.done() for future in futures):
+            return
+        if result.kind != "died":
+            outcomes = outcomes_of(result, payload_of(self._api, self.job.id, result))
+            if all(error is None for _, error in outcomes) or self._is_last(result):
+                for future, (value, error) in zip(futures, outcomes, strict=True):
+                    _settle(future, value, error)
+        elif self._is_last(result):
+            self._fail(futures, death_of(f"{self.job.name}/{result.index}", result))
+
+    def _is_last(self, result: CallResultView) -> bool:
+        """Whether no attempt follows a failed one, as far as its result shows; else the job's record does."""
+        if result.cause == "timeout":
+            return True
+        if result.cause != "exited":
+            return False
+        failed = self._failures.setdefault(result.index, set())
+        failed.add(result.attempt)
+        return len(failed) > self._retries
+
+    def _of(self, index: int) -> list[CallFuture[R]]:
+        """The futures of a task."""
+        return self.futures[index * self._chunksize : (index + 1) * self._chunksize]
+
+    # ── calls that leave no result ──────────────────────────────────────────────────────────────────────────────
+
+    def _watch(self) -> None:
+        """Look at intervals for tasks that ended without a result: on a lost host, or before they started.
+
+        Two looks must find it, because a result may be on its way when the record of its end is read.
+        """
+        while not self._ended.wait(_LOOK_S):
+            with suppress(ClientError):
+                self._look()
+
+    def _look(self) -> None:
+        counts = self.job.refresh().task_counts
+        ended = sum(count for state, count in counts.items() if state in _ENDED and state != "succeeded")
+        failed = {future.index for future in self.futures if future.done() and future.exception() is not None}
+        if ended <= len(failed):
+            return
+        found = {
+            task.index: task
+            for state in counts
+            if state in _ENDED and state != "succeeded"
+            for task in self.job.tasks(state=state)
+            if task.index not in failed
+        }
+        for index in self._suspects & found.keys():
+            self._fail(self._of(index), ending_of(found[index].task, found[index]))
+        self._suspects = set(found)
+
+    def _finish(self) -> None:
+        """Fail the remaining futures with the end of their tasks."""
+        left = {future.index for future in self.futures if not future.done()}
+        for task in self.job.tasks() if left else ():
+            if task.index in left:
+                self._fail(self._of(task.index), ending_of(task.task, task))
+        self._fail(self.futures, ClientError(f"{self.job.name} ended, and nothing is known of this call"))
+
+    def _fail(self, futures: Iterable[CallFuture[R]], error: BaseException) -> None:
+        for future in futures:
+            _settle(future, None, error)
 
 
-def outcomes(lines: Iterable[LogLineView]) -> Iterator[tuple[int, CallOutcome]]:
-    """Task index and outcome, as soon as each is complete in the output."""
-    open_: dict[tuple[int, int], tuple[int, list[str]]] = {}
-    for line in lines:
-        if line.stream != "stdout" or not line.line.startswith(MARK):
-            continue
-        source, text = (line.index, line.attempt), line.line.removeprefix(MARK)
-        if source not in open_:
-            open_[source] = (int(text), [])
-            continue
-        count, pieces = open_[source]
-        pieces.append(text)
-        if len(pieces) == count:
-            yield line.index, pickle.loads(base64.b64decode("".join(pieces)))
-
-
-def read_outcome(outcome: CallOutcome) -> Any:
-    """The value of a call. Raises what the call raised, with its traceback as the cause; RemoteError when either cannot
-    be unpickled here.
-    """
-    kind, data, trace = outcome
-    try:
-        what = pickle.loads(data)
-    except BaseException as error:  # noqa: BLE001 - unpickling may raise anything
-        last = trace.strip().rpartition("\n")[2] or "it returned a value"
-        raise RemoteError(f"{last} (it cannot be unpickled here: {type(error).__name__}: {error})") from (
-            RemoteTraceback(trace) if trace else error
-        )
-    if kind == "value":
-        return what
-    raise what from RemoteTraceback(trace)
-
-
-@contextmanager
-def packed_call(function: Callable[[T], R], items: Sequence[T], workdir: Path | None) -> Iterator[Path]:
-    """A directory with everything the tasks need. Raises what pickling raises."""
-    with tempfile.TemporaryDirectory(prefix="iris-map-") as made:
-        root = Path(made)
-        if workdir is not None:
-            rules = IgnoreFiles(workdir)
-            shutil.copytree(workdir, root, symlinks=True, dirs_exist_ok=True, ignore=rules.left_out)
-        (root / FUNCTION).write_bytes(cloudpickle.dumps(function))
-        (root / ITEMS).write_bytes(pickle.dumps([cloudpickle.dumps(item) for item in items]))
-        yield root
+def _settle(future: CallFuture[Any], value: object, error: BaseException | None) -> None:
+    """Set a future, unless another thread has."""
+    with suppress(concurrent.futures.InvalidStateError):
+        if error is None:
+            future.set_result(value)
+        else:
+            future.set_exception(error)

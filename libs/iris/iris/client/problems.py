@@ -218,7 +218,10 @@ class DeploymentFailed(ClientError):
 
 
 class JobEnded(ClientError):
-    """A job ended otherwise than by success.
+    """A job, or a call of a map, ended otherwise than by success.
+
+    Attributes:
+        exit_code, signal: of a call whose process ended without a result.
 
     Args:
         name: the job. state: its last state, lower case. error: one line about why, may be empty.
@@ -228,6 +231,8 @@ class JobEnded(ClientError):
     def __init__(
         self, name: str, state: str, error: str = "", causes: Sequence[FailureGroup] = (), lines: Sequence[str] = ()
     ) -> None:
+        self.exit_code: int | None = None
+        self.signal: int | None = None
         said = f"{name} {state}: {error}" if error else f"{name} {state}"
         super().__init__("\n".join([said, *(f"  {line}" for line in lines)]))
         self.causes = tuple(causes)

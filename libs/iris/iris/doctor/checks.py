@@ -449,7 +449,7 @@ CHECKS = (
         "store_too_small",
         _of_bus(_small_store),
         "a state service cannot make its streams (JetStream error 10047) and starts again and again",
-        "a larger disk or `max_file_store`, or smaller events_bytes, logs_bytes and artifacts_bytes of [nats]",
+        "a larger disk or `max_file_store`, or smaller limits in [nats]: events_bytes, logs_bytes and so on",
         "docs/troubleshooting.md#disk-full",
     ),
     Check(

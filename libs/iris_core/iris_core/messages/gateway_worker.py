@@ -1,8 +1,11 @@
-"""Between gateways and workers: output of attempts, and commands that people execute beside a task."""
+"""Between gateways and workers: output of attempts, results of calls, and commands that people execute beside tasks."""
 
 from __future__ import annotations
 
+from typing import Literal
+
 from iris_core.messages.message import AttemptRef, ServiceMessage
+from iris_core.states import Cause
 
 
 class LogChunk(ServiceMessage, frozen=True):
@@ -30,6 +33,35 @@ class TaskOutput(ServiceMessage, frozen=True):
 
     ref: AttemptRef
     chunks: tuple[LogChunk, ...]
+
+
+CallResultKind = Literal["value", "error", "chunk", "died"]
+
+
+class CallResult(ServiceMessage, frozen=True):
+    """What one attempt of a map left.
+
+    Attributes:
+        kind: value, error, or chunk (the outcomes of several calls); died: the process ended without a result.
+        data: its pickle, as the runner wrote it; empty when it is ``stored`` as the attempt's artifact.
+        cause, code, signal: how the attempt ended.
+    """
+
+    index: int
+    attempt: int
+    kind: CallResultKind
+    data: bytes
+    cause: Cause
+    code: int | None = None
+    signal: int | None = None
+    stored: bool = False
+
+
+class CallResults(ServiceMessage, frozen=True):
+    """Results of several attempts of one job; ones that were not confirmed are sent again, in other messages."""
+
+    job: int
+    results: tuple[CallResult, ...]
 
 
 class StartExecution(ServiceMessage, frozen=True, tag="start"):

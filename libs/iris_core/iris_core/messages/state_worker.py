@@ -5,7 +5,7 @@ from __future__ import annotations
 from iris_core.limits import ATTEMPTS
 from iris_core.messages.message import AttemptRef, ServiceMessage
 from iris_core.resources import Amount, ResourceRequest
-from iris_core.spec import Attribute, Environment, Probe
+from iris_core.spec import Attribute, Calls, Environment, Probe
 from iris_core.states import Cause, KernelStatus
 
 
@@ -198,6 +198,7 @@ class TaskTemplate(ServiceMessage, frozen=True):
     ``grant``: for the tokens of its attempts; None while the signing keys are not known.
     ``output``: the output directory of each attempt, relative to its own; empty: it has none.
     ``array``, ``each_line``: where the tasks have their values from, see `JobSpec`.
+    ``calls``: of a map, what its tasks call.
     """
 
     job: int
@@ -219,6 +220,12 @@ class TaskTemplate(ServiceMessage, frozen=True):
     output: str = ""
     array: str = ""
     each_line: str = ""
+    calls: Calls | None = None
+
+    @property
+    def code(self) -> bool:
+        """Whether its attempts get something from the bundle store."""
+        return self.bundle is not None or self.calls is not None
 
 
 class Gang(ServiceMessage, frozen=True):

@@ -13,6 +13,8 @@ from iris_core.states import ACTIVE, TERMINAL, JobState, MatchType, TaskState
 T = TaskState
 JobDerivation: TypeAlias = Derivation[JobState, TaskState]
 
+_ENDS_TOGETHER: Condition[TaskState] = Condition(fact="ends_together")
+"""Whether a killed task ends the others; the calls of a map go on."""
 _ALL_ENDED = Condition(TERMINAL, MatchType.ALL)
 
 
@@ -24,7 +26,7 @@ TABLE: tuple[JobDerivation, ...] = (
     Derivation("all_succeeded", JobState.SUCCEEDED, ((Condition(frozenset({T.SUCCEEDED}), MatchType.ALL),),)),
     Derivation("too_many_failed", JobState.FAILED, ((Condition(frozenset({T.FAILED}), over="max_task_failures"),),)),
     Derivation("any_unschedulable", JobState.UNSCHEDULABLE, ((_any(T.UNSCHEDULABLE),),)),
-    Derivation("any_killed", JobState.KILLED, ((_any(T.KILLED),),)),
+    Derivation("any_killed", JobState.KILLED, ((_any(T.KILLED), _ENDS_TOGETHER), (_any(T.KILLED), _ALL_ENDED))),
     Derivation("all_ended_some_lost", JobState.WORKER_FAILED, ((_ALL_ENDED, _any(T.WORKER_FAILED, T.PREEMPTED)),)),
     Derivation("all_ended_some_failed", JobState.FAILED, ((_ALL_ENDED,),)),
     Derivation(

@@ -15,13 +15,14 @@ from iris_gateway.api import (
     meta,
     quotas,
 )
-from iris_gateway.api.work import artifacts, bundles, executions, jobs, logs, plans, tasks
+from iris_gateway.api.work import artifacts, bundles, executions, jobs, logs, plans, results, tasks
 from iris_gateway.http.endpoint import Endpoint
 
 _MODULES = (
     jobs,
     tasks,
     logs,
+    results,
     executions,
     artifacts,
     events,

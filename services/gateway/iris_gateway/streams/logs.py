@@ -6,14 +6,12 @@ docs/design/interfaces.md#command-line, docs/design/interfaces.md#http; docs/ARC
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
-from iris_bus.contract import Gap, Message, Reader, Streams, Unavailable
+from iris_bus.contract import Message, Reader, Streams, Unavailable
 from iris_core import subjects
 from iris_core.codec import Undecodable, unpack
 from iris_core.messages.gateway_worker import TaskOutput
@@ -28,6 +26,7 @@ _SILENT_S = 2.0
 """How long to wait for the next lines of unfinished output after the end; most ends are reported after their output."""
 _STOPPING_S = 10.0
 """The same for killed tasks, which may print while they stop."""
+_GONE = "this output has expired"
 INCOMPLETE = "the output may be incomplete: it cannot be read beyond this place"
 _ENDS = (32, 1_000, 64_000)
 """How many messages of the stream's end are searched for last lines before all of it is."""
@@ -150,7 +149,7 @@ class LogReader:
     async def present(self, reading: Reading, reader: Reader, until: int) -> AsyncIterator[list[LogLine]]:
         """Lines up to sequence ``until``. Raises ProblemResponse unavailable when they stop before it."""
         while reading.position < until:
-            messages = await _batch(reader, self._silent_s)
+            messages = await readers.batch(reader, self._silent_s, _GONE)
             if not messages:
                 raise ProblemResponse("unavailable", INCOMPLETE)
             yield reading.take(messages)
@@ -178,39 +177,15 @@ class LogReader:
         arrival = ending.arrival
         reader.on_arrival(arrival.set)
         while not ending.known:
-            await _wait_for(arrival, _QUIET_S)
-            yield reading.take(_taken(reader))
+            await readers.arrived_within(arrival, _QUIET_S)
+            yield reading.take(readers.taken(reader, _GONE))
         if ending.cut_off:
             return
         async for lines in self.present(reading, reader, await self.last(reading.query)):
             yield lines
         silent_s = _STOPPING_S if ending.state == "killed" else _SILENT_S
         while reading.unfinished:
-            arrived = await _wait_for(arrival, silent_s)
-            yield reading.take(_taken(reader))
+            arrived = await readers.arrived_within(arrival, silent_s)
+            yield reading.take(readers.taken(reader, _GONE))
             if not arrived:
                 return
-
-
-async def _wait_for(arrival: asyncio.Event, seconds: float) -> bool:
-    """Whether something has arrived in time."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await arrival.wait()
-    arrived = arrival.is_set()
-    arrival.clear()
-    return arrived
-
-
-def _taken(reader: Reader) -> Sequence[Message]:
-    try:
-        return reader.take()
-    except Gap:
-        raise ProblemResponse("gone", "this output has expired") from None
-
-
-async def _batch(reader: Reader, wait_s: float) -> Sequence[Message]:
-    try:
-        return await reader.batch(wait=wait_s)
-    except Gap:
-        raise ProblemResponse("gone", "this output has expired") from None

@@ -1,12 +1,14 @@
-"""Closes a reader also when its user was cancelled and cannot wait."""
+"""What readers of streams share: a reader that is closed also when its user was cancelled, and ways to read."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from iris_bus.contract import Reader, Streams
+from iris_bus.contract import Gap, Message, Reader, Streams
+from iris_gateway.http.problem import ProblemResponse
 
 _closing: set[asyncio.Task[None]] = set()
 
@@ -21,3 +23,29 @@ def reading(streams: Streams, stream: str, after: int, subject: str = "") -> Ite
         task = asyncio.ensure_future(reader.close())
         _closing.add(task)
         task.add_done_callback(_closing.discard)
+
+
+async def arrived_within(arrival: asyncio.Event, seconds: float) -> bool:
+    """Whether something has arrived in time."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await arrival.wait()
+    arrived = arrival.is_set()
+    arrival.clear()
+    return arrived
+
+
+def taken(reader: Reader, gone: str) -> Sequence[Message]:
+    """The messages that are there. Raises ProblemResponse ``gone`` when some are not kept any more."""
+    try:
+        return reader.take()
+    except Gap:
+        raise ProblemResponse("gone", gone) from None
+
+
+async def batch(reader: Reader, wait_s: float, gone: str) -> Sequence[Message]:
+    """The next messages; none within that time: an empty list. Raises as `taken`."""
+    try:
+        return await reader.batch(wait=wait_s)
+    except Gap:
+        raise ProblemResponse("gone", gone) from None

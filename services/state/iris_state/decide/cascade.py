@@ -114,7 +114,11 @@ def job(job: Job) -> JobMoved | None:
     if job.is_terminal:
         return None
     tolerated = 0 if job.is_gang else job.spec.max_task_failures  # a gang that lost a member has failed
-    facts = {"max_task_failures": tolerated, "started": int(job.state is JobState.RUNNING)}
+    facts = {
+        "max_task_failures": tolerated,
+        "started": int(job.state is JobState.RUNNING),
+        "ends_together": int(job.spec.calls is None),
+    }
     row = derive(job_table.TABLE, job.counted(), facts)
     assert row is not None, "the last row holds of every job"
     if row.target is job.state:

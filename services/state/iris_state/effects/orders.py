@@ -298,4 +298,5 @@ def template(job: Job, grant: TaskGrant | None = None) -> TaskTemplate:
         output=spec.output,
         array=spec.array,
         each_line=spec.each_line,
+        calls=spec.calls,
     )

@@ -60,7 +60,7 @@ def _for_user(user: str, view: Any) -> Any:
 
 
 def _job(user: str, view: JobView) -> JobView:
-    return replace(view, spec=_without_code(view.spec))
+    return replace(view, spec=replace(_without_code(view.spec), calls=None))
 
 
 def _deployment(user: str, view: DeploymentView) -> DeploymentView:

@@ -192,7 +192,7 @@ class Agent:
             return
         held.settle_ms = template.settle_ms
         self.reports.add(held.stage)
-        if template.bundle is not None or template.environment is not None:
+        if template.code or template.environment is not None:
             self._report(held, K.PULLING, now_ms)
             todo.append(Prepare(ref, template))
         else:

@@ -195,7 +195,7 @@ class Executor:
     def _open(self, ref: AttemptRef, entry: StoredProcess) -> RunningAttempt:
         """An attempt of an earlier worker process; its output is read from where that stored it."""
         attempt = RunningAttempt(self.slots.open(ref, entry.started.slot, entry.started.directory), self._use)
-        attempt.slot.output = entry.started.output
+        attempt.slot.output, attempt.slot.call, attempt.result = entry.started.output, entry.started.call, entry.result
         self.logs.follow(attempt.slot, self._clock.steady_s(), entry.positions)
         return attempt
 
@@ -227,7 +227,7 @@ class Executor:
             return
         attempt = self.attempts.add(self._open(ref, entry))
         slot = attempt.slot
-        if stage is None and entry.exit is not None and slot.output and not (entry.is_build or entry.exit.error):
+        if stage is None and entry.exit is not None and not entry.is_build and attempt.leaves_output(entry.exit):
             self._agent.adopt(was_started(entry))
             self.finisher.store(attempt, describe(slot, entry.exit))
             return
@@ -255,6 +255,7 @@ class Executor:
         if not self.logs.follows(held.ref):  # its environment was built, with output
             self.logs.follow(attempt.slot, began_s)
         attempt.slot.output, attempt.slot.ends_s = template.output, 0.0
+        attempt.slot.call = template.calls is not None
         try:
             request = self.requests.of_task(held, template, attempt, began_s)
         except OSError as error:
@@ -411,7 +412,7 @@ class Executor:
             if exit_.code == 0:  # the next record of the attempt is that of its own process
                 self._launcher.record(Gone((attempt.ref,)))
             on_build(exit_)
-        elif attempt.slot.output and not exit_.error:
+        elif attempt.leaves_output(exit_):
             self.finisher.store(attempt, describe(attempt.slot, exit_))
         else:
             self.finisher.end(attempt, describe(attempt.slot, exit_))

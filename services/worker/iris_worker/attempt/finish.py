@@ -12,6 +12,7 @@ from iris_core.messages.state_worker import Artifact, Ended, Stage
 from iris_core.units import show_bytes
 from iris_worker.agent.agent import Agent, end_stage
 from iris_worker.attempt.artifacts.uploader import Uploader
+from iris_worker.attempt.calls.result import read_result
 from iris_worker.attempt.output.logs import Batch, OutputLogs
 from iris_worker.attempt.running import RunningAttempt, RunningAttempts
 from iris_worker.attempt.workspaces import Workspaces
@@ -78,16 +79,20 @@ class Finisher:
         self.finish(attempt, ended)
 
     def over(self, attempt: RunningAttempt, ended: Ended) -> Stage:
-        """Take the directories of an attempt that has ended away, and record its end as it is reported."""
+        """Take the directories of an attempt that has ended away, and record its end as it is reported, and the result
+        of a call.
+        """
+        slot = attempt.slot
+        attempt.result = read_result(slot.ref, slot.workdir, ended) if slot.call else None
         self._clean(attempt)
         stage = end_stage(attempt.ref, ended, self._clock.wall_ms())
-        self._launcher.record(Over(stage))
+        self._launcher.record(Over(stage, attempt.result))
         return stage
 
     def finish(self, attempt: RunningAttempt, ended: Ended) -> None:
         """Report an end that is recorded, at once or when its output is stored."""
         attempt.ended, attempt.since_s = ended, self._clock.steady_s()
-        if self._logs.finish(attempt.ref):
+        if self._logs.finish(attempt.ref, attempt.result):
             self._report(attempt, ended)
 
     def discard(self, attempt: RunningAttempt) -> None:

@@ -80,6 +80,7 @@ class StartRequests:
             sandbox=sandbox,
             output=slot.output,
             directory=slot.directory,
+            call=slot.call,
         )
         request = StartProcess(started, template.command, env, limits, cgroup)
         return self._containers.contain(request, template, slot, files) if in_image else request

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from iris_core.messages.gateway_worker import CallResult
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Ended, LiveUsage
 from iris_worker.attempt.builds.store import EnvironmentStore
+from iris_worker.attempt.calls.result import LARGE, is_stored
 from iris_worker.attempt.devices import Devices
 from iris_worker.attempt.ports import PortUse
 from iris_worker.attempt.probes.prober import Prober
@@ -36,7 +38,8 @@ class RunningAttempt:
         on_build: called with the exit of the process that builds its environment; None while none does.
         blamed: its exit, when that is known before its process has ended.
         probe: the number of the command that probed it last.
-        ended: its end, which is reported when its output is stored. since_s: when it ended.
+        ended: its end, which is reported when its output is stored. result: that of a call.
+        since_s: when it ended.
     """
 
     slot: Workspace
@@ -50,11 +53,19 @@ class RunningAttempt:
     usage: LiveUsage | None = None
     probe: int = 0
     ended: Ended | None = None
+    result: CallResult | None = None
     since_s: float = 0.0
 
     @property
     def ref(self) -> AttemptRef:
         return self.slot.ref
+
+    def leaves_output(self, exit_: Exit) -> bool:
+        """Whether its output directory is to be stored: its job's, or that of the large result of a call."""
+        slot = self.slot
+        if slot.call and not slot.output and is_stored(slot.workdir):
+            slot.output = LARGE
+        return bool(slot.output) and not exit_.error
 
     @property
     def environment(self) -> str:

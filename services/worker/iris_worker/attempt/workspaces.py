@@ -45,6 +45,7 @@ class Workspace:
         broken: its directory could not be taken away; the slot is not used again.
         output: the output directory of the attempt, below its own; empty: it has none.
         line: its line of the job's file; empty: the job has none.
+        call: whether it is one of a map, and so leaves a result.
         ends_s: when an attempt that is stopped is over at the latest; 0: it is not stopped.
     """
 
@@ -59,6 +60,7 @@ class Workspace:
     output: str = ""
     line: str = ""
     ends_s: float = 0.0
+    call: bool = False
 
     def give_to(self, owner: tuple[int, int] | None) -> None:
         """Make a user the owner of its directory, which is empty, and files. Raises OSError."""

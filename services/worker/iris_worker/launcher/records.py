@@ -14,6 +14,7 @@ import msgspec
 from msgspec import structs
 
 from iris_core import codec
+from iris_core.messages.gateway_worker import CallResult
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import LiveUsage, Stage, TaskUsage
 from iris_core.spec import Probe
@@ -114,7 +115,7 @@ class Started(_Record, frozen=True, tag="started"):
     """An attempt's first process: the interval (monotonic time of this boot) in which it was started, its slot, its
     ports by name, the indices of its devices, its control group, its output directory, the name of its directory below
     the slot's. Without a ``pid``, and then without times, it is about to be started. Without a ``sandbox`` it is not
-    confined. Without a ``directory`` it is an older worker's, and has the slot's own.
+    confined. Without a ``directory`` it is an older worker's, and has the slot's own. ``call``: it is one of a map.
 
     A process that builds the attempt's ``environment`` has a record of its own, before that of the attempt. The client
     of a ``container`` may end before it.
@@ -136,6 +137,7 @@ class Started(_Record, frozen=True, tag="started"):
     container: StoredContainer | None = None
     output: str = ""
     directory: str = ""
+    call: bool = False
 
     @property
     def below(self) -> str:
@@ -162,9 +164,10 @@ class Exited(_Record, frozen=True, tag="exited"):
 
 
 class Over(_Record, frozen=True, tag="over"):
-    """The end of an attempt as the worker reports it."""
+    """The end of an attempt as the worker reports it; ``result``: what it left, of a call."""
 
     stage: Stage
+    result: CallResult | None = None
 
 
 class Read(_Record, frozen=True, tag="read"):
@@ -314,13 +317,14 @@ LauncherAnswer = (
 class StoredProcess:
     """The records of one attempt.
 
-    ``reused``: its slot was given to a later attempt, so its output is stored.
+    ``reused``: its slot was given to a later attempt, so its output is stored. ``result``: of a call that is over.
     """
 
     started: Started
     positions: tuple[int, int] = (0, 0)
     exit: Exit | None = None
     over: Stage | None = None
+    result: CallResult | None = None
     reused: bool = False
 
     @property
@@ -340,7 +344,7 @@ class StoredProcess:
         if self.exit is not None:
             yield Exited(self.started.ref, self.exit)
         if self.over is not None:
-            yield Over(self.over)
+            yield Over(self.over, self.result)
 
 
 @dataclass(slots=True)
@@ -374,7 +378,7 @@ class ProcessTable:
 
     def _over(self, record: Over) -> None:
         if (entry := self.entries.get(record.stage.ref)) is not None:
-            entry.over = record.stage
+            entry.over, entry.result = record.stage, record.result
 
     def _read(self, record: Read) -> None:
         if (entry := self.entries.get(record.ref)) is not None:

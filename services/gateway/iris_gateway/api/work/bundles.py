@@ -6,6 +6,7 @@ import msgspec
 from starlette.responses import Response
 
 from iris_core.errors import Mistake
+from iris_core.spec import Calls, JobSpec, code_of
 from iris_gateway.http.bodies import chunks
 from iris_gateway.http.endpoint import BYTES, Answers, Call, Endpoint
 from iris_gateway.http.problem import ProblemResponse, invalid
@@ -13,6 +14,11 @@ from iris_gateway.http.problem import ProblemResponse, invalid
 
 class _Spec(msgspec.Struct):
     bundle: str | None
+    calls: Calls | None = None
+
+    @property
+    def code(self) -> tuple[str, ...]:
+        return code_of(self.bundle, self.calls)
 
 
 class JobCode(msgspec.Struct):
@@ -56,18 +62,25 @@ async def check_bundle(call: Call, digest: str | None, owner: str | None = None,
     """
     if digest is None or await call.gateway.bundles.has(call.caller, digest, owner):
         return
-    if digest == await _own_code(call) and await call.gateway.bundles.use(digest, add=call.caller.user):
+    if digest in await _own_code(call) and await call.gateway.bundles.use(digest, add=call.caller.user):
         return
     hint = f"PUT /v1/bundles/{digest} first"
     raise invalid([Mistake(pointer=pointer, code="no_such_bundle", message="is not stored here", hint=hint)])
 
 
-async def _own_code(call: Call) -> str | None:
-    """The bundle of the task that calls; its owner may not have stored it, but has it in a job that runs."""
+async def check_code(call: Call, spec: JobSpec, owner: str | None = None) -> None:
+    """The same for everything that a job's tasks get from the store."""
+    await check_bundle(call, spec.bundle, owner)
+    for digest in spec.calls.digests if spec.calls is not None else ():
+        await check_bundle(call, digest, owner, "/calls")
+
+
+async def _own_code(call: Call) -> tuple[str, ...]:
+    """The code of the task that calls; its owner may not have stored it, but has it in a job that runs."""
     if call.caller.attempt is None:
-        return None
+        return ()
     own = await call.read("job", job=f"j{call.caller.attempt.job}")
-    return msgspec.json.decode(own, type=JobCode).spec.bundle
+    return msgspec.json.decode(own, type=JobCode).spec.code
 
 
 _STORED = {"Location": "The bundle."}

@@ -18,7 +18,7 @@ from iris_core.views import JOB_ORDERS, JOBS_ORDERED, NEWEST_FIRST, HistoryRow, 
 from iris_gateway.api.handling import idempotency_key, json_body, listing, page, request_key, view
 from iris_gateway.api.pages import page_of
 from iris_gateway.api.work.admission import spec_from
-from iris_gateway.api.work.bundles import JobCode, check_bundle
+from iris_gateway.api.work.bundles import JobCode, check_code
 from iris_gateway.auth.bearer import may_read
 from iris_gateway.commands import Envelope
 from iris_gateway.http.bodies import BODY_S, check_media_type, read_body
@@ -65,7 +65,7 @@ async def submit(call: Call) -> Response:
     above = job_reference(parent) if parent else ""
     key = idempotency_key(call)
     spec = await read_spec(call)
-    await check_bundle(call, spec.bundle, spec.user)
+    await check_code(call, spec, spec.user)
 
     def command(envelope: Envelope) -> SubmitJob:
         return SubmitJob(
@@ -164,8 +164,8 @@ async def send_rerun(call: Call, job: str, failed_only: bool, key: str = "") -> 
     if call.caller.role == "worker":
         raise ProblemResponse("forbidden", "worker tokens may not submit jobs")
     found = msgspec.json.decode(await call.gateway.queries.ask("job", call.caller, job=job), type=JobCode)
-    code = found.spec.bundle if may_read(call.caller, found.user) else None  # others are refused below
-    if code is not None and not await call.gateway.bundles.use(code, add=found.user):
+    code = found.spec.code if may_read(call.caller, found.user) else ()  # others are refused below
+    if not all([await call.gateway.bundles.use(digest, add=found.user) for digest in code]):
         raise ProblemResponse("gone", "the bundle of this job has expired: run it again from its directory")
 
     def command(envelope: Envelope) -> RerunJob:

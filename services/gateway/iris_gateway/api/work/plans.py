@@ -10,7 +10,7 @@ from iris_core.messages.gateway_scheduler import PlanPreview, PlanRequest
 from iris_core.spec import JobSpec
 from iris_core.subjects import SCHEDULER_PLAN
 from iris_core.views import PlacementView, PlanView
-from iris_gateway.api.work.bundles import check_bundle
+from iris_gateway.api.work.bundles import check_code
 from iris_gateway.api.work.jobs import read_spec
 from iris_gateway.http.endpoint import Answers, Call, Endpoint, json_response
 from iris_gateway.http.problem import ProblemResponse
@@ -21,7 +21,7 @@ _TIMEOUT_S = 10.0
 async def planned(call: Call) -> Response:
     call.parameters().finish()
     spec = await read_spec(call)
-    await check_bundle(call, spec.bundle)
+    await check_code(call, spec)
     preview = await ask_scheduler(call, PlanRequest(spec, call.caller, call.gateway.now_ms()))
     placements = [PlacementView(task=f"{spec.name}/{at}", index=at, worker=who) for at, who in preview.placements]
     return json_response(

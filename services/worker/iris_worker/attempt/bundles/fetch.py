@@ -1,4 +1,5 @@
-"""Puts an attempt's bundle into its directory. Part of the shell: it waits for the object store and for threads.
+"""Puts an attempt's bundle, and what a call of a map reads, into its directory. Part of the shell: it waits for the
+object store and for threads.
 
 Out of scope: what an archive may contain (manifest), and the next stage of the attempt (agent).
 """
@@ -14,8 +15,10 @@ from iris_bus.contract import Blobs, Unavailable
 from iris_core.admission import MASK
 from iris_core.archive_paths import InvalidArchive
 from iris_core.messages.state_worker import Ended
+from iris_core.spec import Calls
 from iris_core.states import Cause
 from iris_worker.attempt.bundles.bundle import BundleStore, digest_of
+from iris_worker.attempt.calls.files import CallFiles
 from iris_worker.clock import HostClock
 from iris_worker.launcher.spawn import NOT_EXECUTABLE
 from iris_worker.metrics import WorkerMetrics
@@ -27,17 +30,25 @@ _RETRY_S = 0.3
 
 
 class Fetcher:
-    """Downloads and unpacks each bundle once for all attempts that need it.
+    """Downloads and unpacks each bundle, and each file of a map, once for all attempts that need it.
 
     Args:
+        store: of bundles. calls: files of maps.
         at_once: bundles that are fetched or copied at a time.
     """
 
     def __init__(
-        self, blobs: Blobs, store: BundleStore, at_once: int, clock: HostClock, metrics: WorkerMetrics
+        self,
+        blobs: Blobs,
+        store: BundleStore,
+        calls: CallFiles,
+        at_once: int,
+        clock: HostClock,
+        metrics: WorkerMetrics,
     ) -> None:
         self._blobs = blobs
         self._store = store
+        self._calls = calls
         self._clock = clock
         self._metrics = metrics
         self._at_once = asyncio.Semaphore(at_once)
@@ -52,7 +63,7 @@ class Fetcher:
         try:
             digest = digest_of(bundle)
             async with self._at_once:
-                await self._have(digest)
+                await self._have(self._store, digest)
                 if each_line:
                     line = await asyncio.to_thread(self._store.line, digest, each_line, index)
                 await self._timed("copy", asyncio.to_thread(self._store.copy, digest, workdir))
@@ -62,13 +73,28 @@ class Fetcher:
             return Ended(Cause.INFRASTRUCTURE, error=_unnamed(error, bundle))
         return line
 
-    async def _have(self, digest: str) -> None:
+    async def bring_call(self, calls: Calls, index: int, workdir: str) -> Ended | None:
+        """Give the call of task ``index`` what it reads; returns the end of the attempt when that failed."""
+        files = (calls.runner, calls.function, calls.place(index)[0])
+        try:
+            if not all(self._calls.has(digest) for digest in files):
+                async with self._at_once:
+                    for digest in files:
+                        await self._have(self._calls, digest)
+            self._calls.give(calls, index, workdir)
+        except InvalidArchive as error:
+            return Ended(Cause.EXITED, NOT_EXECUTABLE, error=f"map: {error}")
+        except (Unavailable, ValueError, OSError) as error:
+            return Ended(Cause.INFRASTRUCTURE, error=f"map: {error}")
+        return None
+
+    async def _have(self, store: BundleStore | CallFiles, digest: str) -> None:
         """Raises InvalidArchive, Unavailable, ValueError, OSError."""
         lock = self._one_by_one.setdefault(digest, asyncio.Lock())  # as long as an attempt needs this bundle
         async with lock:
-            if not self._store.has(digest):
+            if not store.has(digest):
                 data = await self._timed("download", self._download(digest))
-                await self._timed("unpack", asyncio.to_thread(self._store.add, digest, data))
+                await self._timed("unpack", asyncio.to_thread(store.add, digest, data))
 
     async def _download(self, digest: str) -> bytes:
         for left in reversed(range(_TRIES)):

@@ -1,4 +1,4 @@
-"""Schedules the reading of tasks' output, and batches it for the log stream.
+"""Schedules the reading of tasks' output, and batches it and the results of calls for their streams.
 
 See also: `output.shipper` sends and keeps the time, `tail` reads the files.
 Source: docs/ARCHITECTURE.md#storage (IRIS_LOGS); docs/design/reliability.md#faults; ADR 18.
@@ -6,10 +6,11 @@ Source: docs/ARCHITECTURE.md#storage (IRIS_LOGS); docs/design/reliability.md#fau
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from iris_core import codec, subjects
-from iris_core.messages.gateway_worker import TaskOutput
+from iris_core.messages.gateway_worker import CallResult, CallResults, TaskOutput
 from iris_core.messages.message import AttemptRef
 from iris_worker.attempt.output.quota import LogLimits, LogQuota
 from iris_worker.attempt.output.tail import OutputStream
@@ -20,6 +21,7 @@ _SLOW_S = 0.4
 _STEADY_S = 0.5
 _STEADY_EVERY = 200
 _BATCH_BYTES = 4 * 1024 * 1024
+_RESULTS_BYTES = 256 * 1024
 
 
 @dataclass(slots=True, eq=False)
@@ -34,10 +36,11 @@ class Tail:
     wait_s: float = TICK_S
     chunks: int = 0
     finished: bool = False
+    result: CallResult | None = None
 
     def is_silent(self) -> bool:
-        """Whether the attempt has printed nothing."""
-        return not any(s.position or s.has_more() for s in self.streams)
+        """Whether the attempt has printed and left nothing."""
+        return self.result is None and not any(s.position or s.has_more() for s in self.streams)
 
     @property
     def dropped(self) -> int:
@@ -114,9 +117,13 @@ class OutputLogs:
         subject = subjects.output(self._worker, ref.job, ref.index)
         self._live[ref] = Tail(ref, subject, streams, budget, now_s + TICK_S)
 
-    def finish(self, ref: AttemptRef) -> bool:
-        """Its processes have ended. True when it never printed anything; then nothing of it will be sent."""
+    def finish(self, ref: AttemptRef, result: CallResult | None = None) -> bool:
+        """Its processes have ended. True when it never printed anything; then nothing of it will be sent.
+
+        ``result``: of a call, sent behind its output.
+        """
         tail = self._live.pop(ref)
+        tail.result = result
         if tail.is_silent():
             return True
         tail.finished = True
@@ -157,7 +164,18 @@ class OutputLogs:
                     tail.pace(now_s, self._collect(tail, now_s, now_ms, batch))
             if not batch.is_full:
                 self._look_s = now_s + TICK_S
+        batch.messages += self._results(batch.ended)
         return batch
+
+    def _results(self, ended: Iterable[Tail]) -> Iterator[tuple[str, bytes]]:
+        """The results of calls, many in one message."""
+        by_job: dict[int, list[CallResult]] = {}
+        for tail in ended:
+            if tail.result is not None:
+                by_job.setdefault(tail.ref.job, []).append(tail.result)
+        for job, results in by_job.items():
+            subject = subjects.results(self._worker, job)
+            yield from ((subject, codec.pack(CallResults(job, part))) for part in _parts(results))
 
     def _collect(self, tail: Tail, now_s: float, now_ms: int, batch: Batch) -> bool:
         """Add one attempt's output; whether there was any."""
@@ -189,3 +207,17 @@ class OutputLogs:
     def _has(self, tail: Tail) -> bool:
         """Whether the files of a tail still belong to its attempt."""
         return self._live.get(tail.ref) is tail or self._finishing.get(tail.ref) is tail
+
+
+def _parts(results: Iterable[CallResult]) -> Iterator[tuple[CallResult, ...]]:
+    """Results in messages of about `_RESULTS_BYTES`."""
+    part: list[CallResult] = []
+    size = 0
+    for result in results:
+        if part and size + len(result.data) > _RESULTS_BYTES:
+            yield tuple(part)
+            part, size = [], 0
+        part.append(result)
+        size += len(result.data)
+    if part:
+        yield tuple(part)

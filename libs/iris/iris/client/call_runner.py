@@ -1,0 +1,278 @@
+"""Runs one call of a mapped function in its own process: ``python -P -S .iris-call/run.py``.
+
+The client sends this file along, so the host's interpreter needs no package of Iris; it needs cloudpickle only where a
+pickle names more of it than `_OWN` has. It imports little, because that is most of the time of a short call: ``site``
+when the first module is missing, ``traceback`` when something was raised. Out of scope: the caller's side (`calls`,
+`outcomes`). Source: docs/adr/0075-give-each-call-its-own-arguments.md.
+"""
+
+import builtins
+import posix
+import sys
+from _pickle import Unpickler, dumps, loads
+from io import BytesIO
+from types import CodeType, FunctionType
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # `typing` takes longer than a short call
+    from collections.abc import Callable
+    from importlib.machinery import ModuleSpec
+    from typing import Any
+
+SMALL = 64 * 1024
+"""Bytes of an outcome that travel in a message; a larger one is stored as an artifact."""
+LARGE_NAME = ".iris-result"
+LARGE_DIRECTORY = ".iris-large"
+VALUE, ERROR, CHUNK = b"v", b"e", b"c"
+"""The first byte of a result file; the capital letter: the rest is in the output directory."""
+
+
+class LateSite:
+    """Adds the packages of the interpreter to the search path when the first module is not found without them."""
+
+    @classmethod
+    def find_spec(cls, name: str, path: "Any" = None, target: "Any" = None) -> "ModuleSpec | None":
+        if path is not None:
+            return None
+        sys.meta_path.remove(cls)
+        import site
+
+        site.main()
+        found = (finder.find_spec(name, path, target) for finder in sys.meta_path)
+        return next((spec for spec in found if spec is not None), None)
+
+
+def prepare_path(workdir: str) -> None:
+    """Search modules as a script in ``workdir`` does. ``PYTHONPATH`` is there already."""
+    sys.path.insert(0, workdir)
+    sys.meta_path.append(LateSite)
+    builtins.exit = builtins.quit = sys.exit  # type: ignore[assignment]  # `site` would define them
+
+
+# ── what cloudpickle names for a function that is sent by value ─────────────────────────────────────────────────────
+
+
+def _make_function(
+    code: CodeType, variables: "dict[str, Any]", name: str, defaults: "Any", closure: "Any"
+) -> FunctionType:
+    variables["__builtins__"] = builtins
+    return FunctionType(code, variables, name, defaults, closure)
+
+
+def _builtin_type(name: str) -> "Any":
+    import types
+
+    return getattr(types, name)
+
+
+_EMPTY = object()
+
+
+def _make_cell(value: object = _EMPTY) -> "Any":
+    [cell] = (lambda: value).__closure__ or ()
+    if value is _EMPTY:
+        del cell.cell_contents
+    return cell
+
+
+def _function_setstate(function: FunctionType, state: "tuple[dict[str, Any], dict[str, Any]]") -> None:
+    attributes, slots = state
+    function.__dict__.update(attributes)
+    function.__globals__.update(slots.pop("__globals__"))
+    function.__globals__["__builtins__"] = builtins
+    del slots["_cloudpickle_submodules"]
+    for mine, sent in zip(function.__closure__ or (), slots.pop("__closure__") or (), strict=True):
+        try:
+            mine.cell_contents = sent.cell_contents
+        except ValueError:  # an empty cell
+            continue
+    for name, value in slots.items():
+        setattr(function, name, value)
+
+
+def subimport(name: str) -> "Any":
+    __import__(name)
+    return sys.modules[name]
+
+
+_OWN: "dict[str, Callable[..., Any]]" = {
+    "_make_function": _make_function,
+    "_builtin_type": _builtin_type,
+    "_make_cell": _make_cell,
+    "_make_empty_cell": _make_cell,
+    "_function_setstate": _function_setstate,
+    "subimport": subimport,
+}
+
+
+class Loader(Unpickler):
+    """Loads what cloudpickle wrote, without cloudpickle while `_OWN` has what it names.
+
+    Code is of one version of Python: ``made_by`` is that of the sender.
+    """
+
+    made_by = ""
+
+    def find_class(self, module: str, name: str) -> "Any":
+        if module != "cloudpickle.cloudpickle":
+            return super().find_class(module, name)
+        here = f"{sys.version_info[0]}.{sys.version_info[1]}"
+        if name == "_make_function" and self.made_by not in ("", here):
+            raise TypeError(f"the function is code of Python {self.made_by}, and this host runs its tasks by {here}")
+        return _OWN.get(name) or super().find_class(module, name)
+
+
+# ── table files: u32 count, count + 1 offsets of u64, blobs ─────────────────────────────────────────────────────────
+
+
+def entry(path: str, index: int) -> bytes:
+    """One blob of a table file, by two reads."""
+    fd = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
+    try:
+        where = posix.pread(fd, 16, 4 + 8 * index)
+        start, end = int.from_bytes(where[:8], "little"), int.from_bytes(where[8:], "little")
+        data = posix.pread(fd, end - start, start)
+        while len(data) < end - start:
+            more = posix.pread(fd, end - start - len(data), start + len(data))
+            if not more:
+                raise EOFError(f"{path} ends within entry {index}")
+            data += more
+        return data
+    finally:
+        posix.close(fd)
+
+
+# ── the call ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class MappedFunction:
+    """A function as it was sent: with constant keyword arguments; ``chunked``: for several items at once."""
+
+    def __init__(self, function: "Callable[..., Any]", kwargs: "dict[str, Any]", chunked: bool) -> None:
+        self.function, self.kwargs, self.chunked = function, kwargs, chunked
+
+
+def load_function(path: str) -> MappedFunction:
+    """The function of a map. Raises what unpickling raises."""
+    loader = Loader(BytesIO(entry(path, 0)))
+    loader.made_by = entry(path, 3).decode()
+    kwargs = entry(path, 1)
+    return MappedFunction(loader.load(), Loader(BytesIO(kwargs)).load() if kwargs else {}, entry(path, 2) == b"1")
+
+
+def run_call(call: "MappedFunction | Callable[[], MappedFunction]", items: str, index: int, directory: str) -> int:
+    """Call the function with entry ``index`` of the file ``items``, and leave the outcome in ``directory``.
+
+    ``call``: or a function that returns it, whose exceptions are then the outcome. Returns the exit code.
+    """
+    process = posix.getpid()
+    kind, payload = _outcome(call, items, index)
+    if posix.getpid() != process:  # the function has forked and returned in both
+        posix._exit(0)
+    _write(kind, payload, directory)
+    return 1 if kind == ERROR or (kind == CHUNK and any(part[0] == ERROR for part in loads(payload))) else 0
+
+
+def _outcome(call: "MappedFunction | Callable[[], MappedFunction]", items: str, index: int) -> "tuple[bytes, bytes]":
+    try:
+        call = call if isinstance(call, MappedFunction) else call()
+        arguments = Loader(BytesIO(entry(items, index))).load()
+    except Exception as error:  # noqa: BLE001 - unpickling may raise anything
+        return ERROR, failure(error)
+    if not call.chunked:
+        return _called(call, arguments)
+    return CHUNK, dumps([_called(call, one) for one in arguments], 5)
+
+
+def _called(call: MappedFunction, arguments: "tuple[Any, ...]") -> "tuple[bytes, bytes]":
+    try:
+        value = call.function(*arguments, **call.kwargs)
+    except Exception as error:  # noqa: BLE001 - the caller's function may raise anything
+        return ERROR, failure(error)
+    try:
+        return VALUE, _dumps(value)
+    except Exception as error:  # noqa: BLE001 - pickling may raise anything
+        return ERROR, failure(TypeError(f"the result cannot be sent back: {error}"))
+
+
+def _dumps(value: object) -> bytes:
+    """A pickle; cloudpickle's where the plain one does not know how, or would name what only this process has."""
+    try:
+        data = dumps(value, 5)
+    except Exception:  # noqa: BLE001 - pickling may raise anything
+        data = None
+    if data is not None and b"__main__" not in data:
+        return data
+    import cloudpickle
+
+    pickled: bytes = cloudpickle.dumps(value)
+    return pickled
+
+
+def failure(error: BaseException) -> bytes:
+    """An exception as it is sent: the length of its traceback, that, and its pickle; empty where it has none."""
+    import traceback
+
+    frames = error.__traceback__
+    trace = "".join(traceback.format_exception(type(error), error, frames and (frames.tb_next or frames)))
+    try:
+        sys.stderr.write(trace)
+    except (AttributeError, OSError, ValueError):  # the function has closed it
+        pass
+    try:
+        data = _dumps(error)
+    except Exception:  # noqa: BLE001 - pickling may raise anything
+        data = b""
+    text = trace.encode(errors="replace")
+    return len(text).to_bytes(4, "little") + text + data
+
+
+def _write(kind: bytes, payload: bytes, directory: str) -> None:
+    """Write the result file as a whole or not at all."""
+    if len(payload) > SMALL:
+        place = posix.environ.get(b"IRIS_OUTPUT", b"").decode() or f"{directory}/../{LARGE_DIRECTORY}"
+        try:
+            posix.mkdir(place, 0o700)
+        except FileExistsError:
+            pass
+        _write_file(f"{place}/{LARGE_NAME}", payload)
+        kind, payload = kind.upper(), b""
+    draft = f"{directory}/result.new"
+    _write_file(draft, kind + payload)
+    posix.rename(draft, f"{directory}/result")
+
+
+def _write_file(path: str, data: bytes) -> None:
+    fd = posix.open(path, posix.O_WRONLY | posix.O_CREAT | posix.O_TRUNC | posix.O_CLOEXEC, 0o600)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[posix.write(fd, view) :]
+    finally:
+        posix.close(fd)
+
+
+def finish(code: int) -> None:
+    """End this process as an interpreter does, without taking its modules apart."""
+    if (threading := sys.modules.get("threading")) is not None:
+        threading._shutdown()
+    import atexit
+
+    atexit._run_exitfuncs()
+    for file in (sys.stdout, sys.stderr):
+        try:
+            file.flush()
+        except (AttributeError, OSError, ValueError):  # the function has closed it
+            pass
+    posix._exit(code)
+
+
+def main() -> None:
+    workdir = posix.getcwd()
+    prepare_path(workdir)
+    here = f"{workdir}/.iris-call"  # the function may change the directory
+    finish(run_call(lambda: load_function(f"{here}/function"), f"{here}/items", 0, here))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""Packs the calls of a map: the function once, the arguments of all calls in segments, each a file in the bundle store.
+
+The function travels with cloudpickle: a lambda, or what a script or notebook defines, by value; what an installed
+module or the directory sent along defines, by its name, so the tasks must be able to import it. See also:
+`call_runner`, which unpacks one call; `mapping`, which waits for its result.
+Source: docs/adr/0075-give-each-call-its-own-arguments.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+
+from iris.client import call_runner
+from iris.client.problems import InvalidOption, NotFound
+from iris.client.transport import HttpRequest, Transport
+from iris_core.spec import MAX_REPLICAS, Calls
+
+COMMAND = ("python", "-P", "-S", ".iris-call/run.py")
+SEGMENT_BYTES = 1 << 20
+_SENT_AT_ONCE = 4
+
+Arguments = tuple[Any, ...]
+
+
+def send_calls(
+    transport: Transport,
+    function: Callable[..., Any],
+    calls: Sequence[Arguments],
+    chunksize: int,
+    kwargs: Mapping[str, Any],
+) -> Calls:
+    """Store what the tasks of a map read. Raises InvalidOption, what pickling raises, Problem, Unreachable."""
+    if chunksize < 1:
+        raise InvalidOption(f"chunksize must be at least 1, not {chunksize}")
+    tasks = -(-len(calls) // chunksize)
+    if tasks > MAX_REPLICAS:
+        hint = -(-len(calls) // MAX_REPLICAS)
+        raise InvalidOption(
+            f"{len(calls):,} calls with chunksize={chunksize} are {tasks:,} tasks, and a job has at most "
+            f"{MAX_REPLICAS:,}; use chunksize={hint} or more"
+        )
+    runner = Path(call_runner.__file__).read_bytes()
+    packed = pack_function(function, kwargs, chunked=chunksize > 1)
+    firsts, segments = zip(*segments_of(pack_arguments(calls, chunksize)), strict=True)
+    with ThreadPoolExecutor(_SENT_AT_ONCE, "iris-map-send") as pool:
+        digests = list(pool.map(lambda data: send_file(transport, data), (runner, packed, *segments)))
+    return Calls(
+        runner=digests[0],
+        function=digests[1],
+        segments=tuple(digests[2:]),
+        firsts=firsts,
+        count=len(calls),
+        chunksize=chunksize,
+    )
+
+
+def pack_function(function: Callable[..., Any], kwargs: Mapping[str, Any], *, chunked: bool) -> bytes:
+    """A table file: the function, constant keyword arguments, whether a task has several calls, Python's version."""
+    constant = cloudpickle.dumps(dict(kwargs)) if kwargs else b""
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    return table([cloudpickle.dumps(function), constant, b"1" if chunked else b"", version.encode()])
+
+
+def pack_arguments(calls: Iterable[Arguments], chunksize: int) -> Iterator[bytes]:
+    """The arguments of each task, pickled."""
+    if chunksize == 1:
+        yield from map(cloudpickle.dumps, calls)
+        return
+    left = iter(calls)
+    while chunk := list(islice(left, chunksize)):
+        yield cloudpickle.dumps(chunk)
+
+
+def segments_of(blobs: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Table files of about `SEGMENT_BYTES`, each with the position of its first blob."""
+    part: list[bytes] = []
+    first = size = 0
+    for blob in blobs:
+        if part and size + len(blob) > SEGMENT_BYTES:
+            yield first, table(part)
+            first, size, part = first + len(part), 0, []
+        part.append(blob)
+        size += len(blob)
+    if part:
+        yield first, table(part)
+
+
+def table(blobs: Sequence[bytes]) -> bytes:
+    """A table file: how many blobs, the offset of each and of the end, then the blobs. Little-endian."""
+    at = 4 + 8 * (len(blobs) + 1)
+    parts = [len(blobs).to_bytes(4, "little")]
+    for blob in (*blobs, b""):
+        parts.append(at.to_bytes(8, "little"))
+        at += len(blob)
+    return b"".join((*parts, *blobs))
+
+
+def send_file(transport: Transport, data: bytes) -> str:
+    """Store one file, unless it is stored already; returns its digest."""
+    digest = hashlib.sha256(data).hexdigest()
+    path = f"/v1/bundles/{digest}"
+    try:
+        transport.send(HttpRequest("HEAD", path))
+    except NotFound:
+        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(len(data))}
+        transport.send(HttpRequest("PUT", path, body=io.BytesIO(data), headers=headers))
+    return digest

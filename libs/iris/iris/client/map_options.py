@@ -1,0 +1,42 @@
+"""The options of a map: those of its job, and how its calls are made. See also: `client.mapping`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, cast
+
+from iris.client.job_options import JobOptions
+
+ResultOrder = Literal["items", "done"]
+
+
+class MapOptions(JobOptions, total=False):
+    """The options of a map, and of its job, of which ``timeout`` is for each task.
+
+    ``kwargs``: constant keyword arguments of each call. ``chunksize``: how many calls one task makes, one after the
+    other. ``retries``: how often a task is tried again in which a call raised or whose process died. ``order``: of
+    iteration and results: of the ``items``, or as calls are ``done``. ``return_exceptions``: results are exceptions
+    instead of raising the first one. ``progress``: show it on the terminal or in the notebook.
+    """
+
+    kwargs: Mapping[str, Any] | None
+    chunksize: int
+    retries: int
+    order: ResultOrder
+    return_exceptions: bool
+    progress: bool
+
+
+SHOWN = ("order", "return_exceptions", "progress")
+"""The options of how results are shown; the others say what is called."""
+
+
+def split_options(options: MapOptions, tasks: int = 0) -> tuple[MapOptions, JobOptions]:
+    """How results are shown, and the options of a job of so many tasks, of which all may fail; 0: as given."""
+    given: dict[str, Any] = dict(options)
+    shown = {name: given.pop(name) for name in SHOWN if name in given}
+    if "retries" in given:
+        given["max_retries_failure"] = given.pop("retries")
+    if tasks:
+        given = {"max_task_failures": tasks, **given, "replicas": tasks}
+    return cast("MapOptions", shown), cast("JobOptions", given)

@@ -1,0 +1,78 @@
+"""The endpoint of a map's results: server-sent events that resume where they were broken off."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator
+
+import msgspec
+from starlette.responses import Response
+
+from iris_core.messages.gateway_worker import CallResult
+from iris_core.states import display_name
+from iris_core.views import CallResultView, ResultsEnd, ResultsView
+from iris_gateway.api.work.jobs import job_of
+from iris_gateway.auth.bearer import require_reader
+from iris_gateway.http.endpoint import EVENT_STREAM, Answers, Call, Endpoint
+from iris_gateway.streams.completion import Completion
+from iris_gateway.streams.sse import GREETING, frame, resume_point, stream
+
+_STILL_HERE = b":\n\n"
+
+
+class _Map(msgspec.Struct):
+    id: str
+    name: str
+    user: str
+    state: str
+
+
+async def followed(call: Call) -> Response:
+    call.parameters().finish()
+    job = await _look(call, job_of(call))
+    require_reader(call.caller, job.user, job.name)
+    return stream(call, _written(call, job, resume_point(call, None) or 0))
+
+
+async def _look(call: Call, job: str) -> _Map:
+    return msgspec.json.decode(await call.read("job", job=job), type=_Map)
+
+
+async def _written(call: Call, job: _Map, after: int) -> AsyncIterator[bytes]:
+    async def ask() -> str:
+        return (await _look(call, job.id)).state
+
+    yield GREETING
+    async with Completion(call.gateway.feed, job.name, "", ask) as ending:
+        async for batches in call.gateway.results.follow(int(job.id[1:]), after, ending):
+            for sequence, results in batches:
+                yield frame("results", ResultsView([_shown(result) for result in results]), sequence)
+            if not batches:
+                yield _STILL_HERE
+        if not ending.cut_off:  # else its reader reconnects and continues
+            yield frame("end", ResultsEnd(ending.state))
+
+
+def _shown(result: CallResult) -> CallResultView:
+    return CallResultView(
+        index=result.index,
+        attempt=result.attempt,
+        kind=result.kind,
+        data=base64.b64encode(result.data).decode(),
+        cause=display_name(result.cause),
+        exit_code=result.code,
+        signal=result.signal,
+        stored=result.stored,
+    )
+
+
+ENDPOINTS = (
+    Endpoint(
+        "GET",
+        "/v1/jobs/{job}/results",
+        followed,
+        "What the calls of a map return",
+        {200: Answers("Results as they arrive, until the job has ended.", ResultsView, media_types=(EVENT_STREAM,))},
+        task=True,
+    ),
+)

@@ -1,0 +1,1 @@
+"""Calls of a map: the files they read, and what they leave."""

@@ -1,0 +1,61 @@
+"""What a call has left: the result file that its runner wrote, and how its process ended.
+
+A task may put anything there, and the worker may be root: each step follows no link, and takes only what is the task's.
+Source: docs/adr/0076-results-are-a-stream-of-their-own.md.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from iris_core.messages.gateway_worker import CallResult, CallResultKind
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.state_worker import Ended
+from iris_worker.attempt.calls.files import DIRECTORY
+
+LARGE = ".iris-large"
+"""The output directory of a call whose job has none, when its result does not fit into a message."""
+_KINDS: dict[bytes, CallResultKind] = {b"v": "value", b"e": "error", b"c": "chunk"}
+_LIMIT = 64 * 1024
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def read_result(ref: AttemptRef, workdir: str, ended: Ended) -> CallResult:
+    """The result of an attempt that has ended; of one that left none how it ended."""
+    data = _read(workdir)
+    kind = _KINDS.get(data[:1].lower())
+    if kind is None or len(data) > _LIMIT + 1:
+        return CallResult(ref.index, ref.attempt, "died", b"", ended.cause, ended.exit_code, ended.signal)
+    stored = data[:1].isupper()
+    return CallResult(
+        *(ref.index, ref.attempt, kind, b"" if stored else data[1:]),
+        *(ended.cause, ended.exit_code, ended.signal, stored),
+    )
+
+
+def is_stored(workdir: str) -> bool:
+    """Whether the result of a call is in its output directory."""
+    return _read(workdir)[:1].isupper()
+
+
+def _read(workdir: str) -> bytes:
+    """The result file; empty when there is none that its task may have written."""
+    try:
+        directory = os.open(f"{workdir}/{DIRECTORY}", _DIRECTORY)
+    except OSError:
+        return b""
+    try:
+        fd = os.open("result", _FILE, dir_fd=directory)
+        try:
+            found = os.fstat(fd)
+            if not stat.S_ISREG(found.st_mode) or found.st_uid != os.stat(workdir).st_uid:
+                return b""
+            return os.read(fd, _LIMIT + 2)
+        finally:
+            os.close(fd)
+    except OSError:
+        return b""
+    finally:
+        os.close(directory)

@@ -1,0 +1,252 @@
+"""Maps on a whole cluster: each call ends in a clear outcome of its own, whatever the function does."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import iris
+import iris_core
+from iris.client.mapping import Mapped
+from iris.client.problems import InvalidOption, JobFailed, JobKilled, RemoteError
+
+pytestmark = pytest.mark.integration
+WITHIN_S = 60
+
+
+def outcomes(mapped: Mapped[object]) -> list[object]:
+    """The value or the name of the exception of each call."""
+    found = [future.exception(WITHIN_S) or future.result() for future in mapped.futures]
+    return [type(one).__name__ if isinstance(one, BaseException) else one for one in found]
+
+
+def test_several_iterables_and_constant_arguments_reach_each_call(cluster):
+    mapped = cluster.client.map(lambda x, y, *, z: (x, y, z), [1, 2], "ab", kwargs={"z": 3}, name="m-several", cpu=0.1)
+    spread = cluster.client.starmap(pow, [(2, 3), (3, 2)], name="m-star", cpu=0.1)
+
+    assert mapped.results(WITHIN_S) == [(1, "a", 3), (2, "b", 3)]
+    assert spread.results(WITHIN_S) == [8, 9]
+
+
+def test_a_map_over_nothing_is_empty_and_has_no_job(cluster):
+    assert cluster.client.map(len, []) == []
+    assert cluster.client.map(len, []).results() == []
+
+
+def test_chunks_return_a_future_for_each_item(cluster):
+    def half(number):
+        if number == 3:
+            raise ValueError("three")
+        return number / 2
+
+    mapped = cluster.client.map(half, range(5), chunksize=2, name="m-chunks", cpu=0.1)
+
+    assert outcomes(mapped) == [0.0, 0.5, 1.0, "ValueError", 2.0]
+    assert mapped.job.wait(WITHIN_S).task_counts == {"succeeded": 2, "failed": 1}
+
+
+def test_an_exception_comes_with_the_traceback_of_its_host(cluster):
+    def boom(_):
+        raise KeyError("gone")
+
+    (future,) = cluster.client.map(boom, [0], name="m-trace", cpu=0.1)
+
+    error = future.exception(WITHIN_S)
+    assert (type(error), error.args) == (KeyError, ("gone",))
+    assert "in boom\n" in str(error.__cause__)
+
+
+def test_a_process_that_dies_fails_its_own_call_only(cluster):
+    def ends(how):
+        import os
+        import signal
+        import sys
+
+        if how == "exit":
+            os._exit(7)
+        if how == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if how == "sys":
+            sys.exit(4)
+        if how == "zero":
+            os._exit(0)
+        return how
+
+    mapped = cluster.client.map(ends, ["exit", "kill", "sys", "zero", "well"], name="m-dies", cpu=0.1)
+    errors = [future.exception(WITHIN_S) for future in mapped.futures]
+
+    assert [type(error) for error in errors] == [JobFailed] * 4 + [type(None)]
+    assert [(e.exit_code, e.signal) for e in errors[:4]] == [(7, None), (None, 9), (4, None), (0, None)]
+    assert mapped[4].result() == "well"
+
+
+def test_odd_functions_end_in_a_clear_outcome_of_their_call(cluster):
+    def odd(what):
+        import os
+        import sys
+        import threading
+
+        if what == "fork":
+            os.fork()
+        if what == "close":
+            os.closerange(0, 200)
+        if what == "threads":
+            for _ in range(20):
+                threading.Thread(target=lambda: None).start()
+        if what == "print":
+            for _ in range(1024):
+                sys.stdout.write("x" * 1023 + "\n")
+        if what == "result":
+            return threading.Lock()
+        if what == "error":
+
+            class Odd(Exception):
+                def __init__(self, one, two):
+                    super().__init__(f"{one} {two}")
+
+            raise Odd("the weight", 3)
+        return what
+
+    whats = ["fork", "close", "threads", "print", "result", "error", "plain"]
+    mapped = cluster.client.map(odd, whats, name="m-odd", cpu=0.1)
+
+    assert outcomes(mapped) == ["fork", "close", "threads", "print", "TypeError", "RemoteError", "plain"]
+    assert "Odd: the weight 3 (it cannot be unpickled here: TypeError: " in str(mapped[5].exception())
+
+
+def test_a_call_that_never_returns_is_ended_by_its_timeout_and_others_go_on(cluster):
+    def waits(seconds):
+        import time
+
+        time.sleep(seconds)
+        return seconds
+
+    mapped = cluster.client.map(waits, [1000, *[0.2] * 20], timeout=2, name="m-never", cpu=0.5)
+
+    assert isinstance(mapped[0].exception(WITHIN_S), JobKilled)
+    assert outcomes(mapped) == ["JobKilled", *[0.2] * 20]
+    assert mapped.job.wait(WITHIN_S).task_counts == {"killed": 1, "succeeded": 20}
+
+
+def test_large_items_and_results_travel(cluster):
+    mapped = cluster.client.map(lambda data: data[::-1], [b"ab" * 1_000_000, b"xy"], name="m-large", cpu=0.1)
+
+    assert mapped.results(WITHIN_S) == [b"ba" * 1_000_000, b"yx"]
+
+
+def test_a_failed_call_is_tried_again(cluster, tmp_path):
+    def flaky(index):
+        import os
+
+        if os.environ["IRIS_ATTEMPT"] == "0" or index == 1:
+            raise ValueError(os.environ["IRIS_ATTEMPT"])
+        return os.environ["IRIS_ATTEMPT"]
+
+    mapped = cluster.client.map(flaky, [0, 1], retries=1, return_exceptions=True, name="m-retries", cpu=0.1)
+    first, second = mapped.results(WITHIN_S)
+
+    assert first == "1"
+    assert (type(second), second.args) == (ValueError, ("1",))
+
+
+def test_results_come_as_they_are_done(cluster, tmp_path):
+    gate = tmp_path / "gate"
+
+    def waits(index):
+        import os
+        import time
+
+        while index == 0 and not os.path.exists(gate):
+            time.sleep(0.02)
+        return index
+
+    mapped = cluster.client.map(waits, [0, 1], order="done", name="m-done", cpu=0.1)
+    found = []
+    for future in mapped:
+        found.append(future.result())
+        gate.touch()
+
+    assert found == [1, 0]
+    assert mapped.results() == [1, 0]
+    assert {future.result() for future in concurrent.futures.as_completed(mapped.futures)} == {0, 1}
+
+
+def test_items_that_raise_while_they_are_read_start_no_job(cluster):
+    def items():
+        yield 1
+        raise RuntimeError("no more")
+
+    with pytest.raises(RuntimeError, match="no more"):
+        cluster.client.map(len, items(), name="m-items")
+    assert not [job for job in cluster.client.jobs() if job.name == "/m-items"]
+
+
+def test_more_calls_than_a_job_has_tasks_are_refused_with_the_chunksize_that_fits(cluster):
+    with pytest.raises(InvalidOption, match="use chunksize=2 or more"):
+        cluster.client.map(len, [""] * 10_001)
+
+
+def test_an_item_that_cannot_be_pickled_is_raised_at_once(cluster):
+    with pytest.raises(TypeError, match="pickle"):
+        cluster.client.map(len, [sys.stdout])
+
+
+SCRIPT = """
+import sys, time
+from iris import Client
+with Client() as client:
+    mapped = client.map(lambda x: x * 10, range(3), name="m-resumed", cpu=0.1)
+    print(mapped.job.id, flush=True)
+    time.sleep(1000)
+"""
+
+
+def test_a_client_that_was_killed_finds_its_map_again_and_so_does_a_second(cluster):
+    paths = os.pathsep.join(str(Path(module.__file__).parents[1]) for module in (iris, iris_core))
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT], env={**cluster.environ, "PYTHONPATH": paths}, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    job = process.stdout.readline().strip()
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+
+    twice = [cluster.client.map_of(job), cluster.client.map_of("/m-resumed")]
+    assert [mapped.results(WITHIN_S) for mapped in twice] == [[0, 10, 20]] * 2
+    with pytest.raises(InvalidOption, match="is not a map"):
+        cluster.client.map_of(cluster.submit("true", name="m-no-map").name)
+
+
+def test_a_cancelled_map_ends_every_future(cluster):
+    mapped = cluster.client.map(lambda _: time.sleep(1000), range(3), name="m-cancelled", cpu=0.1)
+    mapped.job.cancel("enough")
+
+    assert [type(future.exception(WITHIN_S)) for future in mapped.futures] == [JobKilled] * 3
+
+
+def test_nothing_of_a_result_is_in_the_output(cluster):
+    mapped = cluster.client.map(lambda _: "secret" * 10, [0], name="m-quiet", cpu=0.1)
+
+    assert mapped.results(WITHIN_S) == ["secret" * 10]
+    assert list(mapped.job.logs()) == []
+
+
+def test_a_value_that_only_its_host_can_unpickle_is_a_remote_error(cluster, tmp_path):
+    (tmp_path / "only_there.py").write_text("class Thing:\n    pass\n")
+
+    def make(_):
+        return __import__("only_there").Thing()
+
+    (future,) = cluster.client.map(make, [0], workdir=tmp_path, name="m-there", cpu=0.1)
+    error = future.exception(WITHIN_S)
+
+    assert type(error) is RemoteError
+    assert "No module named 'only_there'" in str(error)
