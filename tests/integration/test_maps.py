@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,14 @@ def outcomes(mapped: Mapped[object]) -> list[object]:
     """The value or the name of the exception of each call."""
     found = [future.exception(WITHIN_S) or future.result() for future in mapped.futures]
     return [type(one).__name__ if isinstance(one, BaseException) else one for one in found]
+
+
+def until(true: Callable[[], bool]) -> None:
+    """Return once it is true."""
+    late = time.monotonic() + WITHIN_S
+    while not true():
+        assert time.monotonic() < late
+        time.sleep(0.01)
 
 
 def test_several_iterables_and_constant_arguments_reach_each_call(cluster):
@@ -250,3 +259,29 @@ def test_a_value_that_only_its_host_can_unpickle_is_a_remote_error(cluster, tmp_
 
     assert type(error) is RemoteError
     assert "No module named 'only_there'" in str(error)
+
+
+def test_an_executor_runs_calls_as_tasks(cluster):
+    def divide(x, y=1):
+        return x / y
+
+    with iris.Executor(cluster.client, name="m-executor", cpu=0.1) as executor:
+        futures = [executor.submit(divide, 6, y=y) for y in (3, 0, 2)]
+        mapped = list(executor.map(divide, [1, 2]))
+        with pytest.raises(TypeError, match="pickle"):
+            executor.submit(divide, sys.stdout)
+    found = [future.exception() or future.result() for future in futures]
+
+    assert [found[0], type(found[1]), found[2], mapped] == [2.0, ZeroDivisionError, 3.0, [1.0, 2.0]]
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        executor.submit(divide, 1)
+
+
+def test_an_executor_that_cancels_its_futures_ends_what_runs(cluster):
+    executor = iris.Executor(cluster.client, name="m-ended", cpu=0.1)
+    future = executor.submit(lambda: time.sleep(1000))
+    until(future.running)
+    executor.shutdown(cancel_futures=True)
+
+    assert isinstance(future.exception(WITHIN_S), JobKilled)
+    assert cluster.client.job("/m-ended-1").wait(WITHIN_S).state == "killed"

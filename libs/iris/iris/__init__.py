@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from iris.client.client import Client
     from iris.client.deployments import Deployment
     from iris.client.executions import RemoteCommand, TerminalSize
+    from iris.client.executor import Executor
     from iris.client.jobs import Job
     from iris.client.mapping import Mapped
     from iris.client.problems import (
@@ -49,6 +50,7 @@ __all__ = [
     "Deployment",
     "DeploymentFailed",
     "ExecutionLost",
+    "Executor",
     "InvalidOption",
     "Job",
     "JobEnded",
@@ -78,6 +80,7 @@ _HOMES = {
     "AsyncJob": "iris.client.async_client",
     "Client": "iris.client.client",
     "Deployment": "iris.client.deployments",
+    "Executor": "iris.client.executor",
     "Job": "iris.client.jobs",
     "JobView": "iris_core.views",
     "Mapped": "iris.client.mapping",

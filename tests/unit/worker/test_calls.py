@@ -1,0 +1,117 @@
+"""What a call of a map is given on its host, and what is taken of it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from iris_core import codec, subjects
+from iris_core.archive_paths import InvalidArchive
+from iris_core.messages.gateway_worker import CallResult, CallResults
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.state_worker import Ended
+from iris_core.spec import Calls
+from iris_core.states import Cause
+from iris_worker.attempt.calls.files import CallFiles, entry, table
+from iris_worker.attempt.calls.result import is_stored, read_result
+from iris_worker.attempt.output.logs import OutputLogs
+from iris_worker.attempt.workspaces import Workspaces
+
+REF = AttemptRef(7, 3, 1)
+EXITED = Ended(Cause.EXITED, 0)
+
+
+def digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+@pytest.fixture
+def workdir(tmp_path: Path) -> Path:
+    (tmp_path / "work/.iris-call").mkdir(parents=True)
+    return tmp_path / "work"
+
+
+def test_a_call_is_given_its_own_arguments_and_no_others(tmp_path: Path, workdir: Path):
+    first, second = table([b"zero", b"one"]), table([b"two"])
+    files = CallFiles(tmp_path / "calls")
+    for data in (b"runner", b"function", first, second):
+        files.add(digest(data), data)
+    calls = Calls(
+        runner=digest(b"runner"),
+        function=digest(b"function"),
+        segments=(digest(first), digest(second)),
+        firsts=(0, 2),
+        count=3,
+    )
+
+    for index, expected in enumerate((b"zero", b"one", b"two")):
+        files.give(calls, index, str(workdir))
+        assert entry(str(workdir / ".iris-call/items"), 0) == expected
+    assert (workdir / ".iris-call/run.py").read_bytes() == b"runner"
+    with pytest.raises(InvalidArchive, match="no entry 1"):
+        files.give(calls, 3, str(workdir))
+
+
+def test_a_file_with_another_digest_is_refused_and_the_oldest_are_deleted(tmp_path: Path):
+    files = CallFiles(tmp_path / "calls", limit=10)
+    with pytest.raises(InvalidArchive, match="its digest is"):
+        files.add("0" * 64, b"data")
+    for data in (b"aaaa", b"bbbb"):
+        files.add(digest(data), data)
+    assert files.has(digest(b"aaaa"))  # now the most recently used
+    files.add(digest(b"cccc"), b"cccc")
+
+    assert [files.has(digest(data)) for data in (b"aaaa", b"bbbb", b"cccc")] == [True, False, True]
+    again = CallFiles(tmp_path / "calls", limit=10)
+    assert [again.has(digest(data)) for data in (b"aaaa", b"bbbb", b"cccc")] == [True, False, True]
+
+
+def test_a_result_is_what_the_runner_wrote(workdir: Path):
+    (workdir / ".iris-call/result").write_bytes(b"vpickle")
+    assert read_result(REF, str(workdir), EXITED) == CallResult(3, 1, "value", b"pickle", Cause.EXITED, 0)
+    (workdir / ".iris-call/result").write_bytes(b"E")
+    assert is_stored(str(workdir))
+    assert read_result(REF, str(workdir), EXITED) == CallResult(3, 1, "error", b"", Cause.EXITED, 0, stored=True)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"?", b"v" + b"x" * 65_537])
+def test_without_a_result_that_is_one_the_end_of_the_process_is_it(workdir: Path, content: bytes | None):
+    if content is not None:
+        (workdir / ".iris-call/result").write_bytes(content)
+    killed = Ended(Cause.EXITED, None, 9)
+    assert read_result(REF, str(workdir), killed) == CallResult(3, 1, "died", b"", Cause.EXITED, None, 9)
+
+
+def test_no_link_of_a_task_is_followed(tmp_path: Path, workdir: Path):
+    (tmp_path / "result").write_bytes(b"vsecret")
+    (workdir / ".iris-call/result").symlink_to(tmp_path / "result")
+    assert read_result(REF, str(workdir), EXITED).kind == "died"
+    (workdir / ".iris-call/result").unlink()
+    (workdir / ".iris-call").rmdir()
+    (workdir / ".iris-call").symlink_to(tmp_path)
+    assert read_result(REF, str(workdir), EXITED).kind == "died"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_file_of_another_user_is_no_result(workdir: Path):
+    (workdir / ".iris-call/result").write_bytes(b"vsecret")
+    os.chown(workdir, 12345, 12345)
+    assert read_result(REF, str(workdir), EXITED).kind == "died"
+
+
+def test_results_of_many_calls_share_messages(tmp_path: Path):
+    logs, slots = OutputLogs("w0"), Workspaces(tmp_path, str(tmp_path))
+    sizes = [10, 10, 60_000, 60_000, 60_000, 60_000, 60_000]
+    for index, size in enumerate(sizes):
+        ref = AttemptRef(7, index, 0)
+        logs.follow(slots.take(ref), 0.0)
+        assert not logs.finish(ref, CallResult(index, 0, "value", b"x" * size, Cause.EXITED, 0))
+    batch = logs.collect(0.0, 0)
+
+    assert [subject for subject, _ in batch.messages] == [subjects.results("w0", 7)] * 2
+    parts = [codec.unpack(data, CallResults) for _, data in batch.messages]
+    assert [[len(result.data) for result in part.results] for part in parts] == [sizes[:6], sizes[6:]]
+    assert len(batch.ended) == len(sizes)
