@@ -40,6 +40,7 @@ from iris_state.records import check, ledger
 from iris_state.records.apply import WRITERS, tasks
 from iris_state.records.changes import Answered, Commit, JobPruned, Led
 from iris_state.records.entities import Task
+from iris_state.records.gate_index import GateIndex
 from iris_state.records.ledger import Ledger
 from iris_state.records.timer_queue import TimeoutQueue
 from iris_state.replication import follower
@@ -126,6 +127,18 @@ def runs_more_tasks_of_a_job_than_it_may(put: Put) -> None:
 
     put(accept, "_no_seat", unlimited)
     put(Mirror, "places", lambda self, job, count: count)
+
+
+@plant()
+def the_end_of_a_job_opens_no_gate(put: Put) -> None:
+    """What waits for a job is not looked at when that job ends."""
+    put(GateIndex, "note_job", lambda self, number: None)
+
+
+@plant()
+def a_task_behind_a_gate_is_queued(put: Put) -> None:
+    """A job is queued at its admission although it waits for another one."""
+    put(Ledger, "enqueue_new", lambda self, job: self.queue.add(job.number, job.key, job.indexes.ranges))
 
 
 # ── journal, leadership ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -32,7 +32,7 @@ from iris_core.messages.gateway_state import (
 )
 from iris_core.resources import ResourceRequest
 from iris_core.serving import DeploymentSpec, RouteTemplate, UpdatePolicy
-from iris_core.spec import MAX_COMMAND_BYTES, MAX_ENV_BYTES, Constraint, Coscheduling, JobSpec, Probe
+from iris_core.spec import MAX_COMMAND_BYTES, MAX_ENV_BYTES, Constraint, Coscheduling, Dependency, JobSpec, Probe
 from iris_core.states import ConstraintOp
 from iris_core.subjects import STATE_QUERY, STATE_READ
 from iris_gateway.commands import Commands
@@ -302,6 +302,41 @@ def wishes(
     if rng.random() < 0.2:
         plan.append((rng.random() * seconds, AdminCommand("mark_lost", rng.choice(hosts), ADMIN, "lost", 1)))
     return sorted(plan, key=lambda each: each[0])
+
+
+GATED = 0.5
+"""In so many storms jobs wait for each other, for a time, or for the last one of their key."""
+
+
+def gated(rng: random.Random, plan: list[tuple[float, object]]) -> list[tuple[float, object]]:
+    """The same plan, in some worlds with jobs that wait; a repeated submission waits for the same."""
+    if rng.random() >= GATED:
+        return plan
+    chosen: dict[str, JobSpec] = {}
+    before: list[str] = []
+    made: list[tuple[float, object]] = []
+    for at, command in plan:
+        if isinstance(command, SubmitJob):
+            number, name = command.request_id[1:], command.spec.name
+            if number not in chosen:
+                chosen[number] = _waiting(rng, command.spec, before)
+                before.append(name)
+            command = msgspec.structs.replace(command, spec=chosen[number])
+        made.append((at, command))
+    return made
+
+
+def _waiting(rng: random.Random, spec: JobSpec, before: list[str]) -> JobSpec:
+    """The job, perhaps behind gates; all of them open in time, or never."""
+    kind = rng.random()
+    if before and kind < 0.4:
+        names = rng.sample(before, min(len(before), rng.choice((1, 1, 2))))
+        each = not spec.is_gang and rng.random() < 0.3
+        after = tuple(Dependency(name, rng.choice(("ok", "any", "any", "notok", "start")), each) for name in names)
+        return msgspec.structs.replace(spec, after=after)
+    if kind < 0.55:
+        return msgspec.structs.replace(spec, singleton=rng.choice(("k", "l")))
+    return msgspec.structs.replace(spec, not_before=rng.choice(("2s", "9s"))) if kind < 0.65 else spec
 
 
 PROBE = Probe(interval_s=2.0, failures=2, start_timeout_s=8.0, grace_s=4.0)

@@ -92,6 +92,41 @@ class InterruptionView(View, kw_only=True):
     at: datetime | None
 
 
+class JobLink(View, kw_only=True):
+    """Another job: its id, its name, and its state."""
+
+    id: str
+    name: str
+    state: str
+
+
+class GateView(View, kw_only=True):
+    """What keeps a job's tasks out of the queue, or kept them out.
+
+    Attributes:
+        kind: dependency, not_before, singleton or held.
+        opened_at: when it opened; None: it is closed.
+        job, when, each: of a dependency: the other job, None when it is forgotten, and what it waits for.
+        until_at: of a time. key: of a singleton. by, since: of a hold.
+    """
+
+    kind: str
+    opened_at: datetime | None
+    job: JobLink | None = None
+    when: str | None = None
+    each: bool = False
+    until_at: datetime | None = None
+    key: str | None = None
+    by: ActorView | None = None
+    since: datetime | None = None
+
+
+class ClosedGate(View, kw_only=True):
+    """What a job would wait for besides capacity; None: nothing."""
+
+    reason: Reason | None = None
+
+
 class JobView(View, kw_only=True):
     """A job. ``interrupted`` is the latest interruption while a task that has been placed before is pending again.
 
@@ -99,7 +134,8 @@ class JobView(View, kw_only=True):
     ``warnings`` are only in the answer to the submission that created the job.
     ``spec_abridged``: a listing truncates a long specification. ``rerun_of``: the id of the job that it repeats, while
     that is kept; its tasks have the same indexes. ``next_run``: the id of the next job of its name. ``parent_id``: null
-    while its parent is not known.
+    while its parent is not known. ``gates``: what it waits or has waited for; ``waiters``: the first jobs that wait for
+    it now.
     """
 
     id: str
@@ -128,6 +164,8 @@ class JobView(View, kw_only=True):
     parent_id: str | None = None
     submitted_by: ActorView | None = None
     ended_by: ActorView | None = None
+    gates: list[GateView] = []
+    waiters: list[JobLink] = []
 
 
 class ArtifactView(View, kw_only=True):

@@ -9,7 +9,7 @@ from iris.client.problems import InvalidOption
 from iris_core.exit_rules import ExitRule
 from iris_core.names import JobName
 from iris_core.resources import Device, ResourceRequest
-from iris_core.spec import Constraint, Coscheduling, JobSpec
+from iris_core.spec import Constraint, Coscheduling, Dependency, JobSpec
 from iris_core.states import ConstraintOp
 
 OUTSIDE: dict[str, str] = {}
@@ -251,3 +251,25 @@ def test_rules_for_exit_codes_are_read():
 def test_a_rule_for_exit_codes_without_an_action_is_refused(rule):
     with pytest.raises(InvalidOption, match="is not CODES=retry, CODES=requeue or CODES=fail"):
         job_spec(["true"], {"name": "a", "on_exit": [rule]}, OUTSIDE)
+
+
+def test_a_job_waits_for_others_by_name_or_id():
+    options = {"after": ["prep", "j7:any", "/a/b:start"], "not_before": "8h", "singleton": "k", "hold": True}
+    spec = job_spec(["true"], {"name": "a", **options}, OUTSIDE)
+    assert spec.after == (Dependency("/prep"), Dependency("j7", "any"), Dependency("/a/b", "start"))
+    assert (spec.not_before, spec.singleton, spec.hold) == ("8h", "k", True)
+    assert job_spec(["true"], {"after": ["prep"], "each": True}, OUTSIDE).after == (Dependency("/prep", each=True),)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"after": ["prep:never"]}, "'prep:never' is not JOB or JOB:WHEN; WHEN is one of ok, any, notok, start"),
+        ({"after": [":ok"]}, "':ok' is not JOB or JOB:WHEN"),
+        ({"after": [7]}, "7 is not a job to wait for"),
+        ({"each": True}, "each says how to wait for another job: say after too"),
+    ],
+)
+def test_what_cannot_be_waited_for_is_refused(options, words):
+    with pytest.raises(InvalidOption, match=re.escape(words)):
+        job_spec(["true"], {"name": "a", **options}, OUTSIDE)

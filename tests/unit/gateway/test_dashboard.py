@@ -23,7 +23,7 @@ from iris_core.states import (
 from iris_core.tables import deployment as deployment_table
 from iris_core.tables import route as route_table
 from iris_core.tables import session as session_table
-from iris_core.views import ArtifactView, InterruptionView
+from iris_core.views import ActorView, ArtifactView, GateView, InterruptionView, JobLink
 from iris_gateway.auth.bearer import parse_tokens
 from iris_gateway.dashboard.decisions import DECISIONS
 from iris_gateway.dashboard.drawings import glyphs
@@ -512,3 +512,16 @@ async def test_the_page_of_a_task_links_to_its_artifacts_or_says_why_there_is_no
     assert '<a href="/v1/tasks/j1%2F0/artifact?attempt=0" download>artifact</a>' in shown
     assert "left out: &lt;b&gt;" in shown
     assert 'no artifact</span> <span class="faint">out is no directory any more' in shown
+
+
+async def test_a_job_shows_what_it_waits_for_and_what_waits_for_it(iris: House):
+    job = iris.state.jobs["/a"]
+    prep, late = (JobLink(id=f"j{n}", name=name, state="pending") for n, name in ((7, "/prep"), (9, "/<late>")))
+    job.gates = [GateView(kind="dependency", opened_at=None, job=prep, when="any", each=True)]
+    job.gates += [GateView(kind="held", opened_at=None, by=ActorView(name="mia"))]
+    job.waiters = [late]
+    text = await page(iris, "/jobs/%2Fa")
+    [gates] = re.findall(r'<section class="panel" id="gates">(.*?)</section>', text, re.DOTALL)
+    assert '<a class="name" href="/jobs/j7">/prep</a> <span class="faint">its end, task by task</span>' in gates
+    assert "held by mia" in gates
+    assert '<a class="name" href="/jobs/j9">/&lt;late&gt;</a>' in gates

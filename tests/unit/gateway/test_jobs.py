@@ -187,6 +187,21 @@ async def test_a_plan_asks_the_scheduler_and_creates_nothing(iris: House):
     assert [type(command) for command in iris.state.commands] == [PlanRequest]
 
 
+async def test_a_plan_of_a_job_that_would_wait_says_for_what(iris: House):
+    iris.state.preview = PlanPreview("now", ((0, "w0"),))
+    iris.state.scripted["closed_gate"] = Answer("ok", b'{"reason": {"code": "held", "message": "held"}}')
+    response = await iris.http.post("/v1/jobs:plan", json={**SPEC, "hold": True})
+    assert (response.json()["verdict"], response.json()["reason"]["code"]) == ("not_now", "held")
+
+
+async def test_mistakes_in_what_a_job_waits_for_are_all_told(iris: House):
+    gates = {"after": [{"job": "", "when": "ok"}], "not_before": "soon", "singleton": "a b"}
+    response = await iris.http.post("/v1/jobs", json={**SPEC, **gates})
+    assert response.status_code == 422
+    assert [one["pointer"] for one in response.json()["errors"]] == ["/after/0/job", "/not_before", "/singleton"]
+    assert iris.state.commands == []
+
+
 async def test_draining_a_worker_is_an_operators_command(iris: House):
     response = await iris.http.post("/v1/workers/w0/mark-lost", json={})
     assert response.status_code == 202

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
+from iris_core import codec
 from iris_core.spec import Dependency, JobSpec
 from iris_core.states import Cause, JobState
 from iris_state.inputs.timers import GATES_AT_ONCE
@@ -339,3 +344,31 @@ def test_a_chain_of_a_thousand_jobs_ends_with_its_first_one() -> None:
     assert world.ledger.jobs[1000].cause is Cause.DEPENDENCY_FAILED
     assert world.ledger.jobs[1000].error == "task 0 killed: /c998 (j999) is killed, and this job waited for its success"
     check(world.ledger)
+
+
+def test_a_view_shows_both_sides_of_a_dependency(script: Script) -> None:
+    script.play("submit /prep\n submit /eval after=/prep:any hold=yes user=mia")
+    prep, evaluation = (script.world.query("job", job=name) for name in ("/prep", "/eval"))
+    assert prep["waiters"] == [{"id": "j2", "name": "/eval", "state": "pending"}]
+    wait, hold = evaluation["gates"]
+    assert (wait["kind"], wait["job"]["name"], wait["when"], wait["opened_at"]) == ("dependency", "/prep", "any", None)
+    assert (hold["kind"], hold["by"]["name"]) == ("held", "mia")
+
+
+@pytest.mark.parametrize(
+    ("gates", "code"),
+    [
+        ({"after": (Dependency("/prep"),)}, "dependency"),
+        ({"not_before": "1h"}, "not_before"),
+        ({"singleton": "k"}, "singleton"),
+        ({"hold": True}, "held"),
+        ({"after": (Dependency("/prep", "any"),), "singleton": "other"}, "dependency"),
+        ({"singleton": "other"}, None),
+    ],
+)
+def test_a_dry_run_says_what_a_job_would_wait_for(gates: dict[str, Any], code: str | None) -> None:
+    world = World()
+    world.submit(JobSpec(name="/prep", command=("true",), singleton="k", user="mia"))
+    spec = JobSpec(name="/a", command=("true",), user="mia", **gates)
+    reason = world.query("closed_gate", spec=codec.to_json(spec).decode())["reason"]
+    assert (reason["code"] if reason else None) == code

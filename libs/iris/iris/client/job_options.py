@@ -8,10 +8,11 @@ docs/design/interfaces.md#sdk.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar, cast, get_args
 
 from iris.client.constraints import FORMS, Mode, parse_constraint
 from iris.client.decode import from_builtins
@@ -28,11 +29,13 @@ from iris_core.spec import (
     BandName,
     Constraint,
     Coscheduling,
+    Dependency,
     Environment,
     JobSpec,
     PackageList,
     Spread,
     SuccessPolicy,
+    When,
 )
 
 T = TypeVar("T")
@@ -40,6 +43,7 @@ CommandLine = list[str] | tuple[str, ...]
 """The words of a command; a plain string is not accepted, because it is a sequence of letters."""
 
 TPU_GROUP = "tpu-name"
+_JOB_ID = re.compile(r"j[0-9]{1,18}\Z")
 EACH_LINE = ".iris-each-line"
 """The file of a bundle that holds the lines of ``each_line``."""
 
@@ -86,6 +90,10 @@ class JobOptions(TaskOptions, total=False):
     ``max_requeues``: how often a task may return to the queue by its own wish.
     ``slices``: a gang of several slices, or groups, placed together. ``within``: an attribute that all of them share.
     ``backoff``: the pause before a task is tried again after a failure or a requeue, doubled up to ``max_backoff``.
+    ``after``: jobs to wait for, each as ``train``, or ``train:any`` for its end, ``train:notok`` for its end without
+    success, ``train:start``; ``each``: each task waits for the task in its place there. ``not_before``: a moment such
+    as ``2026-03-01T22:00:00Z``, or a duration. ``singleton``: one job with this key at a time. ``hold``: wait for
+    `release`.
     """
 
     name: str | None
@@ -109,11 +117,16 @@ class JobOptions(TaskOptions, total=False):
     timeout: float | str | None
     slices: int | None
     within: str | None
+    after: Sequence[str | Dependency]
+    each: bool
+    not_before: str | None
+    singleton: str | None
+    hold: bool
 
 
 _PLAIN = (
     *("band", "output", "max_retries_failure", "max_retries_preemption", "max_task_failures", "bundle", "spread"),
-    *("array", "max_parallel", "max_requeues"),
+    *("array", "max_parallel", "max_requeues", "not_before", "singleton", "hold"),
 )
 
 
@@ -172,6 +185,7 @@ def job_spec(
         "environment": read_environment(options),
         "on_exit": tuple(reading.read(partial(read_rule, one), None) for one in read_list(options, "on_exit", reading)),
         "each_line": EACH_LINE if options.get("each_line") else "",
+        "after": read_after(options, reading),
         **reading.read(lambda: read_tolerance(options, replicas, is_gang=group_by is not None), no_limit),
         **given,
     }
@@ -252,6 +266,27 @@ def read_coscheduling(options: JobOptions, group_by: str | None) -> Coscheduling
         if given:
             raise InvalidOption(f"only a gang has {what}: say group_by too, or ask for a slice of several hosts")
     return None
+
+
+def read_after(options: JobOptions, reading: OptionReader) -> tuple[Dependency, ...]:
+    """The jobs to wait for, without invalid ones."""
+    each = bool(options.get("each"))
+    given = read_list(options, "after", reading)
+    if each and not given:
+        return reading.read(partial(refuse, "each says how to wait for another job: say after too"), ())
+    found = [reading.read(partial(_dependency, one, each), None) for one in given]
+    return tuple(one for one in found if one is not None)
+
+
+def _dependency(given: object, each: bool) -> Dependency:
+    if isinstance(given, Dependency):
+        return given
+    if not isinstance(given, str):
+        raise InvalidOption(f"{given!r} is not a job to wait for; write train, or train:any")
+    job, colon, when = given.partition(":")
+    if not job or (colon and when not in get_args(When)):
+        raise InvalidOption(f"{given!r} is not JOB or JOB:WHEN; WHEN is one of {', '.join(get_args(When))}")
+    return Dependency(job if job.startswith("/") or _JOB_ID.match(job) else f"/{job}", cast(When, when or "ok"), each)
 
 
 def read_environment(options: TaskOptions) -> Environment | None:

@@ -68,6 +68,9 @@ def options_of(spec: JobSpec) -> dict[str, Any]:
     options["max_backoff"] = _seconds(spec.max_backoff_s) if spec.max_backoff_s != DEFAULT_MAX_BACKOFF_S else None
     options["scheduling_timeout"] = _seconds(spec.scheduling_timeout_s)
     options["timeout"] = _seconds(spec.timeout_s)
+    options["after"] = [one.job if one.when == "ok" else f"{one.job}:{one.when}" for one in spec.after]
+    options["each"] = any(one.each for one in spec.after) or None
+    options |= {"not_before": spec.not_before, "singleton": spec.singleton, "hold": spec.hold or None}
     options["output"] = spec.output
     options["spread"] = spec.spread if spec.spread != "hosts" else None
     if built := spec.environment:

@@ -89,8 +89,7 @@ def _verdict(ledger: Ledger, job: Job, gate: Gate, now_ms: int) -> Verdict:
         other = ledger.jobs.get(gate.job)
         if other is None:
             return Verdict.NEVER
-        started, succeeded = has_started(other), other.state is JobState.SUCCEEDED
-        return judge_dependency(gate.when, has_started=started, has_ended=other.is_terminal, has_succeeded=succeeded)
+        return judge_job(other, gate)
     if gate.kind is GateKind.NOT_BEFORE:
         opens = gate.until_ms <= now_ms
     elif gate.kind is GateKind.SINGLETON:
@@ -98,6 +97,14 @@ def _verdict(ledger: Ledger, job: Job, gate: Gate, now_ms: int) -> Verdict:
     else:
         opens = False  # a hold ends by a command
     return Verdict.OPENS if opens else Verdict.STAYS
+
+
+def judge_job(other: Job, gate: Gate) -> Verdict:
+    """The verdict on a dependency from the job it is on."""
+    succeeded = other.state is JobState.SUCCEEDED
+    return judge_dependency(
+        gate.when, has_started=has_started(other), has_ended=other.is_terminal, has_succeeded=succeeded
+    )
 
 
 def _each(ledger: Ledger, job: Job, gate: Gate, indexes: Iterable[int]) -> Iterator[Step]:
@@ -153,6 +160,22 @@ def reason_for(ledger: Ledger, job: Job, task: Task) -> Reason | None:
             continue
         return _REASONS[gate.kind](ledger, job, gate)
     return reasons.retry_backoff(task.not_before_ms) if task.not_before_ms else None
+
+
+def reason_for_new(ledger: Ledger, spec: JobSpec, user: str) -> Reason | None:
+    """Why a job would not be queued at once if it were submitted now; None when it would. Raises Invalid."""
+    for gate in gates_of(ledger, spec, Actor(user), ledger.now_ms):
+        other = ledger.jobs.get(gate.job)
+        if gate.kind is GateKind.HELD:
+            return reasons.held("")
+        if gate.kind is GateKind.NOT_BEFORE:
+            return reasons.not_before(gate.until_ms)
+        if other is not None and judge_job(other, gate) is not Verdict.OPENS:
+            return reasons.waits_for_job(f"{other.name} ({other.id})", gate.when, each=gate.each)
+        if before := ledger.gates.singletons.get((user, gate.key)):
+            first = ledger.jobs[before[0]]
+            return reasons.singleton(gate.key, f"{first.name} ({first.id})")
+    return None
 
 
 def _waits_for_job(ledger: Ledger, job: Job, gate: Gate) -> Reason:

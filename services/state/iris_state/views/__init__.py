@@ -77,6 +77,7 @@ READS: dict[str, Callable[[Ledger, dict[str, Any]], Any]] = {
     "sessions": sessions.sessions,
     "session": sessions.session,
     "queue": queue.queue,
+    "closed_gate": queue.closed_gate,
     "workers": hosts.workers,
     "worker": hosts.worker,
     "slices": hosts.slices,

@@ -141,6 +141,19 @@ _OPTIONS = (
     click.option("--scheduling-timeout", help="Fail the job if it has not started after this: 10m.", metavar="TIME"),
     click.option("--timeout", help="Kill a task that runs longer: 2h.", metavar="TIME"),
     click.option(
+        "--after",
+        multiple=True,
+        help="Wait until this job has succeeded; :any until it has ended, :notok until it has ended without success, "
+        ":start until it runs.",
+        metavar="JOB[:WHEN]",
+    ),
+    click.option(
+        "--each", is_flag=True, default=None, help="Each task waits for the task in its place of the --after job."
+    ),
+    click.option("--not-before", help="Start no task before this: 8h, or 2026-03-01T22:00:00Z.", metavar="TIME"),
+    click.option("--singleton", help="Wait until your earlier jobs with this key have ended.", metavar="KEY"),
+    click.option("--hold", is_flag=True, default=None, help="Start no task before the job is released."),
+    click.option(
         "--port", "ports", multiple=True, help="Reserve a free port; its number is in IRIS_PORT_<NAME>.", metavar="NAME"
     ),
 )

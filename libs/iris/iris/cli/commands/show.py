@@ -153,10 +153,23 @@ def job_facts(job: Row) -> Iterator[tuple[str, str]]:
     yield "asks", show_resources(spec["resources"])
     yield "tasks", ", ".join(f"{count} {state}" for state, count in job["task_counts"].items() if count)
     yield "children", str(job.get("children") or "")
+    yield "waits for", ", ".join(show_gate(gate) for gate in job.get("gates", ()) if not gate["opened_at"])
+    yield "awaited by", ", ".join(other["name"] for other in job.get("waiters", ()))
     yield "submitted", show_moment(job["submitted_at"])
     yield "started", show_moment(job["started_at"])
     yield "finished", show_moment(job["finished_at"])
     yield "ran", span_between(job["started_at"], job["finished_at"])
+
+
+def show_gate(gate: Row) -> str:
+    """``/prep (j3) ok``, ``not before 2026-...``, ``singleton nightly``, ``release, held by mia``."""
+    if gate["kind"] == "dependency":
+        job = gate["job"]
+        each = ", task by task" if gate["each"] else ""
+        return f"{job['name']} ({job['id']}) {gate['when']}{each}" if job else "a job that is forgotten"
+    if gate["kind"] == "held":
+        return "release" + (f", held by {name_of(gate['by'])}" if gate["by"] else "")
+    return f"singleton {gate['key']}" if gate["key"] else show_moment(gate["until_at"])
 
 
 def show_original(job: Row) -> str:

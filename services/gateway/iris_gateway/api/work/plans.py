@@ -5,11 +5,12 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from iris_bus.contract import NoResponders, Unavailable
-from iris_core.codec import Undecodable, pack, unpack
+from iris_core.codec import Undecodable, from_json, pack, to_json, unpack
 from iris_core.messages.gateway_scheduler import PlanPreview, PlanRequest
+from iris_core.reasons import Reason
 from iris_core.spec import JobSpec
 from iris_core.subjects import SCHEDULER_PLAN
-from iris_core.views import PlacementView, PlanView
+from iris_core.views import ClosedGate, PlacementView, PlanView
 from iris_gateway.api.work.bundles import check_code
 from iris_gateway.api.work.jobs import read_spec
 from iris_gateway.http.endpoint import Answers, Call, Endpoint, json_response
@@ -23,6 +24,9 @@ async def planned(call: Call) -> Response:
     spec = await read_spec(call)
     await check_code(call, spec)
     preview = await ask_scheduler(call, PlanRequest(spec, call.caller, call.gateway.now_ms()))
+    gated = await closed_gate(call, spec) if preview.verdict != "never" else None
+    if gated is not None:
+        return json_response(PlanView(verdict="not_now", placements=[], victims=[], reason=gated, ahead=0))
     placements = [PlacementView(task=f"{spec.name}/{at}", index=at, worker=who) for at, who in preview.placements]
     return json_response(
         PlanView(
@@ -33,6 +37,13 @@ async def planned(call: Call) -> Response:
             ahead=preview.ahead,
         )
     )
+
+
+async def closed_gate(call: Call, spec: JobSpec) -> Reason | None:
+    """What the job would wait for besides capacity; None: nothing. Raises ProblemResponse for an unknown job."""
+    if not (spec.after or spec.not_before or spec.singleton or spec.hold):
+        return None
+    return from_json(await call.read("closed_gate", spec=to_json(spec).decode()), ClosedGate).reason
 
 
 async def ask_scheduler(call: Call, request: PlanRequest) -> PlanPreview:

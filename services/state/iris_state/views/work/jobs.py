@@ -13,9 +13,20 @@ from typing import Any
 from sortedcontainers import SortedList
 
 from iris_core.actor import actor_view
+from iris_core.gates import Gate, GateKind
 from iris_core.reasons import NOT_YET_LOOKED_AT, Reason, run_before_ending, still_ending
 from iris_core.states import JobState, PriorityBand, TaskState, display_name
-from iris_core.views import JOBS_ORDERED, NEWEST_FIRST, JobView, OutOfMemoryView, Page, TreeView, moment
+from iris_core.views import (
+    JOBS_ORDERED,
+    NEWEST_FIRST,
+    GateView,
+    JobLink,
+    JobView,
+    OutOfMemoryView,
+    Page,
+    TreeView,
+    moment,
+)
 from iris_state.decide import gates
 from iris_state.records.entities import Attempt, HistoryEntry, Job, Task
 from iris_state.records.index import Field, has
@@ -29,6 +40,8 @@ from iris_state.views.work.history import entries, newest, parts, row_of
 
 TREE_JOBS = 500
 """Descendants of a job shown in a tree."""
+WAITERS = 20
+"""Jobs that wait for a job, shown with it."""
 WHY_ROWS = 20
 """The newest rows of history that `why` shows."""
 _ROUTE = re.compile(r"/[^/]+/r\d+-\d+\Z")
@@ -68,7 +81,28 @@ def job_view(ledger: Ledger, record: Job, *, whole: bool = True) -> JobView:
         parent_id=parent.id if parent is not None else None,
         submitted_by=actor_view(record.by),
         ended_by=actor_view(record.ended_by),
+        gates=[_gate_view(ledger, gate) for gate in record.gates],
+        waiters=[_link(ledger.jobs[n]) for n in islice(ledger.gates.waiters.get(record.number, ()), WAITERS)],
     )
+
+
+def _gate_view(ledger: Ledger, gate: Gate) -> GateView:
+    other = ledger.jobs.get(gate.job)
+    return GateView(
+        kind=gate.kind.value,
+        opened_at=moment(gate.opened_ms),
+        job=_link(other) if other is not None else None,
+        when=gate.when if gate.kind is GateKind.DEPENDENCY else None,
+        each=gate.each,
+        until_at=moment(gate.until_ms),
+        key=gate.key or None,
+        by=actor_view(gate.by),
+        since=moment(gate.at_ms),
+    )
+
+
+def _link(job: Job) -> JobLink:
+    return JobLink(id=job.id, name=job.name, state=display_name(job.state))
 
 
 def _next_run(ledger: Ledger, record: Job) -> str | None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from iris_core import codec
+from iris_core.codec import Undecodable
 from iris_core.errors import Code, Refused
 from iris_core.priority import PriorityKey
+from iris_core.spec import JobSpec
 from iris_core.states import PriorityBand, display_name
-from iris_core.views import Page, QueueRow, moment
+from iris_core.views import ClosedGate, Page, QueueRow, moment
+from iris_state.decide import gates
 from iris_state.records.ledger import Ledger
 from iris_state.views.pages import page
 from iris_state.views.work.jobs import reason_of
@@ -53,3 +57,12 @@ def _queue_row(ledger: Ledger, number: int) -> QueueRow:
         id=f"{record.id}/{pending[0]}",
         job_id=record.id,
     )
+
+
+def closed_gate(ledger: Ledger, arguments: dict[str, Any]) -> ClosedGate:
+    """What a job of the ``spec`` would wait for besides capacity, if it were submitted now. Raises Refused."""
+    try:
+        spec = codec.from_json(str(arguments.get("spec", "")).encode(), JobSpec)
+    except Undecodable as error:
+        raise Refused(Code.INVALID, str(error)) from None
+    return ClosedGate(reason=gates.reason_for_new(ledger, spec, spec.user))
