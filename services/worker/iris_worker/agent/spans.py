@@ -1,7 +1,8 @@
 """The spans of attempts of traced jobs: ``start`` from order to process, ``run`` below it from process to end. Pure.
 
-A span ends when the stage that ends it is committed. An attempt that a later worker adopts has none: its context is not
-stored on the host. Source: docs/design/interfaces.md#metrics.
+A span ends when the stage that ends it is committed. The span ``run`` of an attempt that a later worker adopts is below
+what its order is below, because the span ``start`` ended with the worker before.
+Source: docs/design/interfaces.md#metrics.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import NamedTuple
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Order, Stage
 from iris_core.states import KernelStatus
+from iris_worker.launcher.records import Started
 
 
 class Span(NamedTuple):
@@ -54,6 +56,11 @@ class AttemptSpans:
             template = traced.get(ref.job)
             if template is not None:
                 self._open.setdefault(ref, _Open(template.traceparent, f"{template.name}/{ref.index}", now_ms))
+
+    def adopted(self, started: Started) -> None:
+        """Start the span ``run`` of an attempt that a worker before has started."""
+        if started.trace and started.pid:
+            self._open[started.ref] = _Open(started.trace, started.task, started.at_ms, "run")
 
     def committed(self, stages: Iterable[Stage]) -> None:
         """Record the spans that end with these committed stages."""

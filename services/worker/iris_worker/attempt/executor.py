@@ -83,7 +83,10 @@ class Executor:
     Attributes:
         attempts: those that have a directory. commands: what runs beside them. finisher: reports their ends.
         requests: composes what the launcher is asked. watch: of the launcher.
+        adopted: what runs since before this process.
     """
+
+    adopted: tuple[Started, ...] = ()
 
     def __init__(
         self,
@@ -159,6 +162,7 @@ class Executor:
             (ref, entry.started.environment.directory) for ref, entry in alive.items() if entry.started.environment
         )
         self.containers.begin((entry.started for entry in alive.values()), self._runtime)
+        self.adopted = tuple(entry.started for entry in alive.values())
         for ref, entry in alive.items():
             self._adopt(ref, entry)
         for ref, entry in ended.items():

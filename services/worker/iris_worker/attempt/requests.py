@@ -81,6 +81,8 @@ class StartRequests:
             output=slot.output,
             directory=slot.directory,
             call=slot.call,
+            trace=template.traceparent,
+            task=f"{template.name}/{held.ref.index}" if template.traceparent else "",
         )
         request = StartProcess(started, template.command, env, limits, cgroup)
         return self._containers.contain(request, template, slot, files) if in_image else request

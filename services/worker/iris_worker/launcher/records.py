@@ -116,6 +116,7 @@ class Started(_Record, frozen=True, tag="started"):
     ports by name, the indices of its devices, its control group, its output directory, the name of its directory below
     the slot's. Without a ``pid``, and then without times, it is about to be started. Without a ``sandbox`` it is not
     confined. Without a ``directory`` it is an older worker's, and has the slot's own. ``call``: it is one of a map.
+    ``trace`` of its order and the name of its ``task`` are for its spans.
 
     A process that builds the attempt's ``environment`` has a record of its own, before that of the attempt. The client
     of a ``container`` may end before it.
@@ -138,6 +139,8 @@ class Started(_Record, frozen=True, tag="started"):
     output: str = ""
     directory: str = ""
     call: bool = False
+    trace: str = ""
+    task: str = ""
 
     @property
     def below(self) -> str:
