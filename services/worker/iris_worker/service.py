@@ -176,8 +176,9 @@ class WorkerService:
         self._stall_detector.begin(self._clock.steady_s())
         alive, ended = await self._executor.recover()
         if self._tracer.records:
-            for started in self._executor.adopted:
-                self._spans.adopted(started)
+            for one in self._executor.adopted:
+                if one.pid:
+                    self._spans.adopted(one.ref, one.trace, one.task, one.at_ms)
         isolated, cgroup = self._executor.requests.isolated, str(self._executor.cgroups)
         if self.settings.detect:
             self._about = ({"isolation": isolated.word, "cgroup": cgroup, **self._about[0]}, self._about[1])

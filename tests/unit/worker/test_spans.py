@@ -7,7 +7,6 @@ from iris_core.messages.state_worker import Ended, Order, Stage, TaskTemplate
 from iris_core.resources import ResourceRequest
 from iris_core.states import Cause, KernelStatus
 from iris_worker.agent.spans import AttemptSpans, Span
-from iris_worker.launcher.records import Started
 
 TRACE = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
 ONE, OTHER = AttemptRef(1, 0, 1), AttemptRef(2, 0, 1)
@@ -59,8 +58,7 @@ def test_an_attempt_that_is_adopted_has_the_span_of_its_run():
 
     known = AttemptSpans("w0", record)
     for ref, trace in ((ONE, TRACE), (OTHER, "")):
-        known.adopted(Started(ref, 17, 0, 0.0, 0.0, 1200, None, trace=trace, task="/a/0"))
-    known.adopted(Started(AttemptRef(3, 0, 0), 0, 0, 0.0, 0.0, 1200, None, trace=TRACE, task="/c/0"))
+        known.adopted(ref, trace, "/a/0", 1200)
     ends = [Stage(ref, KernelStatus.TERMINATED, 3000, Ended(Cause.EXITED, exit_code=0)) for ref in (ONE, OTHER)]
     known.committed([Stage(ONE, KernelStatus.RUNNING, 1200), *ends])
     about = {"task": "/a/0", "attempt": 1, "worker": "w0", "cause": "exited", "exit_code": 0}

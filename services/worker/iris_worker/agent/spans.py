@@ -14,7 +14,6 @@ from typing import NamedTuple
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Order, Stage
 from iris_core.states import KernelStatus
-from iris_worker.launcher.records import Started
 
 
 class Span(NamedTuple):
@@ -57,10 +56,10 @@ class AttemptSpans:
             if template is not None:
                 self._open.setdefault(ref, _Open(template.traceparent, f"{template.name}/{ref.index}", now_ms))
 
-    def adopted(self, started: Started) -> None:
+    def adopted(self, ref: AttemptRef, traceparent: str, task: str, at_ms: int) -> None:
         """Start the span ``run`` of an attempt that a worker before has started."""
-        if started.trace and started.pid:
-            self._open[started.ref] = _Open(started.trace, started.task, started.at_ms, "run")
+        if traceparent:
+            self._open[ref] = _Open(traceparent, task, at_ms, "run")
 
     def committed(self, stages: Iterable[Stage]) -> None:
         """Record the spans that end with these committed stages."""
