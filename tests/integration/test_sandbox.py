@@ -43,6 +43,8 @@ K = KernelStatus
 USER = 4321
 PYTHON = next(path for path in ("/usr/local/bin/python3", "/usr/bin/python3") if os.path.exists(path))
 SANDBOXED = (MODES[0], MODES[2])
+CLONES = (MODES[0], MODES[1], MODES[3])
+"""Kinds of host on which tasks are cloned from templates."""
 SIGNALS_ALL = """import os, sys
 print("ready", flush=True)
 while True:
@@ -126,11 +128,57 @@ async def until_gone(mark: str) -> None:
 # ── escapes ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+FIRST = """import os
+open("/tmp/MARK", "w")
+print(os.environ["IRIS_WORKDIR"], "iris_template" in open("/proc/self/cmdline").read())
+"""
+SECOND = """import os
+print(os.environ["IRIS_WORKDIR"], os.path.exists("/tmp/MARK"), end=" ")
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    try:
+        print(*("template" for word in [open(f"/proc/{pid}/cmdline").read()] if "iris_template" in word), end="")
+    except OSError:
+        continue
+"""
+
+
+@pytest.mark.parametrize("mode", CLONES)
+async def test_nothing_of_a_template_is_left_for_another_job(
+    mode: str, state: FakeState, nats_url: str, place: Path, mark: str
+):
+    (place / "shown").mkdir()
+    for name, text in {"first": FIRST, "second": SECOND}.items():
+        (place / "shown" / f"{name}.py").write_text(text.replace("MARK", mark))
+    async with worker_of(mode, state, nats_url, place):
+        first = await state.run(PYTHON, str(place / "shown" / "first.py"), preload=("json",))
+        assert (await state.ended(first)).exit_code == 0
+        second = await state.run(PYTHON, str(place / "shown" / "second.py"))
+        assert (await state.ended(second)).exit_code == 0
+        before, cloned = (await state.output(first)).decode().split()
+        after, left, *templates = (await state.output(second)).decode().split()
+        assert (cloned, Path(after).parent) == ("True", Path(before).parent)
+        if mode in SANDBOXED:
+            assert (left, templates) == ("False", [])
+    Path("/tmp", mark).unlink(missing_ok=True)
+
+
 @pytest.mark.parametrize(
-    ("mode", "cgroups"), [*((mode, False) for mode in MODES), *((mode, True) for mode in MODES[:2])]
+    ("mode", "cgroups", "preload"),
+    [
+        *((mode, False, ()) for mode in MODES),
+        *((mode, True, ()) for mode in MODES[:2]),
+        *((mode, mode in MODES[:2], ("json",)) for mode in CLONES),
+    ],
 )
 async def test_what_a_task_is_refused_is_what_the_security_page_says(
-    mode: str, cgroups: bool, state: FakeState, nats_url: str, place: Path, mark: str, monkeypatch: pytest.MonkeyPatch
+    mode: str,
+    cgroups: bool,
+    preload: tuple[str, ...],
+    state: FakeState,
+    nats_url: str,
+    place: Path,
+    mark: str,
+    monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setenv("WORKERS_SECRET", "a")
     key, shown, shared = place / "w0.seed", place / "shown", place / "shared"
@@ -147,7 +195,7 @@ async def test_what_a_task_is_refused_is_what_the_security_page_says(
     binds = f"{shown}:ro,{shared}"
     async with worker_of(mode, state, nats_url, place, cgroups=cgroups, pids_limit=60, binds=binds) as worker:
         program, told = (PYTHON, str(shown / "escapes.py")), shared / "facts"
-        tried = await state.run(*program, "try", str(told))
+        tried = await state.run(*program, "try", str(told), preload=preload)
         await state.printed(tried, b"listening\n")
         before = await state.ended(await state.run(*program, "leave", str(told), grant=GRANT))
         assert (before.exit_code, before.stderr_tail) == (0, "")
@@ -186,6 +234,7 @@ async def test_what_a_task_is_refused_is_what_the_security_page_says(
             with contextlib.suppress(AssertionError):
                 await execute(state.connection, str(turn), tried)
         ended = await state.ended(tried)
+        assert all(stage.detail == "" for stage in state.stages if stage.ref == tried and stage.status is K.RUNNING)
         Path("/tmp", facts["name"]).unlink(missing_ok=True)
         assert (ended.exit_code, ended.error) == (0, "")
         succeeded = json.loads((await state.output(tried)).splitlines()[-1])

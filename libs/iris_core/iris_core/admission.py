@@ -26,6 +26,9 @@ MAX_SECONDS = 10 * 365 * 86_400
 MAX_LABELS = 64
 MAX_PORTS = 32
 MAX_AFTER = 32
+MAX_PRELOAD = 64
+_MODULE = 200
+_INTERPRETER = re.compile(r"python[0-9.]*\Z")
 _ENV_LINE = 60_000
 MASK = "***"
 """What views show in place of a secret value; a value that was read and is sent back."""
@@ -73,6 +76,7 @@ def _mistakes(spec: JobSpec) -> Iterator[Mistake]:
     yield from _environment(spec)
     yield from _output(spec)
     yield from _gates(spec)
+    yield from _preload(spec)
 
 
 def admit(spec: JobSpec) -> None:
@@ -330,6 +334,29 @@ def _image(spec: JobSpec, wanted: Environment) -> Iterator[Mistake]:
 def _output(spec: JobSpec) -> Iterator[Mistake]:
     if spec.output:
         yield from _plain_path("/output", spec.output, "a directory below the task's own", "out, or results/final")
+
+
+def _preload(spec: JobSpec) -> Iterator[Mistake]:
+    if len(spec.preload) > MAX_PRELOAD:
+        message = f"{len(spec.preload)} modules; the limit is {MAX_PRELOAD}"
+        yield Mistake(pointer="/preload", code="too_many", message=message)
+    for number, name in enumerate(spec.preload[:MAX_PRELOAD]):
+        if not all(part.isidentifier() for part in name.split(".")) or len(name) > _MODULE:
+            message = f"{name[:80]!r} is not the name of a Python module"
+            yield Mistake(pointer=pointer_to("preload", number), code="bad_module", message=message, hint="torch")
+    if spec.preload and spec.environment is not None and spec.environment.image:
+        message = "modules are preloaded on the host: there is no image beside them"
+        yield Mistake(pointer="/preload", code="unexpected", message=message)
+    if spec.preload and spec.calls is None and not is_cloneable(spec.command):
+        message = "only `python FILE` and `python -m MODULE` have modules preloaded"
+        yield Mistake(pointer="/preload", code="not_a_script", message=message, hint="python train.py")
+
+
+def is_cloneable(command: Sequence[str]) -> bool:
+    """Whether a command is ``python FILE ...`` or ``python -m MODULE ...``, without other options of Python."""
+    if len(command) < 2 or not _INTERPRETER.match(command[0].rpartition("/")[2]):
+        return False
+    return not command[1].startswith("-") or (command[1] == "-m" and len(command) > 2)
 
 
 def _plain_path(pointer: str, path: str, kind: str, hint: str) -> Iterator[Mistake]:

@@ -213,6 +213,8 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """The longest such pause."""
     calls: Calls | None = None
     """Set for a map: ``command`` runs ``calls.runner``."""
+    preload: tuple[str, ...] = ()
+    """Python modules that each host imports once; the job's tasks there are clones of the process that did."""
 
     @property
     def code(self) -> tuple[str, ...]:

@@ -45,6 +45,7 @@ from iris_worker.attempt.executor import Executor
 from iris_worker.attempt.images.containers import find_runtime
 from iris_worker.attempt.isolation import Isolation, isolation
 from iris_worker.attempt.output.shipper import LogShipper
+from iris_worker.attempt.preloading import is_cloned
 from iris_worker.attempt.probes.prober import Prober
 from iris_worker.clock import HostClock
 from iris_worker.launcher import limits, spawn
@@ -301,15 +302,15 @@ class WorkerService:
             brought = await self._fetcher.fetch(template.bundle, workdir, template.each_line, ref.index)
             if isinstance(brought, Ended):
                 return brought
-            if isinstance(self._executor, Executor):
-                self._executor.give_line(ref, brought)
+            self._executor.give_line(ref, brought)
+        ended = None
         if template.calls is not None:
             ended = await self._fetcher.bring_call(template.calls, ref.index, workdir)
-            if ended is not None:
-                return ended
-        if template.environment is None:
-            return None
-        return await self._builder.provide(ref, template, template.environment, workdir)
+        if ended is None and template.environment is not None:
+            ended = await self._builder.provide(ref, template, template.environment, workdir)
+        if ended is None and is_cloned(template):
+            ended = await self._executor.preloading.provide(ref, template)
+        return ended
 
     def _changed(self) -> None:
         """End of a round: wake the tasks that may have something to send."""

@@ -273,3 +273,10 @@ def test_a_job_waits_for_others_by_name_or_id():
 def test_what_cannot_be_waited_for_is_refused(options, words):
     with pytest.raises(InvalidOption, match=re.escape(words)):
         job_spec(["true"], {"name": "a", **options}, OUTSIDE)
+
+
+def test_modules_to_preload_are_a_list():
+    spec = job_spec(["python", "train.py"], {"name": "a", "preload": ["torch", "numpy"]}, OUTSIDE)
+    assert spec.preload == ("torch", "numpy")
+    with pytest.raises(InvalidOption, match="preload is a list"):
+        job_spec(["python", "train.py"], {"name": "a", "preload": "torch"}, OUTSIDE)

@@ -16,6 +16,7 @@ from iris_gateway.dashboard.snippets import cli_of, options_of, sdk_of
 
 C = Constraint
 SPECS = [
+    JobSpec(name="/warm", command=("python", "train.py"), preload=("torch", "numpy"), user="ada"),
     JobSpec(name="/a", command=("true",), user="ada"),
     JobSpec(
         name="/team/train",

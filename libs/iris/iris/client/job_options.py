@@ -94,6 +94,7 @@ class JobOptions(TaskOptions, total=False):
     success, ``train:start``; ``each``: each task waits for the task in its place there. ``not_before``: a moment such
     as ``2026-03-01T22:00:00Z``, or a duration. ``singleton``: one job with this key at a time. ``hold``: wait for
     `release`.
+    ``preload``: Python modules that each host imports once for all tasks of ``python FILE``.
     """
 
     name: str | None
@@ -106,6 +107,7 @@ class JobOptions(TaskOptions, total=False):
     max_requeues: int
     backoff: float | str | None
     max_backoff: float | str | None
+    preload: Sequence[str]
     group_by: str | None
     success: SuccessPolicy | None
     output: str | None
@@ -180,6 +182,7 @@ def job_spec(
         "timeout_s": reading.read(lambda: read_time(options.get("timeout")), None),
         "backoff_s": reading.read(lambda: read_time(options.get("backoff")), None),
         "ports": read_list(options, "ports", reading),
+        "preload": read_list(options, "preload", reading),
         "labels": read_pairs(options, "labels", reading),
         "user": options.get("user") or "",
         "environment": read_environment(options),

@@ -199,6 +199,7 @@ class TaskTemplate(ServiceMessage, frozen=True):
     ``output``: the output directory of each attempt, relative to its own; empty: it has none.
     ``array``, ``each_line``: where the tasks have their values from, see `JobSpec`.
     ``calls``: of a map, what its tasks call.
+    ``preload``: modules that are imported once for all attempts on a host.
     """
 
     job: int
@@ -221,6 +222,7 @@ class TaskTemplate(ServiceMessage, frozen=True):
     array: str = ""
     each_line: str = ""
     calls: Calls | None = None
+    preload: tuple[str, ...] = ()
 
     @property
     def code(self) -> bool:

@@ -72,6 +72,7 @@ def options_of(spec: JobSpec) -> dict[str, Any]:
     options["each"] = any(one.each for one in spec.after) or None
     options |= {"not_before": spec.not_before, "singleton": spec.singleton, "hold": spec.hold or None}
     options["output"] = spec.output
+    options["preload"] = list(spec.preload)
     options["spread"] = spec.spread if spec.spread != "hosts" else None
     if built := spec.environment:
         options |= {"setup": built.setup, "python": built.python, "image": built.image}

@@ -299,4 +299,5 @@ def template(job: Job, grant: TaskGrant | None = None) -> TaskTemplate:
         array=spec.array,
         each_line=spec.each_line,
         calls=spec.calls,
+        preload=spec.preload,
     )

@@ -192,7 +192,7 @@ class Agent:
             return
         held.settle_ms = template.settle_ms
         self.reports.add(held.stage)
-        if template.code or template.environment is not None:
+        if template.code or template.environment is not None or template.preload:
             self._report(held, K.PULLING, now_ms)
             todo.append(Prepare(ref, template))
         else:
@@ -334,12 +334,13 @@ class Agent:
         self.on_ended(ref, ended, now_ms)
         return [Discard(ref)]
 
-    def on_started(self, ref: AttemptRef, now_ms: int) -> None:
-        """Its process runs."""
+    def on_started(self, ref: AttemptRef, now_ms: int, detail: str = "") -> None:
+        """Its process runs; ``detail``: what is odd about that, for a person."""
         self._starting.discard(ref)
         held = self._held.get(ref)
         if held is not None and not held.is_over:
-            self._report(held, K.RUNNING, now_ms)
+            held.stage = Stage(ref, K.RUNNING, now_ms, detail=detail)
+            self.reports.add(held.stage)
 
     def on_exited(self, ref: AttemptRef) -> None:
         """Its process has ended; what that means is reported when its output directory is stored."""

@@ -83,6 +83,11 @@ class Devices:
         variables = _VARIABLES.get(self._kind)
         return variables(held, self._total, hidden) if variables is not None and self._total else {}
 
+    @property
+    def all_files(self) -> tuple[str, ...]:
+        """The device files of all accelerators of this host."""
+        return (*self._found.files, *self._found.shared)
+
     def files(self, held: Sequence[int]) -> tuple[str, ...]:
         """The device files that a task with these devices may open: none without devices, or on a simulated host."""
         own = tuple(self._found.files[index] for index in held if index < len(self._found.files))

@@ -34,6 +34,7 @@ from iris_worker.attempt.launcher_watch import LauncherWatch
 from iris_worker.attempt.output.logs import OutputLogs
 from iris_worker.attempt.output.tail import last_lines
 from iris_worker.attempt.ports import PortUse
+from iris_worker.attempt.preloading import Preloading
 from iris_worker.attempt.probes.prober import Prober
 from iris_worker.attempt.requests import StartRequests
 from iris_worker.attempt.running import HostUse, RunningAttempt, RunningAttempts
@@ -59,6 +60,7 @@ from iris_worker.launcher.records import (
     StoredProbe,
     StoredProcess,
     StoreTrouble,
+    TemplateState,
 )
 from iris_worker.settings import WorkerSettings
 
@@ -82,6 +84,7 @@ class Executor:
 
     Attributes:
         attempts: those that have a directory. commands: what runs beside them. finisher: reports their ends.
+        preloading: has templates made for them.
         requests: composes what the launcher is asked. watch: of the launcher.
         adopted: what runs since before this process.
     """
@@ -132,6 +135,10 @@ class Executor:
         )
         self.commands = CommandsBeside(self._launcher, self.attempts, self.containers)
         self.watch = LauncherWatch(settings, self._launcher, self.attempts, clock)
+        self.preloading = Preloading(
+            *(self._launcher, agent, clock, self.requests, self.attempts, self.logs),
+            *(settings.build_timeout_s, self.flush),
+        )
         self._handlers: dict[type, Callable[[Any], None]] = {
             Confined: self._on_confined,
             Spawned: self._on_spawned,
@@ -140,6 +147,7 @@ class Executor:
             StoreTrouble: self._on_trouble,
             Measured: self._on_measured,
             Pinged: self.watch.on_pinged,
+            TemplateState: self.preloading.on_state,
         }
 
     # ── restarts of the worker ──────────────────────────────────────────────────────────────────────────────────
@@ -315,7 +323,7 @@ class Executor:
         attempt = self.attempts.by_ref[ref]
         started = self.attempts.answered(attempt)
         if attempt.on_build is None and started is not None:
-            self._agent.on_started(ref, spawned.at_ms)
+            self._agent.on_started(ref, spawned.at_ms, attempt.fresh)
             self._on_started(now_s - started.after_s)
             if started.timeout_ms is not None:
                 self._on_limited(ref, started.timeout_ms / 1000)
@@ -338,7 +346,7 @@ class Executor:
 
     def kill(self, ref: AttemptRef, grace_ms: int, settle_ms: int) -> None:
         left_s = (grace_ms + settle_ms) / 1000
-        if self._uploader.limit(ref, left_s):
+        if self._uploader.limit(ref, left_s) or self.preloading.kill(ref):
             return
         if (attempt := self.attempts.living(ref)) is not None:
             attempt.slot.ends_s = self._clock.steady_s() + left_s

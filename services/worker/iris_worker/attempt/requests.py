@@ -23,7 +23,15 @@ from iris_worker.attempt.workspaces import ERROR_FILE, write_host_file, write_to
 from iris_worker.clock import HostClock
 from iris_worker.launcher.cgroup_files import Cgroup
 from iris_worker.launcher.limits import Limits, group_limits, memory_limits, process_limits
-from iris_worker.launcher.records import CgroupSupport, Started, StartProcess, StoredEnvironment, StoredProbe
+from iris_worker.launcher.records import (
+    CgroupSupport,
+    Sandbox,
+    Started,
+    StartProcess,
+    StartTemplate,
+    StoredEnvironment,
+    StoredProbe,
+)
 from iris_worker.settings import WorkerSettings
 
 _JOBS_KEPT = 100
@@ -69,10 +77,7 @@ class StartRequests:
         env = self._environment(held, template, attempt, ports, in_image)
         env |= use.devices.variables(devices, hidden=in_image or self.isolated.sandboxed)
         files = use.devices.files(devices)
-        sandbox = self._isolation.sandbox(slot.number, template.user, files)
-        directory = attempt.environment
-        if directory and sandbox is not None:
-            sandbox = structs.replace(sandbox, reads=(use.environments.path(directory),))
+        sandbox, directory = self.sandbox(attempt, template, files), attempt.environment
         started = Started(
             *(held.ref, 0, slot.number, began_s, 0.0, self._clock.wall_ms()),
             *(template.timeout_ms, ports, stored_probe(template, env, limits), devices),
@@ -84,8 +89,31 @@ class StartRequests:
             trace=template.traceparent,
             task=f"{template.name}/{held.ref.index}" if template.traceparent else "",
         )
-        request = StartProcess(started, template.command, env, limits, cgroup)
+        request = StartProcess(started, template.command, env, limits, cgroup, attempt.template)
         return self._containers.contain(request, template, slot, files) if in_image else request
+
+    def sandbox(self, attempt: RunningAttempt, template: TaskTemplate, files: tuple[str, ...] = ()) -> Sandbox | None:
+        """How an attempt's processes are confined. ``files``: of its devices. Raises OSError."""
+        sandbox = self._isolation.sandbox(attempt.slot.number, template.user, files)
+        if attempt.environment and sandbox is not None:
+            return structs.replace(sandbox, reads=(attempt.use.environments.path(attempt.environment),))
+        return sandbox
+
+    def of_template(
+        self, key: str, attempt: RunningAttempt, template: TaskTemplate, *, function: bool
+    ) -> StartTemplate:
+        """The request for a template; its variables are those that all attempts of the job have. Raises OSError."""
+        slot, (limits, cgroup) = attempt.slot, self._limits(template.resources)
+        env = environment.common(self._place, template)
+        if self._isolation.confines:
+            env = environment.personal(slot.workdir, self._isolation.name(template.user)) | env
+        if directory := attempt.environment:
+            env |= environment.virtual(env["PATH"], f"{attempt.use.environments.path(directory)}/venv")
+        return StartTemplate(
+            *(key, slot.number, slot.below, template.command, env, template.preload, function, limits, cgroup),
+            sandbox=self.sandbox(attempt, template),
+            accelerators=attempt.use.devices.all_files,
+        )
 
     def of_build(self, attempt: RunningAttempt, template: TaskTemplate, plan: BuildPlan, place: Path) -> StartProcess:
         """The request for the build of an attempt's environment in ``place``. Raises OSError."""

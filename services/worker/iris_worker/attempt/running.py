@@ -36,6 +36,8 @@ class RunningAttempt:
         starting: the request that the launcher has not answered. alive: it has a process, or is being started.
         container: that its process is the client of.
         on_build: called with the exit of the process that builds its environment; None while none does.
+        template: the key of the template that it is cloned from; empty: it is a fresh process. fresh: why it is, for a
+            person, when it was to be cloned.
         blamed: its exit, when that is known before its process has ended.
         probe: the number of the command that probed it last.
         ended: its end, which is reported when its output is stored. result: that of a call.
@@ -49,6 +51,8 @@ class RunningAttempt:
     alive: bool = False
     container: StoredContainer | None = None
     on_build: Callable[[Exit], None] | None = None
+    template: str = ""
+    fresh: str = ""
     blamed: Exit | None = None
     usage: LiveUsage | None = None
     probe: int = 0

@@ -108,6 +108,27 @@ class Cgroups:
         group.limits = structs.replace(limits, number=group.number, cpu_us=cpu_us, io=self._io(group.number) or (0, 0))
         return group
 
+    def place(self, pid: int, limits: Cgroup) -> Group:
+        """A group for a process that has one thread, and is in another group of this launcher. Raises OSError."""
+        group = self._spares.pop() if self._spares else self._make()
+        try:
+            early = files.early_files(limits.cpu_share_millis, limits.pids, self._version)
+            if group.early is not early:
+                self._write(group, early)
+                group.early = early
+            cpu_us, group.cpu_us = group.cpu_us if group.cpu_us is not None else self._cpu_us(group), None
+            io = self._io(group.number) or (0, 0)
+            group.limits = structs.replace(limits, number=group.number, cpu_us=cpu_us, io=io)
+            self._limit(group, group.limits)
+            path = f"{group.number}/{self._entry}"
+            for base in self._entries:
+                _write_to(self._file(path, base, os.O_WRONLY), path, str(pid))
+        except OSError:
+            group.spoilt = True
+            self.give(group)
+            raise
+        return group
+
     def leave(self) -> None:
         """Leave a group that is taken, so that its limits can be set."""
         if self._here is not None and self._here.limits is not None:

@@ -19,8 +19,8 @@ from iris_core import codec
 from iris_core.messages.message import AttemptRef
 from iris_worker.launcher import rescue
 from iris_worker.launcher.records import (
+    NEEDED,
     SOCKET,
-    VERSION,
     CgroupSupport,
     Gone,
     LauncherAnswer,
@@ -52,7 +52,7 @@ class LauncherClient:
     """Sends requests in order, without waiting.
 
     Attributes:
-        cgroups: what the launcher has said of its control groups.
+        cgroups: what the launcher has said of its control groups. version: what it understands.
 
     Args:
         on_answers: called with the answers that have arrived together, in order.
@@ -69,7 +69,7 @@ class LauncherClient:
         self._socket: socket.socket | None = None
         self._inbox, self._outbox = bytearray(), bytearray()
         self._urgent = self._waits = False
-        self.cgroups = CgroupSupport()
+        self.cgroups, self.version = CgroupSupport(), 0
 
     async def connect(self) -> dict[AttemptRef, StoredProcess]:
         """Connect, and return the attempts of the previous worker process. Raises LauncherGone, OSError."""
@@ -121,9 +121,9 @@ class LauncherClient:
                 answers = self._answers()
                 for number, answer in enumerate(answers, 1):
                     if isinstance(answer, Ready):
-                        if answer.version < VERSION:
+                        if answer.version < NEEDED:
                             raise LauncherGone("the launcher is of an older version; end its tasks, and it ends too")
-                        self.cgroups = answer.cgroups
+                        self.cgroups, self.version = answer.cgroups, answer.version
                         self._loop.call_soon(self._on_answers, answers[number:])
                         self._loop.add_reader(connection, self._read)
                         return table.entries

@@ -26,12 +26,14 @@ from iris_core.messages.message import AttemptRef
 from iris_service.subreaper import adopt_orphans
 from iris_worker.launcher import adopt, rescue
 from iris_worker.launcher.cgroup import Cgroups, NoGroups, open_groups
+from iris_worker.launcher.cgroup_files import Cgroup
 from iris_worker.launcher.event_loop import EventLoop
 from iris_worker.launcher.records import (
     VERSION,
     CgroupSupport,
     CommandExited,
     Confine,
+    EndTemplate,
     Exit,
     Exited,
     Gone,
@@ -48,14 +50,17 @@ from iris_worker.launcher.records import (
     SpawnCommand,
     Spawned,
     StartProcess,
+    StartTemplate,
     StopProcess,
     StoreTrouble,
+    TemplateState,
     frame,
     take_frames,
 )
 from iris_worker.launcher.runner import Runner, to_refusal
 from iris_worker.launcher.spawn import NeedsShell, NotRunnable, as_script, handle_ignored
 from iris_worker.launcher.store import ProcessStore
+from iris_worker.launcher.templates import Templates
 
 _READ_BYTES = 1 << 18
 _FDS = 64
@@ -80,6 +85,7 @@ class Launcher:
         self._store = ProcessStore(root / "processes", adopt.boot_id())
         self._groups, self._support = _find_groups(root)
         self._runner = Runner(self._loop, str(root), self._groups, self)
+        self._templates = Templates(self._loop, self._runner, self, root)
         self._attempts = str(root / "attempts")
         self._inbox, self._outbox = bytearray(), bytearray()
         self._fds: list[int] = []
@@ -89,8 +95,10 @@ class Launcher:
         self._handlers: dict[type, Callable[[Any], object]] = {
             Confine: lambda m: self._send(self._runner.sandboxes.confine(m)),
             StartProcess: self._start,
-            StopProcess: lambda m: self._runner.stop(m.ref, m.grace_ms, m.settle_ms),
-            KillAll: lambda m: self._runner.kill_all(),
+            StartTemplate: self._templates.start,
+            EndTemplate: lambda m: self._templates.end(m.key),
+            StopProcess: self._stop,
+            KillAll: self._kill_all,
             SpawnCommand: self._spawn_command,
             SignalCommand: lambda m: self._runner.signal_command(m.number, m.signal),
             PingLauncher: lambda m: self._send(Pinged()),
@@ -106,11 +114,13 @@ class Launcher:
             self._flush()
             if self.connection is None and not self._runner.running:
                 break
+        self._templates.close()
         self._runner.close()
 
     def _recover(self) -> None:
         """Adopt what the previous launcher left, and kill what it has not recorded, or had only begun to start."""
         rescue.end(self._root)
+        self._templates.kill_left()
         self._store.recover()
         alive, groups = set(), set()
         for ref, entry in self._store.table.entries.items():
@@ -246,6 +256,10 @@ class Launcher:
         try:
             if self._trouble:
                 raise OSError(self._trouble)
+            self._templates.end_in(request.record.slot, request.template)
+            if request.template and self._templates.clone(request):
+                self._starting[ref] = (request, b"")
+                return
             child, cgroup = self._runner.start(request)
         except NeedsShell:
             self._start(structs.replace(request, command=as_script(request.command)))
@@ -256,6 +270,26 @@ class Launcher:
             self._starting[ref] = (request, self._store.add(spawned))
             if child.report < 0:
                 self.on_begun(ref)
+
+    def _stop(self, request: StopProcess) -> None:
+        if not self._templates.stop(request.ref):
+            self._runner.stop(request.ref, request.grace_ms, request.settle_ms)
+
+    def _kill_all(self, request: KillAll) -> None:
+        self._templates.stop_all()
+        self._runner.kill_all()
+
+    def on_template(self, state: TemplateState) -> None:
+        self._send(state)
+
+    def on_cloned(self, request: StartProcess, pid: int, cgroup: Cgroup | None) -> None:
+        ref, after_s = request.record.ref, request.record.after_s
+        spawned = Spawned(ref, pid, after_s, _steady_s(), time.time_ns() // 1_000_000, cgroup)
+        self._starting[ref] = (request, self._store.add(spawned))
+        self.on_begun(ref)
+
+    def on_no_clone(self, request: StartProcess) -> None:
+        self._start(structs.replace(request, template=""))
 
     def on_begun(self, ref: AttemptRef) -> None:
         """Tell the worker who has asked for it; the next one has the record."""

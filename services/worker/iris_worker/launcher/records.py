@@ -23,8 +23,10 @@ from iris_worker.launcher.limits import Limits
 
 SOCKET = "launcher"
 """The file in the worker's directory on which its launcher listens."""
-VERSION = 1
-"""Of what a worker needs its launcher to understand: 1, directories of attempts below those of slots."""
+VERSION = 2
+"""Of what a launcher understands: 1, directories of attempts below those of slots; 2, templates."""
+NEEDED = 1
+"""What a worker needs its launcher to understand."""
 STOPS_OTHERS = "it stopped what was started beside it, and was ended"
 """Why an attempt was ended that stops the processes of its user."""
 _LENGTH = 4
@@ -201,7 +203,8 @@ ProcessRecord = Started | Spawned | Exited | Over | Read | Gone | Boot
 class StartProcess(_Record, frozen=True, tag="start"):
     """Record an attempt, then start its process; answered by `Spawned` or `Exited`.
 
-    ``cgroup``: the limits of its control group; None: it has none.
+    ``cgroup``: the limits of its control group; None: it has none. ``template``: by whose clone it is to be started;
+    where that is not there it is started by its command.
     """
 
     record: Started
@@ -209,6 +212,34 @@ class StartProcess(_Record, frozen=True, tag="start"):
     env: dict[str, str]
     limits: Limits = ()
     cgroup: Cgroup | None = None
+    template: str = ""
+
+
+class StartTemplate(_Record, frozen=True, tag="start-template"):
+    """Start a template, a process from which attempts are cloned; answered by `TemplateState`, also when it is there.
+
+    ``directory``: of the attempt that waits for it, below those of all slots; what preloading prints is its output.
+    ``preload``: modules. ``function``: it calls the function in that directory, otherwise it runs scripts.
+    ``accelerators``: further device files that a template may not have open.
+    """
+
+    key: str
+    slot: int
+    directory: str
+    command: tuple[str, ...]
+    env: dict[str, str]
+    preload: tuple[str, ...] = ()
+    function: bool = False
+    limits: Limits = ()
+    cgroup: Cgroup | None = None
+    sandbox: Sandbox | None = None
+    accelerators: tuple[str, ...] = ()
+
+
+class EndTemplate(_Record, frozen=True, tag="end-template"):
+    """Kill a template; what was cloned from it goes on. Nothing when it is not there."""
+
+    key: str
 
 
 class Confine(_Record, frozen=True, tag="confine"):
@@ -266,7 +297,18 @@ class PingLauncher(_Record, frozen=True, tag="ping"):
 
 
 LauncherRequest = (
-    Confine | StartProcess | StopProcess | KillAll | SpawnCommand | SignalCommand | PingLauncher | Over | Read | Gone
+    Confine
+    | StartProcess
+    | StartTemplate
+    | EndTemplate
+    | StopProcess
+    | KillAll
+    | SpawnCommand
+    | SignalCommand
+    | PingLauncher
+    | Over
+    | Read
+    | Gone
 )
 
 # ── answers of the launcher ─────────────────────────────────────────────────────────────────────────────────────
@@ -293,6 +335,18 @@ class CommandExited(_Record, frozen=True, tag="command-exited"):
     exit: Exit
 
 
+class TemplateState(_Record, frozen=True, tag="template"):
+    """What has become of a template: ``ready`` to be cloned, or why it cannot be, for a person.
+
+    ``failed``: preloading has, which is its owner's failure. Without ``text`` it has ended, and may be started again.
+    """
+
+    key: str
+    ready: bool = False
+    failed: bool = False
+    text: str = ""
+
+
 class Measured(_Record, frozen=True, tag="measured"):
     """What running attempts use, sent at intervals."""
 
@@ -310,7 +364,18 @@ class Pinged(_Record, frozen=True, tag="pinged"):
 
 
 LauncherAnswer = (
-    Confined | Started | Spawned | Exited | Over | Read | Ready | Measured | CommandExited | StoreTrouble | Pinged
+    Confined
+    | TemplateState
+    | Started
+    | Spawned
+    | Exited
+    | Over
+    | Read
+    | Ready
+    | Measured
+    | CommandExited
+    | StoreTrouble
+    | Pinged
 )
 
 # ── what is known of the attempts ───────────────────────────────────────────────────────────────────────────────

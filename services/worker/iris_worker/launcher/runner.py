@@ -28,7 +28,7 @@ from iris_worker.launcher.cgroup_files import Cgroup, GroupUsage
 from iris_worker.launcher.event_loop import DelayedCall, EventLoop
 from iris_worker.launcher.limits import Limits
 from iris_worker.launcher.pidfd import exit_status
-from iris_worker.launcher.records import STOPS_OTHERS, Exit, Sandbox, Started, StartProcess
+from iris_worker.launcher.records import STOPS_OTHERS, Exit, Sandbox, Started, StartProcess, StartTemplate
 from iris_worker.launcher.sandbox import Leftovers, Sandboxes, user_of
 from iris_worker.launcher.spawn import Child, NeedsShell, NotRunnable, begin
 from iris_worker.launcher.starts import Starts, Stopped
@@ -56,7 +56,7 @@ class Process:
         error: why it has not become its program, or why it was ended.
         commands: what runs beside it, probes and what people execute, by process group, until all of that is gone.
         group: its control group; None without.
-        sampled: the most memory it was seen to hold.
+        sampled: the most memory it was seen to hold. cloned: from a template, so it shares memory with that.
     """
 
     ref: AttemptRef
@@ -70,6 +70,7 @@ class Process:
     commands: dict[int, _CommandGroup] = field(default_factory=dict)
     group: Group | None = None
     sampled: int = 0
+    cloned: bool = False
     rounds: int = 0
     terminated: bool = False
     killer: DelayedCall | None = None
@@ -115,6 +116,11 @@ class Runner:
     Args:
         root: the worker's data directory. groups: control groups; None where there are none.
         observer: is told what becomes of them.
+
+    Attributes:
+        templates: processes from which attempts are cloned.
+        on_other_child: told of each child that has ended and is no attempt's, its wait status, and why it could not
+            become its program.
     """
 
     def __init__(
@@ -124,6 +130,8 @@ class Runner:
         groups: Cgroups | None,
         observer: Observer,
     ) -> None:
+        self.templates: set[int] = set()
+        self.on_other_child: Callable[[int, int, Exception | None], object] = lambda pid, status, error: None
         self._loop = loop
         self._attempts = f"{root}/attempts"
         self.sandboxes = Sandboxes(self._attempts, groups.go_home if groups is not None else lambda: None)
@@ -164,7 +172,7 @@ class Runner:
             work = partial(begin, request.command, request.env, workdir, stdio, request.limits, user=user, waits=waits)
             return self.sandboxes.start(held, work)
 
-        with self._output_of(request.record.below) as stdio:
+        with self.output_of(request.record.below) as stdio:
             held = self.sandboxes.prepare(slot, sandbox, workdir)
             try:
                 child, group = self._in_group(request.cgroup, start)
@@ -205,8 +213,49 @@ class Runner:
         self._leaving = False
         self._groups.leave()
 
+    # ── templates and their clones ──────────────────────────────────────────────────────────────────────────────
+
+    def start_template(
+        self, request: StartTemplate, command: tuple[str, ...], env: Mapping[str, str], stdin: int
+    ) -> tuple[int, Group | None]:
+        """Start a template as an attempt's process is; returns it, and its group. Raises NotRunnable, OSError."""
+        workdir, user = f"{self._attempts}/{request.directory}", user_of(request.sandbox)
+        held = self.sandboxes.prepare(request.slot, request.sandbox, workdir)
+        with self.output_of(request.directory) as (_, out, err):
+            work = partial(begin, command, env, workdir, (stdin, out, err), request.limits, user=user)
+            child, group = self._in_group(request.cgroup, lambda: self.sandboxes.start(held, work))
+        self._starts.add(child, command[0], lambda: None)
+        return child.pid, group
+
+    def workdir_of(self, request: StartProcess) -> str:
+        return f"{self._attempts}/{request.record.below}"
+
+    def is_free_child(self, pid: int) -> bool:
+        """Whether it is a child of this process that is not known as anything."""
+        known = pid in self._by_pid or pid in self._commands or pid in self.templates or pid in self.sandboxes.pids
+        return not known and tree.parent(pid) == os.getpid()
+
+    def adopt_clone(self, request: StartProcess, pid: int) -> Cgroup | None:
+        """A clone is the process of an attempt from now on; returns its control group. Raises OSError."""
+        group = None
+        if request.cgroup is not None and self._groups is not None:
+            group = self._groups.place(pid, request.cgroup)
+        record = request.record
+        self._add(Process(record.ref, record.slot, self.workdir_of(request), pid, group=group, cloned=True))
+        return group.limits if group is not None else None
+
+    def end_group(self, group: Group | None) -> None:
+        """Kill what a template has left, and remove its group."""
+        if group is None or self._groups is None:
+            return
+        group.spoilt = True
+        if self._groups.kill(group):
+            self._loop.call_later(_LINGER_S, self.end_group, group)
+        else:
+            self._groups.give(group)
+
     @contextlib.contextmanager
-    def _output_of(self, below: str) -> Iterator[tuple[int, int, int]]:
+    def output_of(self, below: str) -> Iterator[tuple[int, int, int]]:
         """The standard descriptors of an attempt's process."""
         out = os.open(f"{self._output}/{below}.out", _FLAGS)
         try:
@@ -296,7 +345,13 @@ class Runner:
         """Signal the group of a process, or the process itself, which may not lead it yet; False when it is empty."""
         if pid in self._starts:
             os.kill(pid, number)
-        return signal_group(pid, number) or pid in self._starts
+        if signal_group(pid, number) or pid in self._starts:
+            return True
+        process = self._by_pid.get(pid)
+        if process is None or not process.cloned or process.exit is not None:
+            return False
+        os.kill(pid, number)  # it has not made its session yet
+        return True
 
     def _command_ended(self, pid: int, status: int) -> None:
         """The first process of a command has ended: kill the rest, for which the end of the attempt waits."""
@@ -369,6 +424,7 @@ class Runner:
                 continue
             process = self._by_pid.get(pid)
             if process is None or process.pidfd >= 0:
+                self.on_other_child(pid, status, self._starts.settle(pid))
                 self.sandboxes.pids.discard(pid)
                 self._unowned.pop(pid, None)
                 continue
@@ -384,6 +440,8 @@ class Runner:
         """The process' peak memory. The kernel includes what it shared with this process before its exec, so a lower
         value is unknown.
         """
+        if process.cloned:  # it includes what it shared with its template
+            return 0
         if reported > self._own_peak:  # it may have grown since that was read
             self._own_peak = tree.peak_rss_bytes(os.getpid())
         return reported if reported > self._own_peak else process.sampled
@@ -465,7 +523,11 @@ class Runner:
     def _look_for_strays(self, ended: list[Process]) -> None:
         """Find children of this process that it did not start: orphans of tasks, alive or zombies."""
         gone = {process.ref for process in ended}
-        for pid in self._children.pids() - self._by_pid.keys() - self._commands.keys() - self.sandboxes.pids:
+        for pid in (
+            self._children.pids() - self._by_pid.keys() - self._commands.keys() - self.sandboxes.pids - self.templates
+        ):
+            if tree.session_of(pid) in self.templates:  # a clone that was not told to go
+                continue
             owner = self._owner(pid)
             if owner is None and self._nobodys(pid, gone):
                 owner = ended[0]

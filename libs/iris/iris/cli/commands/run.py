@@ -105,6 +105,13 @@ _OPTIONS = (
         help="A task for each line of this file, found in IRIS_ARRAY_VALUE.",
         metavar="FILE",
     ),
+    click.option(
+        "--preload",
+        multiple=True,
+        callback=lambda context, option, given: [name for text in given for name in text.split(",") if name],
+        help="Import these modules once on each host; each task of `python FILE` is cloned from that.",
+        metavar="MODULES",
+    ),
     click.option("--max-parallel", type=int, help="Tasks of the job that run at a time.  [default: all]", metavar="N"),
     *TASK_OPTIONS,
     click.option("--group-by", help="Place all tasks together on hosts that share this attribute.", metavar="KEY"),

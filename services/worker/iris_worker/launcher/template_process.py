@@ -1,0 +1,297 @@
+"""What a template runs: preloads modules, then makes a process for each call that the launcher orders.
+
+The launcher sends this source to ``python -I -S`` on its standard input, a socket of datagrams, so it imports nothing
+of Iris and as little as possible of the standard library: what it holds costs each call. A call's process is made with
+CLONE_PARENT, so it is the launcher's child, and waits for the launcher's word before it runs anything of its owner.
+Out of scope: whether templates are used, and limits of calls (templates).
+Source: docs/adr/0073-clone-calls-from-a-template.md.
+"""
+
+from __future__ import annotations
+
+import _socket
+import gc
+import marshal
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+MESSAGE_BYTES = 1 << 18
+HELLO, READY, UNUSABLE, FAILED = b"h", b"r", b"u", b"f"
+"""What is told to the launcher: a call's process is there; calls can begin; why they cannot; why preloading failed."""
+GO = b"g"
+"""What a call's process is told."""
+ROOM = "IRIS_TEMPLATE"
+"""The variable whose length is room for longer variables of calls."""
+_CLONE = {"x86_64": 56, "aarch64": 220}
+_FLAGS = 0x8000 | 0x0100_0000 | 0x0020_0000 | 17
+"""CLONE_PARENT, CLONE_CHILD_SETTID, CLONE_CHILD_CLEARTID, SIGCHLD."""
+_PR_GET_TID_ADDRESS = 40
+_CALL = ".iris-call"
+_ACCELERATORS = ("/dev/nvidia", "/dev/accel", "/dev/vfio/", "/dev/kfd", "/dev/dri/")
+
+
+class Template:
+    """This process.
+
+    ``order``: the launcher's first message: the modules to preload, the program, paths of further device files.
+    """
+
+    def __init__(self, control: Any, order: dict[str, Any]) -> None:
+        self.control = _socket.socket(fileno=os.dup(control.fileno()))
+        self.order = order
+        self.workdir = os.getcwd()
+        self.environ = Environ()
+        null = os.open("/dev/null", os.O_RDWR)
+        os.dup2(null, 0)
+        os.close(null)
+
+    def run(self) -> None:
+        """Serve until the launcher ends."""
+        try:
+            self.program = _program(self.order)
+            self.program.prepare(self.workdir)
+            for name in self.order["preload"]:
+                __import__(name)
+            self.program.load()
+        except BaseException as error:  # noqa: BLE001 - modules may raise anything
+            sys.excepthook(*sys.exc_info())
+            _flush()
+            self.control.send(FAILED + f"{type(error).__name__}: {error}".encode(errors="replace")[:2000])
+            return
+        why = self._settle()
+        if why:
+            self.control.send(UNUSABLE + why.encode(errors="replace")[:2000])
+            return
+        self.control.send(READY)
+        self._serve()
+
+    def _settle(self) -> str:
+        """Have libraries end their threads, by an ordinary fork; returns why no call may be cloned, else nothing."""
+        _flush()
+        pid = os.fork()
+        if not pid:
+            os._exit(0)
+        os.waitpid(pid, 0)
+        if (threads := len(os.listdir("/proc/self/task"))) > 1:
+            return f"preloading left {threads} threads"
+        accelerators = (*_ACCELERATORS, *self.order["accelerators"])
+        for fd in os.listdir("/proc/self/fd"):
+            try:
+                path = os.readlink(f"/proc/self/fd/{fd}")
+            except OSError:
+                continue
+            if path.startswith(accelerators):
+                return f"preloading opened {path}"
+        try:
+            self.clone = Clone()
+        except (ImportError, OSError, KeyError, AttributeError) as error:
+            return f"this Python cannot clone: {type(error).__name__}: {error}"
+        null = os.open("/dev/null", os.O_RDWR)
+        os.dup2(null, 1)
+        os.dup2(null, 2)
+        os.close(null)
+        gc.collect()
+        gc.freeze()
+        return ""
+
+    def _serve(self) -> None:
+        room = _socket.CMSG_SPACE(4 * 3)
+        while True:
+            data, control, _, _ = self.control.recvmsg(MESSAGE_BYTES, room)
+            if not data:
+                return
+            fds = [int.from_bytes(part[at : at + 4], sys.byteorder) for _, _, part in control for at in (0, 4, 8)]
+            if not self.clone():
+                self._call(marshal.loads(data), fds)
+            for fd in fds:
+                os.close(fd)
+
+    def _call(self, call: dict[str, Any], fds: list[int]) -> None:
+        """The life of a call's process."""
+        code = 1
+        try:
+            out, err, go = fds
+            self.control.send(HELLO + call["number"].to_bytes(8, "big"))
+            self.control.close()
+            if os.read(go, 1) != GO:
+                os._exit(1)
+            os.setsid()
+            for fd in (out, err):
+                os.dup2(fd, 1 if fd == out else 2)
+            for fd in fds:
+                os.close(fd)
+            self._become(call)
+            code = self.program.run(call)
+        except SystemExit as error:
+            code = _exit_code(error)
+        except BaseException:  # noqa: BLE001 - the call may raise anything
+            sys.excepthook(*sys.exc_info())
+        finally:
+            if "threading" in sys.modules:
+                sys.modules["threading"]._shutdown()
+            if "atexit" in sys.modules:
+                sys.modules["atexit"]._run_exitfuncs()
+            _flush()
+            os._exit(code)
+
+    def _become(self, call: dict[str, Any]) -> None:
+        os.chdir(call["workdir"])
+        self.environ.become(call["env"])
+        _move_modules(self.workdir, call["workdir"])
+        if "random" in sys.modules:
+            sys.modules["random"].seed()
+        if "numpy.random" in sys.modules:
+            sys.modules["numpy.random"].seed()
+
+
+class Clone:
+    """The system call that makes a child of the parent of this process. Raises OSError, KeyError, ImportError."""
+
+    def __init__(self) -> None:
+        import ctypes
+
+        api = ctypes.PyDLL(None, use_errno=True)
+        machine = os.uname().machine
+        number, address = _CLONE[machine], ctypes.c_void_p()
+        if api.prctl(_PR_GET_TID_ADDRESS, ctypes.byref(address), 0, 0, 0) or not address.value:
+            raise OSError("the kernel does not tell the address of the thread id")
+        longs = [ctypes.c_long(value) for value in (number, _FLAGS, 0, 0)]
+        last = (address, ctypes.c_long(0)) if machine == "x86_64" else (ctypes.c_long(0), address)
+        self._arguments = (*longs, *last)
+        self._syscall, self._errno = api.syscall, ctypes.get_errno
+        self._before, self._parent = api.PyOS_BeforeFork, api.PyOS_AfterFork_Parent
+        self._child = api.PyOS_AfterFork_Child
+        self._syscall.restype = ctypes.c_long
+
+    def __call__(self) -> int:
+        """The process id of the child; 0 in the child. Raises OSError."""
+        self._before()
+        pid = self._syscall(*self._arguments)
+        if pid == 0:
+            self._child()
+            return 0
+        self._parent()
+        if pid < 0:
+            raise OSError(self._errno(), "clone")
+        return int(pid)
+
+
+class Environ:
+    """The variables of this process, also where others read them: /proc/<pid>/environ."""
+
+    def __init__(self) -> None:
+        with open("/proc/self/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        self._start, self._end = int(fields[47]), int(fields[48])
+        held = dict(os.environ)
+        os.environ.clear()
+        held.pop(ROOM, None)
+        os.environ.update(held)  # nothing refers to the kernel's copy any more
+
+    def become(self, env: dict[str, str]) -> None:
+        import ctypes
+
+        for name in [name for name in os.environ if name not in env]:
+            del os.environ[name]
+        for name, value in env.items():
+            if os.environ.get(name) != value:
+                os.environ[name] = value
+        size = self._end - self._start
+        if size > 1:
+            data = b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in env.items())
+            ctypes.memmove(self._start, data[: size - 1].ljust(size, b"\0"), size)
+
+
+class Script:
+    """``python FILE ARGUMENTS`` or ``python -m MODULE ARGUMENTS``."""
+
+    def prepare(self, workdir: str) -> None:
+        import site
+
+        site.main()
+        sys.path[:0] = [path for path in (workdir, *os.environ.get("PYTHONPATH", "").split(":")) if path]
+
+    def load(self) -> None:
+        """The program of a call is read by the call."""
+
+    def run(self, call: dict[str, Any]) -> int:
+        words = list(call["command"][1:])
+        if words[0] == "-m":
+            import runpy
+
+            sys.argv = words[1:]
+            runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+            return 0
+        sys.argv, path = words, os.path.abspath(words[0])
+        sys.path[0] = os.path.dirname(path)
+        main = type(sys)("__main__")
+        main.__file__ = words[0]
+        sys.modules["__main__"] = main
+        with open(path, "rb") as file:
+            code = compile(file.read(), words[0], "exec")
+        exec(code, main.__dict__)
+        return 0
+
+
+class Function:
+    """The call of a function, by the runner that the client has sent along."""
+
+    def prepare(self, workdir: str) -> None:
+        sys.path[:0] = [path for path in os.environ.get("PYTHONPATH", "").split(":") if path]
+        module = type(sys)("iris_call")
+        sys.modules["iris_call"] = module
+        self.runner = module.__dict__
+        with open(f"{_CALL}/run.py", "rb") as file:
+            exec(compile(file.read(), f"{_CALL}/run.py", "exec"), self.runner)
+        self.runner["prepare_path"](workdir)
+
+    def load(self) -> None:
+        load = self.runner["load_function"]
+        try:
+            self.function = load(f"{_CALL}/function")
+        except Exception:  # noqa: BLE001 - each call says so, with the traceback of its own try
+            self.function = None
+
+    def run(self, call: dict[str, Any]) -> int:
+        here = f"{call['workdir']}/{_CALL}"
+        function = self.function or (lambda: self.runner["load_function"](f"{here}/function"))
+        code: int = self.runner["run_call"](function, f"{here}/items", 0, here)
+        return code
+
+
+def _program(order: dict[str, Any]) -> Any:
+    return Function() if order["function"] else Script()
+
+
+def _move_modules(before: str, after: str) -> None:
+    """What is imported later from the directory of the first attempt is found in this one's."""
+    sys.path[:] = [after + path[len(before) :] if path.startswith(before) else path for path in sys.path]
+    for module in list(sys.modules.values()):
+        places = getattr(module, "__path__", None)
+        if isinstance(places, list):
+            places[:] = [after + one[len(before) :] if one.startswith(before) else one for one in places]
+
+
+def _exit_code(error: SystemExit) -> int:
+    if error.code is None:
+        return 0
+    if isinstance(error.code, int):
+        return error.code & 0xFF
+    sys.stderr.write(f"{error.code}\n")
+    return 1
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (AttributeError, OSError, ValueError):  # it is closed
+            continue
+
+
+if __name__ == "iris_template":
+    Template(globals()["control"], marshal.loads(globals()["control"].recv(MESSAGE_BYTES))).run()

@@ -1,0 +1,315 @@
+"""Templates: processes that have preloaded modules, from which attempts are cloned as children of this process.
+
+A template is started as an attempt is: with its user, namespaces and limits, in a control group of its own. A clone
+says that it is there, which the kernel signs with its process id; it is put into its attempt's control group, and only
+then told to go. An attempt whose template is not there, or ends before its clone was told to go, starts by its command.
+Out of scope: what a template does (template_process), and when there is to be one (the worker).
+Source: docs/adr/0073-clone-calls-from-a-template.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import marshal
+import os
+import signal
+import socket
+import struct
+import time
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from iris_core.messages.message import AttemptRef
+from iris_worker.launcher import template_process as inside
+from iris_worker.launcher import tree
+from iris_worker.launcher.cgroup import Group
+from iris_worker.launcher.cgroup_files import Cgroup
+from iris_worker.launcher.event_loop import DelayedCall, EventLoop
+from iris_worker.launcher.records import Exit, StartProcess, StartTemplate, TemplateState
+from iris_worker.launcher.runner import Runner, signal_process
+from iris_worker.launcher.spawn import NotRunnable
+
+_BOOT = (
+    "import _socket\n"
+    "control = _socket.socket(fileno=0)\n"
+    f"exec(control.recv({inside.MESSAGE_BYTES}), {{'__name__': 'iris_template', 'control': control}})"
+)
+_SOURCE = Path(inside.__file__)
+_ROOM = 4096
+"""Bytes by which the variables of a clone may be longer than those of its template."""
+_ANSWER_S = 5.0
+_IDLE_S = 30.0
+_CREDENTIALS = struct.Struct("iII")
+_SPACE = socket.CMSG_SPACE(_CREDENTIALS.size)
+
+
+@dataclass(slots=True, eq=False)
+class _Clone:
+    """An attempt that is being cloned. ``go``: where it is told to; when that closes, the clone ends."""
+
+    request: StartProcess
+    go: int
+    late: DelayedCall
+
+
+@dataclass(slots=True, eq=False)
+class _Template:
+    """One template.
+
+    ``slot``: in whose sandbox, or as whose user it runs; -1: it is not confined, and serves all slots.
+    ``control``: a socket of datagrams, which its clones share until they are told to go. ``used_s``: when it was.
+    """
+
+    key: str
+    slot: int
+    pid: int
+    control: socket.socket
+    group: Group | None
+    ready: bool = False
+    used_s: float = 0.0
+    clones: dict[int, _Clone] = field(default_factory=dict)
+
+
+class TemplateObserver(Protocol):
+    """Who orders templates and clones."""
+
+    def on_template(self, state: TemplateState) -> None: ...
+
+    def on_cloned(self, request: StartProcess, pid: int, cgroup: Cgroup | None) -> None:
+        """The attempt runs."""
+
+    def on_no_clone(self, request: StartProcess) -> None:
+        """Nothing of the attempt has run: it is to be started by its command."""
+
+    def on_exit(self, ref: AttemptRef, exit_: Exit) -> None: ...
+
+
+class Templates:
+    """The templates of one launcher, by key."""
+
+    def __init__(self, loop: EventLoop, runner: Runner, observer: TemplateObserver, root: Path) -> None:
+        self._loop = loop
+        self._runner = runner
+        self._observer = observer
+        self._by_key: dict[str, _Template] = {}
+        self._by_pid: dict[int, _Template] = {}
+        self._cloning: dict[AttemptRef, tuple[_Template, int]] = {}
+        self._next = 1
+        self._files = root / "templates"
+        runner.on_other_child = self._ended
+
+    def start(self, request: StartTemplate) -> None:
+        """Start a template, unless it is there."""
+        found = self._by_key.get(request.key)
+        if found is None:
+            try:
+                self.end_in(request.slot, request.key)
+                self._start(request)
+            except (NotRunnable, OSError) as error:
+                self._observer.on_template(TemplateState(request.key, text=f"a template cannot be started: {error}"))
+        elif found.ready:
+            self._observer.on_template(TemplateState(request.key, ready=True))
+
+    def _start(self, request: StartTemplate) -> None:
+        mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            mine.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+            mine.setblocking(False)
+            used = sum(len(name) + len(value) + 2 for name, value in request.env.items())
+            env = {**request.env, inside.ROOM: " " * (_ROOM + used // 4)}
+            command = (request.command[0], "-I", "-S", "-c", _BOOT)
+            pid, group = self._runner.start_template(request, command, env, its.fileno())
+            slot = request.slot if request.sandbox is not None else -1
+            template = _Template(request.key, slot, pid, mine, group, used_s=time.monotonic())
+            self._by_key[request.key] = self._by_pid[pid] = template
+            self._runner.templates.add(pid)
+            self._note(pid)
+            order = {
+                "preload": request.preload,
+                "function": request.function,
+                "accelerators": request.accelerators,
+            }
+            with contextlib.suppress(OSError):  # it has ended already, which `_ended` finds out
+                mine.send(_SOURCE.read_bytes())
+                mine.send(marshal.dumps(order))
+            self._loop.watch(mine.fileno(), partial(self._read, template))
+        except BaseException:
+            mine.close()
+            raise
+        finally:
+            its.close()
+
+    # ── clones ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def clone(self, request: StartProcess) -> bool:
+        """Have an attempt cloned; False when its template is not there, or has too much to do."""
+        template = self._by_key.get(request.template)
+        if template is None or not template.ready:
+            return False
+        read_end, write_end = os.pipe2(os.O_CLOEXEC)
+        number, self._next = self._next, self._next + 1
+        call = {
+            "number": number,
+            "workdir": self._runner.workdir_of(request),
+            "env": request.env,
+            "command": request.command,
+        }
+        try:
+            with self._runner.output_of(request.record.below) as (_, out, err):
+                socket.send_fds(template.control, [marshal.dumps(call)], [out, err, read_end])
+        except OSError:
+            os.close(write_end)
+            return False
+        finally:
+            os.close(read_end)
+        late = self._loop.call_later(_ANSWER_S, self._silent, template)
+        template.clones[number] = _Clone(request, write_end, late)
+        self._cloning[request.record.ref] = (template, number)
+        template.used_s = time.monotonic()
+        return True
+
+    def stop(self, ref: AttemptRef) -> bool:
+        """End an attempt that is being cloned; False when it is not."""
+        if ref not in self._cloning:
+            return False
+        template, number = self._cloning[ref]
+        self._take(template, number)
+        self._observer.on_exit(ref, Exit(None, signal.SIGTERM))
+        return True
+
+    def stop_all(self) -> None:
+        for ref in list(self._cloning):
+            self.stop(ref)
+
+    def _take(self, template: _Template, number: int) -> _Clone:
+        """A clone that is not waited for any more; without a word it ends."""
+        clone = template.clones.pop(number)
+        clone.late.cancel()
+        os.close(clone.go)
+        del self._cloning[clone.request.record.ref]
+        return clone
+
+    def _silent(self, template: _Template) -> None:
+        """It has not cloned what was ordered, for `_ANSWER_S`: a fault of the host, as far as is known."""
+        for number in list(template.clones):
+            clone = self._take(template, number)
+            error = f"its template has not answered for {_ANSWER_S:g} s"
+            self._observer.on_exit(clone.request.record.ref, Exit(error=error))
+        self.end(template.key)
+
+    def _read(self, template: _Template) -> None:
+        with contextlib.suppress(BlockingIOError, ConnectionResetError):
+            while template.control.fileno() >= 0:
+                data, control, _, _ = template.control.recvmsg(inside.MESSAGE_BYTES, _SPACE)
+                if not data:
+                    self._loop.forget(template.control.fileno())
+                    return
+                [pid] = [_CREDENTIALS.unpack(part)[0] for _, kind, part in control if kind == socket.SCM_CREDENTIALS]
+                self._heard(template, data, pid)
+
+    def _heard(self, template: _Template, data: bytes, pid: int) -> None:
+        kind, text = data[:1], data[1:]
+        if kind == inside.HELLO:
+            self._cloned(template, int.from_bytes(text, "big"), pid)
+        elif pid != template.pid or template.ready:
+            return
+        elif kind == inside.READY:
+            template.ready, template.used_s = True, time.monotonic()
+            self._loop.call_later(_IDLE_S, self._look, template)
+            self._observer.on_template(TemplateState(template.key, ready=True))
+        else:
+            failed = kind == inside.FAILED
+            self._forget(template)
+            state = TemplateState(template.key, failed=failed, text=text.decode(errors="replace"))
+            self._observer.on_template(state)
+
+    def _cloned(self, template: _Template, number: int, pid: int) -> None:
+        """A clone is there. Only a child of this process that is no attempt's yet can be one."""
+        if number not in template.clones or not self._runner.is_free_child(pid):
+            return
+        clone = template.clones[number]
+        try:
+            group = self._runner.adopt_clone(clone.request, pid)
+            os.write(clone.go, inside.GO)
+        except OSError as error:
+            self._take(template, number)
+            self._observer.on_exit(clone.request.record.ref, Exit(error=str(error)))
+            return
+        self._take(template, number)
+        self._observer.on_cloned(clone.request, pid, group)
+
+    # ── ends ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def end(self, key: str) -> None:
+        """Kill a template; what was cloned from it goes on."""
+        if (template := self._by_key.get(key)) is not None:
+            self._forget(template)
+            self._observer.on_template(TemplateState(key))
+
+    def end_in(self, slot: int, key: str) -> None:
+        """An attempt is to have a slot: end the templates in its sandbox, or of its user, but that with this key."""
+        for template in [one for one in self._by_key.values() if one.slot == slot and one.key != key]:
+            self.end(template.key)
+
+    def close(self) -> None:
+        for key in list(self._by_key):
+            self.end(key)
+
+    def kill_left(self) -> None:
+        """Kill the templates of an earlier launcher."""
+        for path in self._files.glob("*"):
+            with contextlib.suppress(OSError, ValueError):
+                signal_process(int(path.name), int(path.read_text()), signal.SIGKILL)
+                path.unlink()
+
+    def _note(self, pid: int) -> None:
+        self._files.mkdir(mode=0o700, exist_ok=True)
+        (self._files / str(pid)).write_text(str(tree.started_ticks(pid)))
+
+    def _forget(self, template: _Template) -> None:
+        """It is not used any more, and killed; attempts that were ordered of it are started by their commands."""
+        if self._by_key.pop(template.key, None) is None:
+            return
+        self._loop.forget(template.control.fileno())
+        template.control.close()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(template.pid, signal.SIGKILL)
+        waiting = [self._take(template, number) for number in list(template.clones)]
+        for clone in waiting:
+            self._observer.on_no_clone(clone.request)
+
+    def _ended(self, pid: int, status: int, error: Exception | None) -> None:
+        """A child that is no attempt's has ended, maybe a template."""
+        template = self._by_pid.pop(pid, None)
+        if template is None:
+            return
+        self._runner.templates.discard(pid)
+        (self._files / str(pid)).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self._read(template)
+        if self._by_key.get(template.key) is template:
+            state = TemplateState(template.key)
+            if error is not None:
+                state = TemplateState(template.key, text=f"a template cannot be started: {error}")
+            elif not template.ready:
+                state = TemplateState(template.key, failed=True, text=f"preloading was ended: {_how(status)}")
+            self._forget(template)
+            self._observer.on_template(state)
+        self._runner.end_group(template.group)
+
+    def _look(self, template: _Template) -> None:
+        """End a template that was not used lately."""
+        if self._by_key.get(template.key) is not template:
+            return
+        rest_s = template.used_s + _IDLE_S - time.monotonic()
+        if rest_s <= 0 and not template.clones:
+            self.end(template.key)
+        else:
+            self._loop.call_later(max(rest_s, 1.0), self._look, template)
+
+
+def _how(status: int) -> str:
+    code = os.waitstatus_to_exitcode(status)
+    return f"exit code {code}" if code >= 0 else f"signal {-code}"

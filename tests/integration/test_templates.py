@@ -1,0 +1,290 @@
+"""Templates: attempts that are cloned from a process which has preloaded modules."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from iris_core.messages.message import AttemptRef
+from iris_worker.attempt.workspaces import Workspace, Workspaces
+from iris_worker.clock import HostClock
+from iris_worker.launcher import rescue
+from iris_worker.launcher.cgroup_files import Cgroup
+from iris_worker.launcher.client import LauncherClient
+from iris_worker.launcher.records import (
+    EndTemplate,
+    Exit,
+    Exited,
+    Spawned,
+    Started,
+    StartProcess,
+    StartTemplate,
+    StopProcess,
+    TemplateState,
+)
+
+pytestmark = pytest.mark.integration
+
+CLOCK = HostClock()
+PYTHON = os.path.dirname(os.path.realpath(os.__file__))
+MIB = 1 << 20
+
+
+class Host:
+    """A launcher, and what a worker would keep of it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.slots = Workspaces(root)
+        self.answers: list[Any] = []
+        self.launcher = LauncherClient(root, self.answers.extend, lambda error: None)
+        self._next = 0
+
+    async def begin(self) -> None:
+        await self.launcher.connect()
+
+    def take(self) -> Workspace:
+        self._next += 1
+        return self.slots.take(AttemptRef(1, self._next, 0))
+
+    def preload(self, *modules: str, slot: Workspace | None = None, key: str = "1", **files: str) -> Workspace:
+        slot = slot or self.take()
+        for name, text in files.items():
+            Path(slot.workdir, f"{name}.py").write_text(text)
+        env = self.env(slot)
+        self.launcher.send(
+            StartTemplate(key, slot.number, slot.below, ("python3",), env, modules, cgroup=Cgroup(pids=100))
+        )
+        self.launcher.flush()
+        return slot
+
+    def env(self, slot: Workspace) -> dict[str, str]:
+        return {"PATH": os.environ["PATH"], "IRIS_WORKDIR": slot.workdir, "IRIS_TASK_INDEX": str(slot.ref.index)}
+
+    def call(self, text: str, *, key: str = "1", memory: int = 0, slot: Workspace | None = None) -> Workspace:
+        """Clone a process that runs a script."""
+        slot = slot or self.take()
+        Path(slot.workdir, "call.py").write_text(text)
+        record = Started(
+            *(slot.ref, 0, slot.number, CLOCK.steady_s(), 0.0, CLOCK.wall_ms(), None), directory=slot.directory
+        )
+        cgroup = Cgroup(memory_limit_bytes=memory, pids=100)
+        self.launcher.send(
+            StartProcess(record, ("python3", "call.py", "a"), self.env(slot), cgroup=cgroup, template=key)
+        )
+        self.launcher.flush()
+        return slot
+
+    async def until(self, found: Callable[[Any], bool]) -> Any:
+        async with asyncio.timeout(30):
+            while True:
+                for answer in self.answers:
+                    if found(answer):
+                        return answer
+                await asyncio.sleep(0.002)
+
+    async def state(self, key: str = "1") -> TemplateState:
+        state: TemplateState = await self.until(lambda m: isinstance(m, TemplateState) and m.key == key)
+        self.answers.remove(state)
+        return state
+
+    async def exit(self, slot: Workspace) -> Exit:
+        answer: Exited = await self.until(lambda m: isinstance(m, Exited) and m.ref == slot.ref)
+        return answer.exit
+
+    async def pid(self, slot: Workspace) -> int:
+        answer: Spawned = await self.until(lambda m: isinstance(m, Spawned) and m.ref == slot.ref)
+        return answer.pid
+
+    def out(self, slot: Workspace) -> str:
+        return os.pread(slot.out, 1 << 16, 0).decode()
+
+    def err(self, slot: Workspace) -> str:
+        return os.pread(slot.err, 1 << 16, 0).decode()
+
+
+@pytest.fixture
+async def host(tmp_path: Path) -> AsyncIterator[Host]:
+    made = Host(tmp_path)
+    await made.begin()
+    yield made
+    made.launcher.close()
+    rescue.end(tmp_path)
+
+
+async def ready(host: Host, *modules: str, **files: str) -> None:
+    host.preload(*modules, **files)
+    assert await host.state() == TemplateState("1", ready=True)
+
+
+LOOKS = (
+    "import os, sys; print(os.getppid(), os.getcwd(), sys.argv, os.environ['IRIS_TASK_INDEX'], 'json' in sys.modules)"
+)
+
+
+async def test_a_clone_is_the_launchers_child_with_its_own_directory_and_variables(host: Host):
+    await ready(host, "json")
+    slot = host.call(LOOKS)
+    assert (await host.exit(slot)).code == 0
+    [launcher] = rescue._processes(host.root)
+    assert host.out(slot) == f"{launcher} {slot.workdir} ['call.py', 'a'] {slot.ref.index} True\n"
+
+
+async def test_others_read_the_variables_of_a_clone(host: Host):
+    await ready(host, "json")
+    slot = host.call("import time; time.sleep(100)")
+    process = psutil.Process(await host.pid(slot))
+    async with asyncio.timeout(5):
+        while process.environ().get("IRIS_WORKDIR") != slot.workdir:
+            await asyncio.sleep(0.01)
+    assert process.environ() == host.env(slot)
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "number"),
+    [
+        ("import os; os._exit(7)", 7, None),
+        ("import sys; sys.exit(3)", 3, None),
+        ("raise ValueError('no')", 1, None),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", None, signal.SIGSEGV),
+        ("import os\nif not os.fork(): os._exit(1)\nos.wait()", 0, None),
+        ("import os\nfor fd in range(64):\n    try: os.close(fd)\n    except OSError: pass", 0, None),
+        ("import threading, time\nthreading.Thread(target=time.sleep, args=(0.1,)).start()", 0, None),
+        ("import sys\nfor _ in range(1 << 10): sys.stdout.write('x' * (1 << 20))", 0, None),
+    ],
+    ids=["exits", "exit", "raises", "kills itself", "forks", "closes its descriptors", "threads", "prints 1 GB"],
+)
+async def test_what_a_clone_does_is_its_own_end_only(host: Host, text: str, code: int | None, number: int | None):
+    await ready(host, "json")
+    bad, good = host.call(text), host.call("print('fine')")
+    assert (await host.exit(good)).code == 0
+    assert host.out(good) == "fine\n"
+    found = await host.exit(bad)
+    assert (found.code, found.signal, found.error) == (code, number, "")
+    os.ftruncate(bad.out, 0)
+
+
+async def test_a_clone_over_its_memory_limit_ends_alone(host: Host):
+    await ready(host, "json")
+    bad = host.call("x = bytearray(200 << 20)", memory=64 * MIB)
+    good = host.call("x = bytearray(20 << 20)", memory=64 * MIB)
+    assert (await host.exit(good)).code == 0
+    found = await host.exit(bad)
+    assert found.signal == signal.SIGKILL
+    assert found.usage is not None
+    assert found.usage.memory_limit_bytes == 64 * MIB
+
+
+async def test_a_clone_that_never_returns_is_stopped(host: Host):
+    await ready(host, "json")
+    slot = host.call("import time\nwhile True: time.sleep(1)")
+    pid = await host.pid(slot)
+    host.launcher.send(StopProcess(slot.ref, 100, 0))
+    host.launcher.flush()
+    assert (await host.exit(slot)).signal in (signal.SIGTERM, signal.SIGKILL)
+    assert not psutil.pid_exists(pid)
+
+
+async def test_descendants_end_with_the_clone(host: Host):
+    await ready(host, "json")
+    slot = host.call("import subprocess\nprint(subprocess.Popen(['setsid', 'sleep', '100']).pid)")
+    assert (await host.exit(slot)).code == 0
+    assert not psutil.pid_exists(int(host.out(slot)))
+
+
+async def test_a_failed_preload_is_said_with_its_traceback(host: Host):
+    slot = host.preload("broken", broken="print('said')\nraise RuntimeError('no such device')")
+    assert await host.state() == TemplateState("1", failed=True, text="RuntimeError: no such device")
+    assert host.out(slot) == "said\n"
+    assert "Traceback" in host.err(slot)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("import os; os._exit(3)", "preloading was ended: exit code 3"),
+        ("import os; os.abort()", "preloading was ended: signal 6"),
+    ],
+)
+async def test_a_preload_that_ends_the_template_is_its_owners_failure(host: Host, text: str, said: str):
+    host.preload("broken", broken=text)
+    assert await host.state() == TemplateState("1", failed=True, text=said)
+
+
+async def test_a_template_with_threads_is_not_cloned(host: Host):
+    host.preload(
+        "busy", busy="import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()"
+    )
+    assert await host.state() == TemplateState("1", text="preloading left 2 threads")
+    slot = host.call("print('anyway')")
+    assert (await host.exit(slot)).code == 0
+    assert host.out(slot) == "anyway\n"
+
+
+async def test_a_template_with_an_open_accelerator_is_not_cloned(host: Host, tmp_path: Path):
+    device = tmp_path / "accel0"
+    device.touch()
+    slot = host.take()
+    Path(slot.workdir, "cuda.py").write_text(f"held = open({str(device)!r})")
+    host.launcher.send(
+        StartTemplate(
+            "1", slot.number, slot.below, ("python3",), host.env(slot), ("cuda",), accelerators=(str(device),)
+        )
+    )
+    host.launcher.flush()
+    assert await host.state() == TemplateState("1", text=f"preloading opened {device}")
+
+
+async def test_clones_outlive_their_template(host: Host):
+    await ready(host, "json")
+    slot = host.call("import time; time.sleep(1); print('on')")
+    pid = await host.pid(slot)
+    [template] = [one for one in psutil.Process(pid).parent().children() if one.pid != pid]  # type: ignore[union-attr]
+    template.kill()
+    assert await host.state() == TemplateState("1")
+    assert (await host.exit(slot)).code == 0
+    assert host.out(slot) == "on\n"
+    again = host.call("print('by its command')")
+    assert (await host.exit(again)).code == 0
+    assert host.out(again) == "by its command\n"
+
+
+async def test_a_template_that_does_not_answer_is_replaced(host: Host):
+    await ready(host, "json")
+    [launcher] = rescue._processes(host.root)
+    [template] = psutil.Process(launcher).children()
+    template.suspend()
+    slot = host.call("print('late')")
+    assert "has not answered" in (await host.exit(slot)).error
+    assert await host.state() == TemplateState("1")
+
+
+async def test_the_next_launcher_adopts_clones_and_ends_templates(host: Host):
+    await ready(host, "json")
+    slot = host.call("import time; time.sleep(2); print('adopted')")
+    pid = await host.pid(slot)
+    [template] = [one for one in psutil.Process(pid).parent().children() if one.pid != pid]  # type: ignore[union-attr]
+    rescue.end(host.root)
+    host.launcher.close()
+    after = Host(host.root)
+    entries = await after.launcher.connect()
+    assert entries[slot.ref].started.pid == pid
+    assert not template.is_running() or template.status() == psutil.STATUS_ZOMBIE
+    await after.exit(slot)
+    assert host.out(slot) == "adopted\n"
+    after.launcher.close()
+
+
+async def test_a_template_that_is_ended_can_be_made_again(host: Host):
+    await ready(host, "json")
+    host.launcher.send(EndTemplate("1"))
+    host.launcher.flush()
+    assert await host.state() == TemplateState("1")
+    await ready(host, "json")
