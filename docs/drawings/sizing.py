@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from drawings.markdown import document, grid
-from iris_core.subjects import ARTIFACTS, DAY_S, EVENTS, LOGS
+from iris_core.subjects import ARTIFACTS, DAY_S, EVENTS, LOGS, STREAMS
 from iris_core.subjects import RESULTS as CALL_RESULTS
 from iris_gateway.settings import GatewaySettings
 from iris_state.policy import Policy
@@ -99,6 +99,17 @@ def disk() -> Iterator[tuple[str, str, str]]:
     )
 
 
+def disk_words(rows: dict[str, dict[str, Any]]) -> str:
+    reserved = sum(stream.max_bytes for stream in STREAMS) / (1 << 30)
+    journal = megabytes(rows["B1"]["detail"]["journal_bytes_per_task"] * 1e6)
+    return (
+        f"A NATS server reserves {reserved:g} GiB for streams with a limit when they are made, and refuses to make\n"
+        "them (error 10047) where it may store less: so much has to be free, or `events_bytes`, `logs_bytes` and\n"
+        "`artifacts_bytes` of `[nats]` be smaller. A million tasks of large jobs without output add "
+        f"{journal} to the journal\nof each server (B1), until the next snapshot."
+    )
+
+
 def times(rows: dict[str, dict[str, Any]]) -> Iterator[tuple[str, str, str]]:
     started, seven = rows["B3"]["detail"]["started_ms"], rows["B7"]
     yield "a submission until its process runs, idle cluster", f"{started['p50']} ms, p99 {started['p99']} ms", "B3"
@@ -134,6 +145,7 @@ def sizing_document() -> str:
         "## Disk",
         DISK_EXPLAINED,
         grid(["where", "at most", "kept for"], disk()),
+        disk_words(rows),
         "## Times",
         grid(["what", "measured", "row"], times(rows)),
         "## Which machines",
