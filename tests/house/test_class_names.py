@@ -9,7 +9,7 @@ from tests.house.repository import Source, sources
 SHARED = {
     "Job": "the SDK's Job is what users hold of the job that the state service records",
     "Deployment": "the SDK's Deployment likewise",
-    "Executor": "the SDK's is named as those of concurrent.futures, the worker's executes the instructions of its agent",
+    "Executor": "the SDK's is named as those of concurrent.futures; the worker's executes what its agent decides",
 }
 """Names that two things may have, each with the reason."""
 
