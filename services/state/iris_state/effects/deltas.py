@@ -163,7 +163,7 @@ class DeltaBuilder:
             quotas=tuple(ledger.quotas[user] for user in self._quotas),
             closed=tuple(self._closed),
             unqueued=tuple(_grouped(self._unqueued, ledger)),
-            opened=tuple(hold(ledger, ref) for ref in self._opened),
+            opened=tuple([hold(ledger, ref) for ref in self._opened]),
             moved=tuple(hold(ledger, ref) for ref in moved),
             queued=tuple(queued),
             avoid=tuple(self._avoid),

@@ -184,7 +184,7 @@ class OrderBook:
         expires_ms = self._expiry(worker, draft, now_ms)
         key = task_tokens.signing(self.keys, now_ms)
         known = self._ledger.workers.get(worker)
-        jobs = dict.fromkeys(ref.job for part in (draft.run, draft.prepare, draft.start) for ref in part)
+        jobs = dict.fromkeys([ref.job for part in (draft.run, draft.prepare, draft.start) for ref in part])
         gangs = [self._ledger.jobs[number] for number in jobs if self._ledger.jobs[number].is_gang]
         return Order(
             incarnation=draft.incarnation or (known.incarnation if known is not None else ""),
