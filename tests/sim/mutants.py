@@ -25,6 +25,7 @@ from iris_scheduler.mirror import mirror
 from iris_scheduler.mirror.classes import class_key
 from iris_scheduler.mirror.mirror import Mirror
 from iris_state.commands import execute
+from iris_state.commands.executor import CommandExecutor
 from iris_state.decide import cascade, conclude, coordinator, retention
 from iris_state.decide import round as round_
 from iris_state.decide.machine import Machine
@@ -377,16 +378,16 @@ def forgets_idempotency_keys(put: Put) -> None:
 @plant()
 def answers_before_it_executes(put: Put) -> None:
     """The answer to a submission names a job that is never admitted."""
-    worded = Machine._worded
+    shown = CommandExecutor._shown
 
-    def lazy(self: Machine, status: str, body: bytes, caller: Caller) -> Answer:
-        answer = worded(self, status, body, caller)
-        if status != "created" or self.sequence % 5:
+    def lazy(self: CommandExecutor, status: str, body: bytes, caller: Caller) -> Answer:
+        answer = shown(self, status, body, caller)
+        if status != "created" or self._ledger.next_number % 5:
             return answer
         job = codec.from_json(answer.body, dict)
         return Answer(status, codec.to_json({**job, "id": f"j{int(job['id'][1:]) + 1}"}))
 
-    put(Machine, "_worded", lazy)
+    put(CommandExecutor, "_shown", lazy)
 
 
 # ── tasks, budgets, capacity ────────────────────────────────────────────────────────────────────────────────────────
@@ -634,7 +635,7 @@ def a_registration_told_again_is_not_read(put: Put) -> None:
         first = report.register is not None and not liveness.is_known(self.ledger, report.worker, report.incarnation)
         on_report(self, request)
         if first:
-            self._replies.pop()
+            self.round.effects.pop()
 
     put(progress, "on_register", deaf)
     put(Machine, "_on_report", mute)

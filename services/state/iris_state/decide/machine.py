@@ -15,22 +15,18 @@ from typing import Any, get_args
 from iris_bus import framing
 from iris_bus.contract import DamagedCommit
 from iris_core import codec, subjects
-from iris_core.actor import actor_of
 from iris_core.codec import Undecodable
-from iris_core.errors import Code, Invalid, InvariantBroken, Refused
+from iris_core.errors import Code, InvariantBroken
 from iris_core.limits import SHOWN, clipped
-from iris_core.messages.gateway_state import Answer, Caller, CancelJob, DeployCommand, RerunJob, SubmitJob
+from iris_core.messages.gateway_state import Answer
 from iris_core.messages.proxy_state import LoadReport
 from iris_core.messages.scheduler_state import Plan, PlanTaken
 from iris_core.messages.state_worker import HeartbeatMessage, ReportTaken, WorkerReport
 from iris_core.quota import Quota
-from iris_core.request_ids import key_of
 from iris_core.states import WorkerState
 from iris_state import views
-from iris_state.commands import execute, task_scope
-from iris_state.commands.audited import audited
-from iris_state.commands.decode import UserCommand, decode
-from iris_state.commands.deployments import known_deployment, on_deploy
+from iris_state.commands.decode import decode
+from iris_state.commands.executor import CommandExecutor
 from iris_state.decide.retention import Retention
 from iris_state.decide.round import Round
 from iris_state.deployments.records import PublicFact, discovery_of
@@ -71,8 +67,6 @@ from iris_state.snapshots import snapshot
 TRACES = 1000
 """Trace contexts in one answer to a plan."""
 FACTS: frozenset[type] = frozenset(get_args(PublicFact))
-_FOUND = frozenset({"accepted", "ok"})
-"""The statuses of answers with a job that existed before the command: a cancelled or a kept one."""
 
 
 class Machine:
@@ -101,6 +95,7 @@ class Machine:
         self.retention = Retention(self.ledger)
         self.round = Round(self.ledger, policy, self.retention)
         self.timers = Timers(self.round)
+        self.commands = CommandExecutor(self.round)
         self.quarantine = Quarantine()
         self.torn = False
 
@@ -312,104 +307,9 @@ class Machine:
         elif request.subject == subjects.STATE_PLAN:
             self._on_plan(request)
         elif subjects.is_command(request.subject):
-            self._on_command(request)
+            self.commands.on_command(request)
         elif request.subject == subjects.SNAPSHOT_FULL:
             self.round.effects.append(SnapshotTo(request))
-
-    # ── commands ────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _on_command(self, request: Request) -> None:
-        """Execute a command. The sender of one that cannot be decoded may retry: a later release may decode it."""
-        try:
-            user_command = decode(request.subject, request.data)
-        except Undecodable as error:
-            words = views.refusal(f"this release of the state service cannot read the command: {error}")
-            self.round.effects.append(AnswerTo(request.reply, Answer(Code.UNAVAILABLE.value, words)))
-        else:
-            self._execute_once(user_command, request.reply)
-
-    def _execute_once(self, user_command: UserCommand, reply: str) -> None:
-        """Execute each request once, however often it arrives."""
-        try:
-            user_command = task_scope.allowed_command(self.ledger, user_command)
-        except Refused as error:
-            refusal = Answer(error.code.value, views.refusal(error.detail))
-            self.round.effects.append(AnswerTo(reply, refusal))
-            return
-        request = user_command.request_id
-        known = self.ledger.answers.get(request)
-        if known is None and key_of(request) in self.ledger.answered_keys:
-            words = "this idempotency key was used for a request that asked for something else"
-            known = (Code.MISMATCH.value, views.refusal(words))
-        elif known is None:
-            known = self._execute_audited(user_command)
-            self.round.apply(Answered(request, *known))
-        self.round.effects.append(AnswerTo(reply, self._shown(*known, user_command.caller)))
-
-    def _shown(self, status: str, body: bytes, caller: Caller) -> Answer:
-        """The stored answer; a job is shown as it is now."""
-        if body.startswith(b"j"):
-            job = self.ledger.find_job(body.decode())
-            if job is None:
-                what = "is about" if status in _FOUND else "has made"
-                words = views.refusal(f"this request {what} job {body.decode()}, which has ended and is forgotten")
-                return Answer(Code.CONFLICT.value, words)
-            word = views.admitted if status == "created" else views.job
-            body = word(self.ledger, job, caller)
-        elif body.startswith(b"d"):
-            deployment = self.ledger.deployments.get(int(body[1:]))
-            if deployment is None:
-                return Answer(Code.CONFLICT.value, views.refusal("the deployment of this request is forgotten"))
-            body = views.deployment(self.ledger, deployment, caller)
-        return Answer(status, body)
-
-    def _execute_audited(self, user_command: UserCommand) -> tuple[str, bytes]:
-        """Execute a command as its caller, and put it into the audit if it has changed something."""
-        begun, done = self.round.begun, audited(self.ledger, user_command)
-        with self.round.acting(actor_of(user_command.caller)):
-            answer = self._execute(user_command)
-            self.round.settle()
-        if done is not None and self.round.begun != begun:
-            self.round.apply(done)
-        return answer
-
-    def _execute(self, user_command: UserCommand) -> tuple[str, bytes]:
-        try:
-            if isinstance(user_command, RerunJob):
-                user_command = execute.rerun_of(self.ledger, user_command)
-            if isinstance(user_command, SubmitJob):
-                return self._submit(user_command)
-            if isinstance(user_command, DeployCommand):
-                return self._deploy(user_command)
-            if isinstance(user_command, CancelJob):
-                self.round.take(execute.on_cancel(self.ledger, user_command))
-                self.round.settle()
-                return "accepted", execute.known_job(self.ledger, user_command.job).id.encode()
-            self.round.take(execute.on_admin(self.ledger, user_command))
-            return "accepted", views.admin(self.ledger, user_command)
-        except Invalid as error:
-            return error.code.value, views.refusal(error.detail, error.mistakes)
-        except Refused as error:
-            return error.code.value, views.refusal(error.detail)
-
-    def _submit(self, user_command: SubmitJob) -> tuple[str, bytes]:
-        before = execute.earlier(self.ledger, user_command)
-        if before is not None:
-            return "replayed", before.id.encode()
-        live = self.ledger.find_job(user_command.spec.name)
-        if user_command.if_exists == "keep" and live is not None and not live.is_terminal:
-            return "ok", live.id.encode()
-        for happening in execute.on_submit(self.ledger, user_command, self.round.now_ms):
-            self.round.take([happening])
-            self.round.settle()
-        return "created", self.ledger.jobs[self.ledger.next_number - 1].id.encode()
-
-    def _deploy(self, user_command: DeployCommand) -> tuple[str, bytes]:
-        self.round.take(on_deploy(self.ledger, self.policy, user_command))
-        self.round.settle()
-        deployment = known_deployment(self.ledger, user_command.name)
-        self.round.reconcile(deployment.number)
-        return "created" if user_command.action == "create" else "accepted", deployment.id.encode()
 
     # ── the scheduler ───────────────────────────────────────────────────────────────────────────────────────────
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from iris_core.messages.message import AttemptRef
-from iris_core.messages.state_worker import Order
+from iris_core.messages.state_worker import Order, OrderTaken
 from iris_core.states import KERNEL_UNPREPARED, KernelStatus
 from iris_core.tables.session import PREPARE, START
 from iris_state.decide.handlers import SessionId
@@ -112,6 +112,13 @@ class Deliveries:
 def is_awaited(order: Order) -> bool:
     """Whether an acceptance of the order changes something, and not only its failure."""
     return bool(order.prepare or order.start or not (order.run or order.stop))
+
+
+def why_refused(worker: str, taken: OrderTaken) -> str:
+    """Why a worker has not accepted an order, in words."""
+    if taken.stopping:
+        return f"worker {worker} is stopping"
+    return f"worker {worker} has restarted, was paused, read its order too late, or has as many attempts as it may"
 
 
 _BEFORE_PREPARING = frozenset({KernelStatus.SCHEDULED})

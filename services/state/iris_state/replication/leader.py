@@ -28,7 +28,7 @@ from iris_core.serving import Discovery
 from iris_core.tables.deployment import LIVE
 from iris_core.task_tokens import SigningKey
 from iris_service.tracing import Tracer
-from iris_state.effects.deliveries import is_awaited
+from iris_state.effects.deliveries import is_awaited, why_refused
 from iris_state.effects.kinds import MirrorDelta, OrderTo, Output, Raised, ReplyTo, Undiscovered, Unjudged
 from iris_state.effects.orders import parts
 from iris_state.inputs.kinds import DeliveryResult, Fate, Heartbeat, Input, Load, Request
@@ -57,6 +57,7 @@ LONGEST_WAIT_S = 0.5
 DRAIN_S = 10.0
 _CONFIRM_S = 15.0
 _CONFIRM_EVERY_S = 2.0
+_CONFIRMED: tuple[type, ...] = (ReplyTo, OrderTo)
 _PAUSE_S = 0.05
 _KEYS_S = 1.0
 
@@ -314,13 +315,10 @@ class Leader:
             self._pace.spend(self._steady(), self._machine.ledger.open_attempts)
             self._reads.note_commit()
             self._confirmed_s = self._steady()
-        elif requested or bool(output.of(ReplyTo)) or bool(output.of(OrderTo)) or self._is_doubted():
+        elif requested or any(map(output.of, _CONFIRMED)) or self._steady() - self._confirmed_s > _CONFIRM_EVERY_S:
             await self._confirm()
             self._confirmed_s = self._steady()
         return time.perf_counter() - began
-
-    def _is_doubted(self) -> bool:
-        return self._steady() - self._confirmed_s > _CONFIRM_EVERY_S
 
     def _answer_reads(self, questions: Sequence[Message]) -> None:
         """Queue the reads that came before the commit, and answer those for which there is time."""
@@ -406,7 +404,7 @@ class Leader:
         try:
             answer = await self._bus.request(subjects.order(worker), codec.pack(sent.order), timeout=timeout)
             taken = codec.unpack(answer.data, OrderTaken)
-            error = "" if taken.taken else _why_refused(worker, taken)
+            error = "" if taken.taken else why_refused(worker, taken)
             fate = Fate.NEVER if taken.stopping else Fate.REFUSED
         except NoResponders:
             error, fate = f"worker {worker} does not listen", Fate.NEVER
@@ -449,9 +447,3 @@ def _log_audit(changes: Sequence[Change]) -> None:
             why = f": {done.detail}" if done.detail else ""
             whose = f" of {done.owner}" if done.owner else ""
             log.info("audit: %s: %s %s %s%s%s", described(done.by), done.action, done.kind, done.name, whose, why)
-
-
-def _why_refused(worker: str, taken: OrderTaken) -> str:
-    if taken.stopping:
-        return f"worker {worker} is stopping"
-    return f"worker {worker} has restarted, was paused, read its order too late, or has as many attempts as it may"
