@@ -3,8 +3,10 @@
 import os
 import signal
 
+import pytest
 from hypothesis import settings
 
+from tests.support.budget import Budget
 from tests.support.cluster import cluster
 from tests.support.docker import container_url, docker, nats_container
 from tests.support.nats import connection, nats_server, nats_url, own_nats
@@ -30,3 +32,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "check"))
 
 # A script that runs the tests in the background ignores SIGINT, and every process that they start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Budget(config), "budget")
