@@ -13,7 +13,16 @@ from iris_bus.contract import Bus, Message, Streams, Subscription
 from iris_core import subjects
 from iris_core.codec import pack, to_json, unpack
 from iris_core.messages.gateway_scheduler import PlanPreview, PlanRequest
-from iris_core.messages.gateway_state import AdminCommand, Answer, CancelJob, DeployCommand, Query, RerunJob, SubmitJob
+from iris_core.messages.gateway_state import (
+    AdminCommand,
+    AmendJob,
+    Answer,
+    CancelJob,
+    DeployCommand,
+    Query,
+    RerunJob,
+    SubmitJob,
+)
 from iris_core.messages.gateway_worker import LogChunk, TaskOutput
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.processes import Ping, ReplicaInfo, ServiceInfo
@@ -24,6 +33,7 @@ COMMANDS = {
     subjects.CMD_CANCEL: CancelJob,
     subjects.CMD_ADMIN: AdminCommand,
     subjects.CMD_RERUN: RerunJob,
+    subjects.CMD_AMEND: AmendJob,
     subjects.CMD_DEPLOY: DeployCommand,
 }
 

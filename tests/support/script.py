@@ -204,6 +204,15 @@ class Script:
         failed = "--failed" in line.words
         return _status(self.world.rerun(line.words[1], _caller(line.options), failed_only=failed))
 
+    def _amend(self, line: Line) -> str:
+        """``hold /a reason=x``, ``release /a``, ``release /a --drop-after version=1``."""
+        hold, drop = line.words[0] == "hold", "--drop-after" in line.words
+        reason, version = line.options.get("reason", ""), int(line.options.get("version", "0"))
+        caller = _caller(line.options)
+        return _status(
+            self.world.amend(line.words[1], caller, hold=hold, reason=reason, drop_after=drop, version=version)
+        )
+
     def _admin(self, line: Line) -> str:
         return _status(self.world.admin(line.words[1], line.words[2], _caller(line.options)))
 
@@ -443,6 +452,8 @@ _VERBS: dict[str, Callable[[Script, Line], str]] = {
     "submit": Script._submit,
     "cancel": Script._cancel,
     "rerun": Script._rerun,
+    "hold": Script._amend,
+    "release": Script._amend,
     "admin": Script._admin,
     "quota": Script._quota,
     "worker": Script._worker,

@@ -17,7 +17,16 @@ import msgspec
 from iris_bus.contract import Publication
 from iris_core import codec, subjects
 from iris_core.limits import ATTEMPTS
-from iris_core.messages.gateway_state import AdminCommand, Answer, Caller, CancelJob, Query, RerunJob, SubmitJob
+from iris_core.messages.gateway_state import (
+    AdminCommand,
+    AmendJob,
+    Answer,
+    Caller,
+    CancelJob,
+    Query,
+    RerunJob,
+    SubmitJob,
+)
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.scheduler_state import Delta, FullSnapshot, Plan, PlanTaken
 from iris_core.messages.state_worker import (
@@ -245,6 +254,9 @@ class World:
     def rerun(self, job: str, caller: Caller = ADMIN, *, failed_only: bool = False) -> Answer:
         message = RerunJob(job, caller, self._fresh(), self.now_ms, failed_only)
         return self.command(subjects.CMD_RERUN, message)
+
+    def amend(self, job: str, caller: Caller = ADMIN, **fields: Any) -> Answer:
+        return self.command(subjects.CMD_AMEND, AmendJob(job, caller, self._fresh(), self.now_ms, **fields))
 
     def query(self, what: str, **arguments: Any) -> Any:
         """The JSON of a view; None when there is no such thing."""

@@ -121,6 +121,7 @@ CMD_SUBMIT = f"{_COMMAND}submit"
 CMD_CANCEL = f"{_COMMAND}cancel"
 CMD_ADMIN = f"{_COMMAND}admin"
 CMD_RERUN = f"{_COMMAND}rerun"
+CMD_AMEND = f"{_COMMAND}amend"
 CMD_DEPLOY = f"{_COMMAND}deploy"
 STATE_COMMAND = f"{_COMMAND}*"
 STATE_PING = "iris.state.ping"
@@ -144,6 +145,7 @@ SUBJECTS = (
     Subject(CMD_CANCEL, MessagePattern.REQUEST, "gateway", "state (leader)", "CancelJob"),
     Subject(CMD_ADMIN, MessagePattern.REQUEST, "gateway", "state (leader)", "AdminCommand"),
     Subject(CMD_RERUN, MessagePattern.REQUEST, "gateway", "state (leader)", "RerunJob"),
+    Subject(CMD_AMEND, MessagePattern.REQUEST, "gateway", "state (leader)", "AmendJob"),
     Subject(CMD_DEPLOY, MessagePattern.REQUEST, "gateway", "state (leader)", "DeployCommand"),
     Subject(JOURNAL_SUBJECT, MessagePattern.STREAM, "state (leader)", "state (standby)", "Commit"),
     Subject("task.state.*", MessagePattern.STREAM, "state (leader)", "anyone", "TaskEvent"),

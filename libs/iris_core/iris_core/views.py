@@ -107,7 +107,7 @@ class GateView(View, kw_only=True):
         kind: dependency, not_before, singleton or held.
         opened_at: when it opened; None: it is closed.
         job, when, each: of a dependency: the other job, None when it is forgotten, and what it waits for.
-        until_at: of a time. key: of a singleton. by, since: of a hold.
+        until_at: of a time. key: of a singleton. by, since, reason: of a hold.
     """
 
     kind: str
@@ -119,6 +119,7 @@ class GateView(View, kw_only=True):
     key: str | None = None
     by: ActorView | None = None
     since: datetime | None = None
+    reason: str | None = None
 
 
 class ClosedGate(View, kw_only=True):
@@ -135,7 +136,7 @@ class JobView(View, kw_only=True):
     ``spec_abridged``: a listing truncates a long specification. ``rerun_of``: the id of the job that it repeats, while
     that is kept; its tasks have the same indexes. ``next_run``: the id of the next job of its name. ``parent_id``: null
     while its parent is not known. ``gates``: what it waits or has waited for; ``waiters``: the first jobs that wait for
-    it now.
+    it now. ``version``: for If-Match of a change.
     """
 
     id: str
@@ -164,6 +165,7 @@ class JobView(View, kw_only=True):
     parent_id: str | None = None
     submitted_by: ActorView | None = None
     ended_by: ActorView | None = None
+    version: int = 1
     gates: list[GateView] = []
     waiters: list[JobLink] = []
 

@@ -3,7 +3,7 @@
 import pytest
 
 from iris_core.messages.gateway_scheduler import PlanPreview, PlanRequest
-from iris_core.messages.gateway_state import AdminCommand, Answer, CancelJob, RerunJob, SubmitJob
+from iris_core.messages.gateway_state import AdminCommand, AmendJob, Answer, CancelJob, RerunJob, SubmitJob
 from iris_core.quota import QUOTA_LIMITS
 from iris_core.reasons import Reason, ReasonCode
 from iris_core.request_ids import key_of
@@ -246,3 +246,20 @@ async def test_every_view_is_asked_for_by_its_name(iris: House):
         assert (await iris.http.get(path)).status_code == 200
         got[path] = (iris.state.queries[-1].what, iris.state.queries[-1].arguments)
     assert got == asked
+
+
+async def test_a_job_is_held_and_released_by_a_patch(iris: House):
+    await iris.submit("/train")
+    held = await iris.http.patch("/v1/jobs/j1", json={"hold": True, "reason": "data"}, headers={"If-Match": '"1"'})
+    assert (held.status_code, held.headers["etag"]) == (200, '"1"')
+    await iris.http.patch("/v1/jobs/j1", json={"hold": False, "after": []})
+    hold, release = (command for command in iris.state.commands if isinstance(command, AmendJob))
+    assert (hold.job, hold.hold, hold.reason, hold.version) == ("j1", True, "data", 1)
+    assert (release.hold, release.drop_after, release.version) == (False, True, 0)
+
+
+async def test_a_patch_adds_no_dependency_and_knows_its_fields(iris: House):
+    added = await iris.http.patch("/v1/jobs/j1", json={"after": [{"job": "/a"}]})
+    other = await iris.http.patch("/v1/jobs/j1", json={"command": ["true"]})
+    assert (added.status_code, other.status_code) == (422, 422)
+    assert iris.state.commands == []

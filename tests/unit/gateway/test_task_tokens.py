@@ -47,6 +47,7 @@ DECISIONS = {
     ("HEAD", "/v1/bundles/{sha256}"): SUBTREE,
     ("PUT", "/v1/bundles/{sha256}"): SUBTREE,
     ("POST", "/v1/jobs:plan"): REFUSED,
+    ("PATCH", "/v1/jobs/{job}"): REFUSED,
     ("POST", "/v1/login-links"): REFUSED,
     ("GET", "/v1/whoami"): REFUSED,
     ("GET", "/v1/events"): REFUSED,

@@ -3,7 +3,16 @@
 import pytest
 
 from iris_core import codec, subjects
-from iris_core.messages.gateway_state import AdminCommand, Answer, Caller, CancelJob, Query, RerunJob, SubmitJob
+from iris_core.messages.gateway_state import (
+    AdminCommand,
+    AmendJob,
+    Answer,
+    Caller,
+    CancelJob,
+    Query,
+    RerunJob,
+    SubmitJob,
+)
 from iris_core.spec import JobSpec
 from iris_state.decide.machine import Machine
 from iris_state.effects.kinds import Output, ReplyTo
@@ -46,6 +55,7 @@ def test_every_kind_of_command_can_be_sent():
     rest = {
         subjects.CMD_CANCEL: CancelJob("/a", ANN, "r2", 2),
         subjects.CMD_RERUN: RerunJob("/a", ANN, "r3", 3),
+        subjects.CMD_AMEND: AmendJob("/a", ANN, "r5", 3, hold=True),
         subjects.CMD_ADMIN: AdminCommand("set_quota", "ann", Caller("root", "admin"), "r4", 4, {}),
     }
     for subject, command in rest.items():

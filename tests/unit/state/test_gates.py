@@ -372,3 +372,82 @@ def test_a_dry_run_says_what_a_job_would_wait_for(gates: dict[str, Any], code: s
     spec = JobSpec(name="/a", command=("true",), user="mia", **gates)
     reason = world.query("closed_gate", spec=codec.to_json(spec).decode())["reason"]
     assert (reason["code"] if reason else None) == code
+
+
+def test_a_held_job_keeps_its_place_and_what_runs_goes_on(script: Script) -> None:
+    script.play("""
+        worker w0 cpu=1
+        submit /a replicas=2 for_user=mia
+        schedule                                  -> placed 1
+        submit /b
+        hold /a user=mia reason=data              -> accepted
+        queue                                     -> /b/0
+        why /a                                    -> held
+        /a/0 running                              -> RUNNING
+        hold /a user=mia                          -> accepted
+        release /a user=mia                       -> accepted
+        queue                                     -> /a/1 /b/0
+        hold /a user=ann                          -> forbidden
+        hold /a version=1                         -> precondition_failed
+        hold /a version=3                         -> accepted
+        /a/0 exit 0
+        release /a
+        schedule                                  -> placed 1
+        /a/1                                      -> ASSIGNED
+        cancel /a
+        hold /a                                   -> conflict
+    """)
+    assert [entry["action"] for entry in script.world.query("audit", limit=10)["items"]][:4] == [
+        "cancel",
+        "release",
+        "hold",
+        "release",
+    ]
+
+
+def test_a_job_that_was_submitted_held_is_released_and_may_drop_what_it_waits_for(script: Script) -> None:
+    script.play(f"""{HOST}
+        submit /prep
+        submit /a after=/prep hold=yes
+        release /a
+        why /a                                    -> dependency
+        submit /shard replicas=2
+        submit /score replicas=2 after=/shard each=yes
+        release /a --drop-after
+        release /score --drop-after
+        queue                                     -> /prep/0 /a/0 /shard/0 /shard/1 /score/0 /score/1
+    """)
+
+
+def test_a_held_task_that_comes_back_waits_and_the_scheduling_timeout_begins_again(script: Script) -> None:
+    script.play(f"""{HOST}
+        submit /a retries=1
+        submit /b scheduling_timeout=10 cpu=9
+        place /a/0 w0
+        hold /a
+        hold /b
+        /a/0 exit 1                               -> PENDING
+        queue                                     -> nothing
+        wait 30
+        release /b
+        release /a
+        queue                                     -> /a/0 /b/0
+        wait 9
+        job /b                                    -> PENDING
+        takeover 1
+        heartbeat w0
+        wait 1
+        job /b                                    -> UNSCHEDULABLE
+    """)
+
+
+def test_a_held_gang_is_released_whole(script: Script) -> None:
+    script.play("""
+        worker a cpu=1 rack=r
+        worker b cpu=1 rack=r
+        submit /gang replicas=2 gang=rack
+        hold /gang
+        queue                                     -> nothing
+        release /gang
+        schedule                                  -> placed 2
+    """)

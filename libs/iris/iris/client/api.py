@@ -128,6 +128,16 @@ class GatewayApi:
         """Kill a job and everything below it."""
         return self.post(f"/v1/jobs/{in_path(job)}/cancel", JobView, body={"reason": reason} if reason else {})
 
+    def hold(self, job: str, reason: str = "", *, version: int | None = None) -> JobView:
+        """Keep a job's pending tasks out of the queue; running ones go on. Raises Conflict."""
+        body = {"hold": True, "reason": reason}
+        return self.change("PATCH", f"/v1/jobs/{in_path(job)}", JobView, body=body, version=version)
+
+    def release(self, job: str, *, drop_after: bool = False, version: int | None = None) -> JobView:
+        """End a hold; with ``drop_after`` the job waits for no other one any more either. Raises Conflict."""
+        body = {"hold": False, **({"after": []} if drop_after else {})}
+        return self.change("PATCH", f"/v1/jobs/{in_path(job)}", JobView, body=body, version=version)
+
     def login_link(self) -> str:
         """An address of the dashboard that signs a browser in, once, within minutes. Raises NotAllowed."""
         return self.address.url + self.post("/v1/login-links", _LoginPath).path

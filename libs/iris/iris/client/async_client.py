@@ -153,6 +153,14 @@ class AsyncClient(AsyncCalls):
         """As `Client.cancel`."""
         return await self.call(lambda: self.sync.cancel(job, reason))
 
+    async def hold(self, job: str, reason: str = "", *, version: int | None = None) -> JobView:
+        """As `Client.hold`."""
+        return await self.call(lambda: self.sync.hold(job, reason, version=version))
+
+    async def release(self, job: str, *, drop_after: bool = False, version: int | None = None) -> JobView:
+        """As `Client.release`."""
+        return await self.call(lambda: self.sync.release(job, drop_after=drop_after, version=version))
+
 
 class AsyncJob(JobWaits):
     """One job, for asyncio. Arguments and errors as of `Job`."""

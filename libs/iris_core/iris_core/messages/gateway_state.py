@@ -80,6 +80,25 @@ class RerunJob(ServiceMessage, frozen=True):
     failed_only: bool = False
 
 
+class AmendJob(ServiceMessage, frozen=True):
+    """Change what ``job`` waits for.
+
+    Attributes:
+        hold: keep its pending tasks out of the queue, or no longer; None: as it is. reason: of a hold.
+        drop_after: it waits for no other job any more.
+        version: the expected version of the job; another one is refused. 0: any.
+    """
+
+    job: str
+    caller: Caller
+    request_id: str
+    requested_ms: int
+    hold: bool | None = None
+    reason: str = ""
+    drop_after: bool = False
+    version: int = 0
+
+
 class DeployCommand(ServiceMessage, frozen=True):
     """A command on a deployment.
 

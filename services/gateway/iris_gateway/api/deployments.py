@@ -6,7 +6,6 @@ A change holds the changed fields, and in ``If-Match`` the version it is based o
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import msgspec
@@ -22,7 +21,7 @@ from iris_core.serving import DeploymentSpec
 from iris_core.states import DeploymentLifecycle
 from iris_core.subjects import CMD_DEPLOY
 from iris_core.views import DeploymentView, HistoryRow, RouteView
-from iris_gateway.api.handling import listing, page, request_key, view
+from iris_gateway.api.handling import expected_version, listing, page, request_key, view
 from iris_gateway.api.pages import page_of
 from iris_gateway.api.work.admission import all_mistakes, deployment_from, json_from
 from iris_gateway.api.work.bundles import check_bundle
@@ -35,8 +34,6 @@ from iris_gateway.http.parameters import Parameter, identifier
 from iris_gateway.http.problem import ProblemResponse, invalid
 
 STATUSES = tuple(status.value for status in DeploymentLifecycle)
-
-_ETAG = re.compile(r'"([0-9]{1,15})"\Z')
 
 
 class DeploymentPatch(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -127,7 +124,7 @@ def _tagged(body: bytes) -> Response:
 
 
 async def patch(call: Call) -> Response:
-    name, version = name_of(call), _expected(call)
+    name, version = name_of(call), expected_version(call)
     call.parameters().finish()
     check_media_type(call.request, JSON, MERGE_PATCH)
     value = json_from(await read_body(call.request, call.gateway.settings.body_bytes, BODY_S))
@@ -143,15 +140,6 @@ async def send_change(call: Call, name: str, value: Any, version: int, key: str 
 async def send_delete(call: Call, name: str, version: int, key: str = "") -> Answer:
     """Delete a deployment. Raises ProblemResponse."""
     return await _command(call, "delete", name, {"version": version}, key)
-
-
-def _expected(call: Call) -> int:
-    """The version of ``If-Match``; 0 without one. Raises ProblemResponse malformed."""
-    given = call.request.headers.get("if-match", "*").strip()
-    match = _ETAG.match(given)
-    if match is None and given != "*":
-        raise ProblemResponse("malformed", "If-Match is the ETag of an earlier answer, as it came")
-    return int(match[1]) if match else 0
 
 
 async def _change(call: Call, name: str, value: Any) -> tuple[str, dict[str, Any]]:
@@ -193,7 +181,7 @@ def _without_masks(spec: DeploymentSpec) -> Any:
 
 
 async def delete(call: Call) -> Response:
-    name, version = name_of(call), _expected(call)
+    name, version = name_of(call), expected_version(call)
     call.parameters().finish()
     return passed_on((await send_delete(call, name, version)).body, 202)
 

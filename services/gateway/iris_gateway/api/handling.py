@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import Any, TypeVar
 
 from starlette.responses import Response
@@ -25,6 +26,8 @@ LIMIT = Parameter(
 )
 CURSOR = Parameter("cursor", "`next_cursor` of the page before.", {"type": "string", "pattern": "^[A-Za-z0-9_=-]+$"})
 PAGING = (LIMIT, CURSOR)
+
+_ETAG = re.compile(r'"([0-9]{1,15})"\Z')
 
 
 def listing(
@@ -81,3 +84,12 @@ def request_key(call: Call, form_key: str = "") -> str:
     parts = (call.caller.user, request.method, request.scope["path"], key)
     sent = (request.scope["query_string"], request.headers.get("if-match", "").encode(), request.scope.get(BODY, b""))
     return keyed_request("k" + hashlib.sha256("\0".join(parts).encode()).hexdigest()[:40], b"\0".join(sent))
+
+
+def expected_version(call: Call) -> int:
+    """The version of ``If-Match``; 0 without one. Raises ProblemResponse malformed."""
+    given = call.request.headers.get("if-match", "*").strip()
+    match = _ETAG.match(given)
+    if match is None and given != "*":
+        raise ProblemResponse("malformed", "If-Match is the ETag of an earlier answer, as it came")
+    return int(match[1]) if match else 0

@@ -115,7 +115,7 @@ PROBLEM_TYPES: Mapping[str, ProblemType] = {
     "precondition_failed": ProblemType(
         412,
         "Changed since",
-        "The deployment has changed since the answer whose ETag is in If-Match.",
+        "The deployment or job has changed since the answer whose ETag is in If-Match.",
         "Read it again, and repeat the change with the new ETag if it is still wanted.",
     ),
     "too_large": ProblemType(

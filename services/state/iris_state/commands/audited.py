@@ -11,7 +11,7 @@ from typing import Any
 
 from iris_core.actor import actor_of
 from iris_core.limits import clipped
-from iris_core.messages.gateway_state import AdminCommand, CancelJob, DeployCommand, RerunJob, SubmitJob
+from iris_core.messages.gateway_state import AdminCommand, AmendJob, CancelJob, DeployCommand, RerunJob, SubmitJob
 from iris_state.commands.decode import UserCommand
 from iris_state.commands.execute import ANONYMOUS, owner
 from iris_state.records.changes import Audited
@@ -37,6 +37,12 @@ def _cancel(ledger: Ledger, command: CancelJob) -> Audited | None:
 def _rerun(ledger: Ledger, command: RerunJob) -> Audited | None:
     what = ", what did not succeed" if command.failed_only else ""
     return _job(command, "rerun", ledger.find_job(command.job), f"as j{ledger.next_number}{what}")
+
+
+def _amend(ledger: Ledger, command: AmendJob) -> Audited | None:
+    action = "change" if command.hold is None else ("hold" if command.hold else "release")
+    detail = command.reason or ("waits for no other job" if command.drop_after else "")
+    return _job(command, action, ledger.find_job(command.job), detail)
 
 
 def _submit(ledger: Ledger, command: SubmitJob) -> Audited | None:
@@ -73,6 +79,7 @@ _DETAIL = {"scale": "to {0.replicas} routes", "rollback": "to revision {0.revisi
 _OF: dict[type, Callable[[Ledger, Any], Audited | None]] = {
     CancelJob: _cancel,
     RerunJob: _rerun,
+    AmendJob: _amend,
     SubmitJob: _submit,
     AdminCommand: _admin,
     DeployCommand: _deploy,

@@ -14,16 +14,17 @@ import msgspec
 from iris_core.actor import actor_of, named
 from iris_core.admission import validate_spec
 from iris_core.errors import Code, Invalid, Refused
+from iris_core.gates import GateKind
 from iris_core.index_set import IndexSet
 from iris_core.limits import SENTENCE
-from iris_core.messages.gateway_state import AdminCommand, Caller, CancelJob, RerunJob, SubmitJob
+from iris_core.messages.gateway_state import AdminCommand, AmendJob, Caller, CancelJob, RerunJob, SubmitJob
 from iris_core.names import JobName
 from iris_core.spec import JobSpec
 from iris_core.states import Cause, Initiator, TaskState, WorkerState
 from iris_state.decide import cascade, gates, quota
 from iris_state.inputs.claims import Step
 from iris_state.inputs.reports.progress import lose
-from iris_state.records.changes import JobAdmitted, QuotaSet, WorkerForgotten, WorkerMoved
+from iris_state.records.changes import JobAdmitted, JobAmended, QuotaSet, WorkerForgotten, WorkerMoved
 from iris_state.records.entities import Job, idempotency
 from iris_state.records.ledger import Ledger
 
@@ -46,6 +47,8 @@ def earlier(ledger: Ledger, command: SubmitJob) -> Job | None:
         raise Refused(Code.CONFLICT, f"this idempotency key has made job j{number}, which has ended and is forgotten")
     job = ledger.jobs[number]
     spec = _with(command.spec, user=user)
+    if job.version > 1:
+        spec = _with(spec, hold=job.spec.hold, after=job.spec.after)
     if spec != job.spec:
         fields = [name for name in spec.__struct_fields__ if getattr(spec, name) != getattr(job.spec, name)]
         how = " and ".join(fields)
@@ -156,6 +159,24 @@ def on_cancel(ledger: Ledger, command: CancelJob) -> Iterator[Step]:
     _check_owner(command.caller, job, "cancel")
     _check_length("reason", command.reason)
     yield from cascade.subtree(ledger, job, Cause.CANCELLED, Initiator.USER, command.reason)
+
+
+def on_amend(ledger: Ledger, command: AmendJob, now_ms: int) -> Iterator[Step]:
+    """Hold or release a job, or drop its dependencies. Raises Refused."""
+    job = known_job(ledger, command.job)
+    _check_owner(command.caller, job, "change")
+    _check_length("reason", command.reason)
+    if job.is_terminal:
+        raise Refused(Code.CONFLICT, f"{job.name} has ended ({job.state.name.lower()}) and waits for nothing")
+    if command.version not in (0, job.version):
+        words = f"{job.name} has version {job.version}, not {command.version}: it was changed meanwhile"
+        raise Refused(Code.CHANGED, words)
+    by = actor_of(command.caller)
+    made = gates.amended(job, command.hold, command.reason, command.drop_after, by, now_ms)
+    if made != job.gates:
+        hold = any(gate.kind is GateKind.HELD and gate.is_closed for gate in made)
+        after = () if command.drop_after else job.spec.after
+        yield JobAmended(job.number, _with(job.spec, hold=hold, after=after), made)
 
 
 def known_job(ledger: Ledger, text: str) -> Job:

@@ -55,6 +55,21 @@ def gates_of(ledger: Ledger, spec: JobSpec, by: Actor, now_ms: int) -> tuple[Gat
     return tuple(made)
 
 
+def amended(job: Job, hold: bool | None, reason: str, drop_after: bool, by: Actor, now_ms: int) -> tuple[Gate, ...]:
+    """The gates of a job that is held or released, or waits for no other job any more."""
+    gates = [gate for gate in job.gates if not (drop_after and gate.kind is GateKind.DEPENDENCY)]
+    if hold is None:
+        return tuple(gates)
+    held = next((gate for gate in gates if gate.kind is GateKind.HELD and gate.is_closed), None)
+    if hold and held is None:
+        number = max((gate.number for gate in job.gates), default=-1) + 1
+        gates = [gate for gate in gates if gate.kind is not GateKind.HELD]
+        gates.append(Gate(number, GateKind.HELD, by=by, at_ms=now_ms, reason=reason))
+    elif not hold and held is not None:
+        gates.remove(held)
+    return tuple(gates)
+
+
 def found(ledger: Ledger, wanted: Dependency) -> Job | None:
     """The job that a dependency names: by id, or the newest run of a name."""
     return ledger.find_job(wanted.job) or ledger.find_job(f"/{wanted.job}")
@@ -190,7 +205,7 @@ def _singleton(ledger: Ledger, job: Job, gate: Gate) -> Reason:
 
 
 _REASONS: dict[GateKind, Callable[[Ledger, Job, Gate], Reason]] = {
-    GateKind.HELD: lambda ledger, job, gate: reasons.held(named(gate.by)),
+    GateKind.HELD: lambda ledger, job, gate: reasons.held(named(gate.by), gate.reason),
     GateKind.DEPENDENCY: _waits_for_job,
     GateKind.NOT_BEFORE: lambda ledger, job, gate: reasons.not_before(gate.until_ms),
     GateKind.SINGLETON: _singleton,

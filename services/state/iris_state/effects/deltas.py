@@ -85,6 +85,14 @@ class DeltaBuilder:
         if not change.ranges:
             self._released_jobs[change.job] = None
 
+    def _amended(self, change: c.JobAmended) -> None:
+        """Its place in the queue is told anew: out of it, and into it as of the end of the commit."""
+        self._requeue()
+        if change.job not in self._jobs:
+            spec = self._ledger.jobs[change.job].spec
+            self._unqueued.update(dict.fromkeys((change.job, index) for index in spec.index_set))
+            self._released_jobs[change.job] = None
+
     def _requeue(self) -> None:
         """A task that left its attempt, or whose attempt has ended, may be in the queue again."""
         for key in self._ledger.newly_queued:
@@ -139,6 +147,7 @@ class DeltaBuilder:
             c.Closed: _closed_late,
             c.JobMoved: _job_moved,
             c.GatesOpened: _gates_opened,
+            c.JobAmended: _amended,
             c.Nominated: _nomination,
             c.Avoided: _avoided,
             c.WorkerRegistered: _worker_moved,

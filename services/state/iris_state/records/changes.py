@@ -233,6 +233,15 @@ class GatesOpened(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=23
     ranges: tuple[Range, ...] = ()
 
 
+class JobAmended(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=24):
+    """A job waits for something else than before: its specification and its gates from now on."""
+
+    job: int
+    spec: JobSpec
+    gates: tuple[Gate, ...]
+    by: Actor | None = None
+
+
 class JobPruned(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=15):
     """A job that ended long ago was deleted; its counts are kept."""
 
@@ -405,6 +414,7 @@ Change = (
     | QuotaSet
     | Answered
     | GatesOpened
+    | JobAmended
     | JobPruned
     | Led
     | Dropped

@@ -180,7 +180,7 @@ class Job(msgspec.Struct, array_like=True):
     ``rerun_of``: the number of the job that it repeats, in whole or in part; 0: none.
     ``by``: who has submitted it; ``ended_by``: whose command ended it.
     ``gates``: open and closed ones, by number; ``eligible_ms``: when the last gate of the whole job opened, 0: never
-    closed.
+    closed. ``version``: grows with each amendment.
     """
 
     number: int
@@ -209,6 +209,7 @@ class Job(msgspec.Struct, array_like=True):
     ended_by: Actor | None = None
     gates: tuple[Gate, ...] = ()
     eligible_ms: int = 0
+    version: int = 1
 
     def task(self, index: int) -> Task:
         """The task of an index that the job has. A rerun of a part has some of 0 to N-1 only."""

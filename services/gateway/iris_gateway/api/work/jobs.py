@@ -10,12 +10,13 @@ import re
 import msgspec
 from starlette.responses import Response
 
-from iris_core.messages.gateway_state import Answer, CancelJob, RerunJob, SubmitJob
-from iris_core.spec import MAX_REPLICAS, JobSpec
+from iris_core.errors import Mistake
+from iris_core.messages.gateway_state import AmendJob, Answer, CancelJob, RerunJob, SubmitJob
+from iris_core.spec import MAX_REPLICAS, Dependency, JobSpec
 from iris_core.states import JobState, SessionStatus, TaskState, display_name
-from iris_core.subjects import CMD_CANCEL, CMD_RERUN, CMD_SUBMIT
+from iris_core.subjects import CMD_AMEND, CMD_CANCEL, CMD_RERUN, CMD_SUBMIT
 from iris_core.views import JOB_ORDERS, JOBS_ORDERED, NEWEST_FIRST, HistoryRow, JobView, SessionView, TreeView
-from iris_gateway.api.handling import idempotency_key, json_body, listing, page, request_key, view
+from iris_gateway.api.handling import expected_version, idempotency_key, json_body, listing, page, request_key, view
 from iris_gateway.api.pages import page_of
 from iris_gateway.api.work.admission import spec_from
 from iris_gateway.api.work.bundles import JobCode, check_code
@@ -24,7 +25,7 @@ from iris_gateway.commands import Envelope
 from iris_gateway.http.bodies import BODY_S, check_media_type, read_body
 from iris_gateway.http.endpoint import JSON, Answers, Call, Endpoint, passed_on
 from iris_gateway.http.parameters import Parameter, job_reference
-from iris_gateway.http.problem import ProblemResponse
+from iris_gateway.http.problem import ProblemResponse, invalid
 
 JOB_STATES = tuple(display_name(state) for state in JobState if state)
 TASK_STATES = tuple(display_name(state) for state in TaskState if state)
@@ -46,6 +47,23 @@ class RerunBody(msgspec.Struct, forbid_unknown_fields=True):
     """Which tasks to run again."""
 
     failed_only: bool = False
+
+
+class JobPatch(msgspec.Struct, forbid_unknown_fields=True):
+    """What of a job changes: fields of its specification; those left out stay.
+
+    Attributes:
+        hold: keep its pending tasks out of the queue, or no longer. reason: why it is held.
+        after: only an empty list, which drops its dependencies.
+    """
+
+    hold: bool | None = None
+    reason: str = ""
+    after: tuple[Dependency, ...] | None = None
+
+
+class _Versioned(msgspec.Struct):
+    version: int
 
 
 class _Made(msgspec.Struct):
@@ -152,6 +170,33 @@ async def send_cancel(call: Call, job: str, reason: str, key: str = "") -> Answe
     return await call.command(CMD_CANCEL, command, key=key)
 
 
+async def amend(call: Call) -> Response:
+    """Change what a job waits for, by a merge patch of its specification."""
+    job, version = job_of(call), expected_version(call)
+    call.parameters().finish()
+    body = await json_body(call, JobPatch, JobPatch())
+    if body.after:
+        wrong = Mistake(pointer="/after", code="unexpected", message="dependencies are only dropped", hint="[]")
+        raise invalid([wrong])
+    if call.caller.role == "worker":
+        raise ProblemResponse("forbidden", "worker tokens may not change jobs")
+
+    def command(envelope: Envelope) -> AmendJob:
+        return AmendJob(
+            job,
+            call.caller,
+            envelope.request_id,
+            envelope.at_ms,
+            hold=body.hold,
+            reason=body.reason,
+            drop_after=body.after is not None,
+            version=version,
+        )
+
+    answer = await call.command(CMD_AMEND, command, key=request_key(call))
+    return passed_on(answer.body, 200, {"etag": f'"{msgspec.json.decode(answer.body, type=_Versioned).version}"'})
+
+
 async def rerun(call: Call) -> Response:
     job = job_of(call)
     call.parameters().finish()
@@ -240,6 +285,15 @@ ENDPOINTS = (
     ),
     listing("/v1/jobs/{job}/history", history, "Decisions about a job", page_of(HistoryRow), _TASK, task=True),
     listing("/v1/jobs/{job}/sessions", sessions, "The sessions of a job", page_of(SessionView), _STATUS, task=True),
+    Endpoint(
+        "PATCH",
+        "/v1/jobs/{job}",
+        amend,
+        "Hold or release a job, or drop its dependencies",
+        {200: Answers("The job as it is now.", JobView, headers={"ETag": "The version, for `If-Match`."})},
+        body=JobPatch,
+        problems=("conflict", "forbidden", "precondition_failed"),
+    ),
     Endpoint(
         "POST",
         "/v1/jobs/{job}/cancel",

@@ -102,6 +102,27 @@ def gates_opened(ledger: Ledger, change: c.GatesOpened, at_ms: int) -> None:
     become_eligible(ledger, job, at_ms, indexes)
 
 
+def amended(ledger: Ledger, change: c.JobAmended, at_ms: int) -> None:
+    """Set what a job waits for; its pending tasks enter or leave the queue by that."""
+    job = ledger.jobs[change.job]
+    was_gated, before = job.is_gated, job.gates
+    ledger.stop_scheduling_timeout(job)
+    kept = {gate.number for gate in change.gates}
+    dropped = sum(gate.bit for gate in before if gate.each and gate.number not in kept)
+    job.spec, job.gates, job.version = change.spec, change.gates, job.version + 1
+    for task in job.tasks if dropped else ():
+        task.gates &= ~dropped
+    ledger.gates.remove(job, before)
+    ledger.gates.add(job)
+    if job.is_gated:
+        ledger.queue.drop(job.number)
+        ledger.drop_reason(job)
+    elif was_gated or dropped:
+        become_eligible(ledger, job, at_ms)
+    else:
+        ledger.start_scheduling_timeout(job)
+
+
 def become_eligible(ledger: Ledger, job: Job, at_ms: int, indexes: Sequence[int] = ()) -> None:
     """Queue the pending tasks of a job, or some of them, that no gate keeps out of the queue now; they wait since
     now.
@@ -146,5 +167,6 @@ WRITERS: dict[type, Callable[[Ledger, Any, int], None]] = {
     c.JobAdmitted: admitted,
     c.JobMoved: moved,
     c.GatesOpened: gates_opened,
+    c.JobAmended: amended,
     c.JobPruned: pruned,
 }

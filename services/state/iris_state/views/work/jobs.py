@@ -81,6 +81,7 @@ def job_view(ledger: Ledger, record: Job, *, whole: bool = True) -> JobView:
         parent_id=parent.id if parent is not None else None,
         submitted_by=actor_view(record.by),
         ended_by=actor_view(record.ended_by),
+        version=record.version,
         gates=[_gate_view(ledger, gate) for gate in record.gates],
         waiters=[_link(ledger.jobs[n]) for n in islice(ledger.gates.waiters.get(record.number, ()), WAITERS)],
     )
@@ -98,6 +99,7 @@ def _gate_view(ledger: Ledger, gate: Gate) -> GateView:
         key=gate.key or None,
         by=actor_view(gate.by),
         since=moment(gate.at_ms),
+        reason=gate.reason or None,
     )
 
 

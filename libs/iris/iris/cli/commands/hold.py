@@ -1,0 +1,29 @@
+"""`iris hold` and `iris release`: keep pending tasks of jobs out of the queue, and let them in again."""
+
+from __future__ import annotations
+
+import click
+
+from iris.cli.options import NAME, connected
+from iris.cli.parsing import CliCommand
+from iris.client.client import Client
+
+
+@click.command(cls=CliCommand)
+@click.argument("jobs", nargs=-1, required=True, type=NAME, metavar="JOB...")
+@click.option("--reason", default="", help="Reason shown with the job.")
+@connected
+def hold(client: Client, jobs: tuple[str, ...], reason: str) -> None:
+    """Start no pending task of these jobs until they are released; what runs goes on."""
+    for job in jobs:
+        click.echo(f"{client.hold(job, reason).name} held", err=True)
+
+
+@click.command(cls=CliCommand)
+@click.argument("jobs", nargs=-1, required=True, type=NAME, metavar="JOB...")
+@click.option("--drop-after", is_flag=True, help="Wait for no other job any more either.")
+@connected
+def release(client: Client, jobs: tuple[str, ...], drop_after: bool) -> None:
+    """Let the pending tasks of held jobs start."""
+    for job in jobs:
+        click.echo(f"{client.release(job, drop_after=drop_after).name} released", err=True)
