@@ -41,6 +41,8 @@ WHO: Mapping[str, tuple[str, str]] = {
     "iris.log.w2.0.0": (f"{W2} admin", ""),
     "iris.artifact.w=2E1.1.x": (f"{W1} admin", ""),
     "iris.artifact.w2.1.x": (f"{W2} admin", ""),
+    "iris.result.w=2E1.1": (f"{W1} admin", ""),
+    "iris.result.w2.1": (f"{W2} admin", ""),
     "iris.state.ping": ("state scheduler gateway admin", "state"),
     **{row.pattern: ("gateway", "state") for row in SUBJECTS if row.pattern.startswith("iris.state.command.")},
     "iris.state.plan": ("scheduler", "state"),
