@@ -72,7 +72,7 @@ conditions = st.lists(
 ).map(tuple)
 
 devices: st.SearchStrategy[Device | None] = st.sampled_from(
-    [None, None, None, tpus("v4-16", 1), tpus("v4-16", 4), tpus("auto", 2)]
+    [None, None, None, tpus("v4-16", 1), tpus("v4-16", 4), tpus("auto", 2), tpus(("v4-16", "v5p-16"), 4)]
 )
 
 

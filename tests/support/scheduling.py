@@ -63,7 +63,7 @@ def tpu(slice_name: str, number: int, variant: str = "v4-16", **more: Any) -> Wo
     return worker(f"{slice_name}-{number}", **{"chips": 4, **attributes, **more})
 
 
-def tpus(variant: str = "v4-16", count: int = 4) -> Device:
+def tpus(variant: str | tuple[str, ...] = "v4-16", count: int = 4) -> Device:
     return Device("tpu", variant, count)
 
 

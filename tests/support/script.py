@@ -538,7 +538,8 @@ def _device(words: dict[str, str]) -> Device | None:
     if "tpu" in words:
         return Device("tpu", words.pop("tpu"), int(words.pop("chips", "4")))
     if "gpu" in words:
-        return Device("gpu", words.pop("gpu"), int(words.pop("chips", "1")))
+        variants = tuple(words.pop("gpu").split(","))
+        return Device("gpu", variants if len(variants) > 1 else variants[0], int(words.pop("chips", "1")))
     return None
 
 

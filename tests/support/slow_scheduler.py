@@ -114,13 +114,15 @@ class SlowScheduler:
         size = len(names) // row.slices
         groups = [{self._group_of(row, name) for name in names[at : at + size]} for at in range(0, len(names), size)]
         values = set().union(*groups)
-        return None not in values and sum(map(len, groups)) == len(values) and len({v[1] for v in values if v}) == 1
+        return None not in values and sum(map(len, groups)) == len(values) and len({v[1:] for v in values if v}) == 1
 
-    def _group_of(self, row: JobRow, name: str) -> tuple[Attribute, Attribute] | None:
+    def _group_of(self, row: JobRow, name: str) -> tuple[Attribute, ...] | None:
         """The group of a worker and its domain."""
-        attributes = self.workers[name].attributes
-        group, domain = attributes.get(row.group_by), attributes.get(row.within) if row.within else ""
-        return None if group is None or domain is None else (group, domain)
+        attributes, device = self.workers[name].attributes, row.resources.device
+        several = device is not None and len(device.variants) > 1
+        domain = attributes.get(row.within) if row.within else ""
+        values = (attributes.get(row.group_by), domain, attributes.get("device-variant") if several else "")
+        return None if None in values else values
 
     def _room(self, name: str, *, without: tuple[int, int] | None = None) -> Amounts:
         """What a worker has for somebody to whom nothing is promised there, or for the one promised ``without``."""
@@ -204,7 +206,7 @@ class SlowScheduler:
         delayed = {worker for worker, until_ms in avoided if until_ms > self.now_ms}
         late = {worker for worker, until_ms in avoided if until_ms <= self.now_ms}
         size //= row.slices
-        groups: dict[tuple[Attribute, Attribute], list[str]] = {}
+        groups: dict[tuple[Attribute, ...], list[str]] = {}
         for name in self.order:
             value = self._group_of(row, name)
             if value is not None:
@@ -220,9 +222,9 @@ class SlowScheduler:
                 is_late = any(name in late for name in names)
                 wasteful = not row.resources.amount.chips and any(self.workers[name].total.chips for name in names)
                 order = [(isinstance(one, str), one) for one in value]
-                found.append(((is_late, preference, wasteful, len(free) - size, order), value[1], free))
+                found.append(((is_late, preference, wasteful, len(free) - size, order), value[1:], free))
         best: list[Any] = []
-        for domain in sorted({entry[1] for entry in found}, key=lambda one: (isinstance(one, str), one)):
+        for domain in sorted({entry[1] for entry in found}, key=lambda one: [(isinstance(v, str), v) for v in one]):
             here = sorted((entry for entry in found if entry[1] == domain), key=lambda entry: entry[0])
             if len(here) >= row.slices:
                 ranks = [entry[0] for entry in here[: row.slices]]

@@ -18,7 +18,7 @@ from iris_core.index_set import IndexSet
 from iris_core.limits import MISTAKES, SPEC_BYTES
 from iris_core.moments import parse_moment
 from iris_core.names import JobName
-from iris_core.resources import CHIPS, CPU, REQUESTED
+from iris_core.resources import AUTO, CHIPS, CPU, REQUESTED
 from iris_core.spec import MAX_COMMAND_BYTES, MAX_ENV_BYTES, MAX_REPLICAS, Environment, JobSpec
 
 MAX_RETRIES = 10_000
@@ -45,6 +45,9 @@ _IMAGE = re.compile(
 _PYTHON = re.compile(r"3\.[0-9]{1,2}(\.[0-9]{1,2})?\Z")
 _SINGLETON = re.compile(r"[!-~]{1,128}\Z")
 _VARIANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
+
+MAX_VARIANTS = 8
+"""Alternatives of a device."""
 
 
 def validate_spec(spec: JobSpec) -> list[Mistake]:
@@ -157,11 +160,18 @@ def _resources(spec: JobSpec) -> Iterator[Mistake]:
     if ask.device is None:
         return
     yield from _amount("/resources/device/count", ask.device.count, 1, CHIPS.largest)
-    if not _VARIANT.match(ask.device.variant):
-        message = f"{ask.device.variant[:80]!r} is no variant"
+    variants = ask.device.variants
+    wrong = next((one for one in variants if not _VARIANT.match(one)), None)
+    if wrong is not None:
+        message = f"{wrong[:80]!r} is no variant"
         yield Mistake(pointer="/resources/device/variant", code="bad_variant", message=message, hint="H100, or auto")
-        return
-    yield from topology.validate_device(ask.device)
+    elif not 0 < len(set(variants)) == len(variants) <= MAX_VARIANTS or (
+        ask.device.has_alternatives and AUTO in variants
+    ):
+        message = f"alternatives are 1 to {MAX_VARIANTS} different variants, none of them {AUTO}"
+        yield Mistake(pointer="/resources/device/variant", code="bad_alternatives", message=message, hint="H100, A100")
+    else:
+        yield from topology.validate_device(ask.device)
 
 
 def _retries(spec: JobSpec) -> Iterator[Mistake]:

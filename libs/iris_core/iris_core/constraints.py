@@ -84,14 +84,15 @@ def matches(constraint: Constraint, attributes: Attributes) -> bool:
 
 
 def implied(resources: ResourceRequest) -> tuple[Constraint, ...]:
-    """The constraints that follow from a requested device: its kind, and its variant unless it is `AUTO`."""
+    """The constraints that follow from a requested device: its kind, and its variants unless any will do (`AUTO`)."""
     device = resources.device
     if device is None:
         return ()
     kind = Constraint(DEVICE_TYPE, ConstraintOp.EQ, device.kind)
-    if device.variant == AUTO:
-        return (kind,)
-    return (kind, Constraint(DEVICE_VARIANT, ConstraintOp.EQ, device.variant))
+    if device.has_alternatives:
+        return (kind, Constraint(DEVICE_VARIANT, ConstraintOp.IN, values=device.variants))
+    [variant] = device.variants
+    return (kind,) if variant == AUTO else (kind, Constraint(DEVICE_VARIANT, ConstraintOp.EQ, variant))
 
 
 def required(constraints: Iterable[Constraint], resources: ResourceRequest) -> tuple[Constraint, ...]:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from iris_core.constraints import DEVICE_VARIANT
+from iris_core.resources import ResourceRequest
 from iris_core.spec import Attribute, JobSpec
 
 
@@ -15,9 +17,16 @@ def slice_of(index: int, tasks: int, slices: int) -> int:
     return index * slices // tasks
 
 
+def domain_keys(within: str, resources: ResourceRequest) -> tuple[str, ...]:
+    """The attributes whose values all workers of a gang share, besides the groups of its slices."""
+    device = resources.device
+    variant = (DEVICE_VARIANT,) if device is not None and device.has_alternatives else ()
+    return (within, *variant) if within else variant
+
+
 def is_split(spec: JobSpec, seats: Iterable[tuple[int, Mapping[str, Attribute]]]) -> bool:
     """Whether a gang must not be on these workers: a slice is on several groups, two slices are on one, a worker has
-    no group, or the slices are in several domains.
+    no group, or the workers are in several domains or have devices of several variants.
 
     ``seats``: indexes of tasks and the attributes of their workers.
     """
@@ -25,11 +34,10 @@ def is_split(spec: JobSpec, seats: Iterable[tuple[int, Mapping[str, Attribute]]]
     if gang is None:
         return False
     groups: dict[int, Attribute | None] = {}
-    domains = set[Attribute | None]()
+    domains, keys = set[tuple[Attribute | None, ...]](), domain_keys(gang.within, spec.resources)
     for index, attributes in seats:
         number, value = slice_of(index, spec.replicas, gang.slices), attributes.get(gang.group_by)
         if value is None or groups.setdefault(number, value) != value:
             return True
-        if gang.within:
-            domains.add(attributes.get(gang.within))
-    return len(set(groups.values())) < len(groups) or len(domains) > 1 or None in domains
+        domains.add(tuple(attributes.get(key) for key in keys))
+    return len(set(groups.values())) < len(groups) or len(domains) > 1 or any(None in domain for domain in domains)

@@ -284,6 +284,15 @@ def gang_needs_slices(
     return _with_stuck(Reason(ReasonCode.GANG_NEEDS_GROUP, message, facts), stuck)
 
 
+def by_variant(reason: Reason, counts: Mapping[str, tuple[int, int]]) -> Reason:
+    """A reason of work that takes any of several variants: of each, how many workers have room for a task, and of how
+    many that match.
+    """
+    words = ", ".join(f"{variant} {free} of {of}" for variant, (free, of) in counts.items())
+    facts = reason.facts | {"variants": {variant: {"free": free, "of": of} for variant, (free, of) in counts.items()}}
+    return Reason(reason.code, f"{reason.message}; workers free by variant: {words}", facts)
+
+
 def behind(tasks: int) -> Reason:
     """There was capacity, and tasks before it in the queue took it."""
     return Reason(ReasonCode.BEHIND, f"behind {_count(tasks, 'task')} that came first", {"tasks": tasks})

@@ -63,11 +63,27 @@ REQUESTED = tuple(resource for resource in RESOURCES if resource.requested)
 
 
 class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An accelerator: kind, variant (``H100``, ``v5litepod-16``, or ``auto``), and how many a task takes."""
+    """An accelerator: kind, variant (``H100``, ``v5litepod-16``, or ``auto``), and how many a task takes.
+
+    ``variant`` may be a list: any one of them will do, for a gang the same one for all of its tasks.
+    """
 
     kind: DeviceKind
-    variant: str = AUTO
+    variant: str | tuple[str, ...] = AUTO
     count: int = 1
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """The variants of which any will do."""
+        return (self.variant,) if isinstance(self.variant, str) else self.variant
+
+    @property
+    def has_alternatives(self) -> bool:
+        return len(self.variants) > 1
+
+    def with_variant(self, variant: str) -> Device:
+        """The same, of one variant."""
+        return Device(self.kind, variant, self.count)
 
 
 class ResourceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

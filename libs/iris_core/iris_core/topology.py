@@ -98,21 +98,34 @@ def validate_device(device: Device) -> list[Mistake]:
     """All mistakes in a task's request for TPUs; other device kinds have no table."""
     if device.kind != "tpu":
         return []
-    if device.variant == AUTO:
+    for variant in device.variants:
+        if mistakes := _variant_mistakes(device, variant):
+            return mistakes
+    shapes = {variant: topology_of(variant) for variant in device.variants if device.has_alternatives}
+    sizes = {variant: (found.vm_count, found.chips_per_vm) for variant, found in shapes.items() if found is not None}
+    if len(set(sizes.values())) > 1:
+        words = ", ".join(f"{variant} has {vms} VMs of {chips} chips" for variant, (vms, chips) in sizes.items())
+        hint = "variants with as many VMs, and chips per VM"
+        return [Mistake(pointer="/resources/device/variant", code="unlike_alternatives", message=words, hint=hint)]
+    return []
+
+
+def _variant_mistakes(device: Device, variant: str) -> list[Mistake]:
+    if variant == AUTO:
         parts, host = _ANY_PARTS, "the largest TPU VM"
     else:
-        parts, host = parts_of(device.variant), f"a {device.variant} VM"
+        parts, host = parts_of(variant), f"a {variant} VM"
     if not parts:
-        message = f"no TPU variant {device.variant[:80]!r}"
+        message = f"no TPU variant {variant[:80]!r}"
         return [
-            Mistake(pointer="/resources/device/variant", code="unknown_variant", message=message, hint=_near(device))
+            Mistake(pointer="/resources/device/variant", code="unknown_variant", message=message, hint=_near(variant))
         ]
     if device.count in parts:
         return []
     pointer, has = "/resources/device/count", parts[-1]
     if device.count > has:
         message = f"a task asks for {device.count} chips; {host} has {has}"
-        return [Mistake(pointer=pointer, code="too_many_chips", message=message, hint=_whole(device.variant))]
+        return [Mistake(pointer=pointer, code="too_many_chips", message=message, hint=_whole(variant))]
     message = f"a task asks for {device.count} of the chips of {host}"
     hint = f"a task may have {' or '.join(map(str, parts))}"
     return [Mistake(pointer=pointer, code="no_such_part", message=message, hint=hint)]
@@ -159,16 +172,17 @@ def _slice_mistakes(spec: JobSpec, slices: int) -> list[Mistake]:
     if device is None or device.kind != "tpu":
         message = f"a job grouped by {TPU_NAME} asks for a TPU"
         return [Mistake(pointer="/resources/device", code="needs_tpu", message=message, hint="kind tpu and a variant")]
-    if device.variant == AUTO:
+    variant = device.variants[0]
+    if variant == AUTO:
         message = f"a job grouped by {TPU_NAME} names its variant, for its replicas are the slice's VMs"
         return [
             Mistake(pointer="/resources/device/variant", code="needs_variant", message=message, hint="v5litepod-16")
         ]
-    topology = topology_of(device.variant)
+    topology = topology_of(variant)
     if topology is None or spec.replicas == slices * topology.vm_count:
         return []
     several = f", and the job asks for {slices} slices" if slices > 1 else ""
-    message = f"{spec.replicas} replicas; a {device.variant} slice has {topology.vm_count} VMs{several}"
+    message = f"{spec.replicas} replicas; a {variant} slice has {topology.vm_count} VMs{several}"
     hint = f"replicas {slices * topology.vm_count}"
     return [Mistake(pointer="/replicas", code="replicas_not_vm_count", message=message, hint=hint)]
 
@@ -184,6 +198,6 @@ def _family(variant: str) -> str:
     return variant.rpartition("-")[0]
 
 
-def _near(device: Device) -> str:
-    known = [name for name in TOPOLOGIES if _family(name) == _family(device.variant)] or list(TOPOLOGIES)
+def _near(variant: str) -> str:
+    known = [name for name in TOPOLOGIES if _family(name) == _family(variant)] or list(TOPOLOGIES)
     return f"one of {', '.join(known)}"

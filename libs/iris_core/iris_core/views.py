@@ -477,13 +477,14 @@ class PlacementView(View, kw_only=True):
 
 
 class PlanView(View, kw_only=True):
-    """A dry run's answer; ``verdict`` as in `PlanPreview`."""
+    """A dry run's answer; ``verdict`` as in `PlanPreview`; ``variants``: that of each alternative alone."""
 
     verdict: str
     placements: list[PlacementView]
     victims: list[str]
     reason: Reason | None
     ahead: int
+    variants: dict[str, str] = {}
 
 
 class LogLineView(View, kw_only=True):

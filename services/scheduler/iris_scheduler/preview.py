@@ -6,6 +6,7 @@ Source: docs/design/interfaces.md#command-line `iris plan`; docs/design/semantic
 from __future__ import annotations
 
 import numpy as np
+from msgspec.structs import replace
 
 from iris_core.admission import admit
 from iris_core.messages.gateway_scheduler import PlanPreview, PlanRequest
@@ -32,6 +33,21 @@ def preview(
     Raises Invalid for a job that would be refused.
     """
     admit(request.spec)
+    found = _preview_one(mirror, cache, request, now_ms, settings)
+    device = request.spec.resources.device
+    if device is None or not device.has_alternatives:
+        return found
+    verdicts = []
+    for variant in device.variants:
+        resources = replace(request.spec.resources, device=device.with_variant(variant))
+        alone = replace(request, spec=replace(request.spec, resources=resources))
+        verdicts.append((variant, _preview_one(mirror, cache, alone, now_ms, settings).verdict))
+    return replace(found, variants=tuple(verdicts))
+
+
+def _preview_one(
+    mirror: Mirror, cache: Cache, request: PlanRequest, now_ms: int, settings: SchedulerSettings
+) -> PlanPreview:
     row = row_of(mirror, request.spec, request.caller.user, now_ms)
     with mirror.supposing(row, request.spec.index_set.ranges):
         decision = plan(mirror, cache, now_ms, settings)

@@ -228,6 +228,16 @@ def test_plan_tells_over_how_many_workers_tasks_would_be_spread(iris):
         ]
 
 
+def test_plan_tells_what_each_variant_would_do_alone(iris):
+    alone = {"v6e-16": "never", "v5litepod-16": "not_now"}
+    view = {"verdict": "not_now", "placements": [], "victims": [], "reason": None, "ahead": 0, "variants": alone}
+    with answering(in_turn(Said(200, view))) as server:
+        assert iris("plan", "--tpu", "v6e-16,v5litepod-16", "--url", server.url, "--", "true")[1].splitlines() == [
+            "it would wait",
+            *("  with v6e-16 alone: it would never start here", "  with v5litepod-16 alone: it would wait"),
+        ]
+
+
 def test_plan_tells_the_workers_of_each_slice(iris):
     placements = [{"task": f"/a/{index}", "index": index, "worker": f"w{index}"} for index in range(4)]
     view = {"verdict": "now", "placements": placements, "victims": [], "reason": None, "ahead": 0}

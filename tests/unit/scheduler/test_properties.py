@@ -299,6 +299,9 @@ class Judge:
             groups = [{has[row.group_by] for has in attributes[at : at + size]} for at in range(0, len(names), size)]
             assert all(len(group) == 1 for group in groups)
             assert len(set().union(*groups)) == row.slices
+            device = row.resources.device
+            if device is not None and len(device.variants) > 1:
+                assert len({has["device-variant"] for has in attributes}) == 1
             assert not row.within or len({has[row.within] for has in attributes}) == 1
 
     def evictions_help_and_only_hit_lower_bands(self) -> None:

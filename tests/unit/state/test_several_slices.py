@@ -107,3 +107,16 @@ def test_a_failed_member_of_one_slice_restarts_every_slice(script):
         /g/1                                -> PENDING
     """
     )
+
+
+def test_a_gang_of_alternatives_is_of_one_variant(script):
+    script.play("""
+        worker a rack=r chips=8 device-type=gpu device-variant=H100
+        worker b rack=r chips=8 device-type=gpu device-variant=A100
+        worker c rack=r chips=8 device-type=gpu device-variant=A100
+        submit /g replicas=2 gang=rack gpu=H100,A100 chips=8
+        place /g a b                            -> gang_split
+        place /g b c                            -> placed
+    """)
+    [order] = script.world.hosts["b"].orders
+    assert order.templates[0].resources.device.variant == "A100"

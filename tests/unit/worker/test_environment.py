@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from msgspec import structs
 
@@ -78,6 +79,13 @@ def test_the_members_of_a_gang_agree_on_each_other():
     }
     ranks = {"JAX_PROCESS_ID", "RANK", "NODE_RANK", "TPU_WORKER_ID"}
     assert {key for key in first if first[key] != second[key]} == ranks
+
+
+@pytest.mark.parametrize(("variant", "said"), [("A100", "A100"), ("auto", None)])
+def test_a_task_is_told_the_variant_of_its_device(variant: str, said: str | None):
+    made = msgspec.structs.replace(template(), resources=ResourceRequest(device=Device("gpu", variant, 8)))
+    assert environment.common(PLACE, made).get("IRIS_DEVICE_VARIANT") == said
+    assert "IRIS_DEVICE_VARIANT" not in environment.common(PLACE, template())
 
 
 def test_members_of_several_slices_count_in_their_slice_for_libtpu_and_over_all_for_jax():

@@ -18,7 +18,7 @@ from iris.client.constraints import FORMS, Mode, parse_constraint
 from iris.client.decode import from_builtins
 from iris.client.job_names import full_name
 from iris.client.problems import InvalidOption
-from iris.client.units import PARSERS, parse_cpu, parse_duration, parse_gpu
+from iris.client.units import PARSERS, one_or_more, parse_cpu, parse_duration, parse_gpu
 from iris_core import array_values
 from iris_core.codec import Undecodable
 from iris_core.decoder_words import in_words, place_of
@@ -339,8 +339,10 @@ def read_tpu(variant: str) -> tuple[Device, int]:
     """One host's chips of a slice, and its number of hosts; the gateway refuses a variant that is not in the table."""
     from iris_core.topology import topology_of  # imported only for slices
 
-    known = topology_of(variant)
-    return (Device("tpu", variant, known.chips_per_vm), known.vm_count) if known else (Device("tpu", variant), 1)
+    variants = [one.strip() for one in variant.split(",")]
+    known = topology_of(variants[0])
+    named = one_or_more(variants)
+    return (Device("tpu", named, known.chips_per_vm), known.vm_count) if known else (Device("tpu", named), 1)
 
 
 def read_resources(options: JobOptions, device: Device | None, reading: OptionReader) -> ResourceRequest:

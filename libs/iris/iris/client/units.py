@@ -7,7 +7,7 @@ docs/design/interfaces.md#command-line.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal, InvalidOperation
 
 from iris.client.problems import InvalidOption
@@ -79,7 +79,19 @@ def parse_duration(text: str) -> float:
 
 
 def parse_gpu(text: str) -> Device:
-    """``H100x8`` is eight of one kind, ``H100`` one, ``8`` eight of whatever kind. Raises InvalidOption."""
+    """``H100x8`` is eight of one kind, ``H100x8,A100x8`` of either, ``8`` of whatever kind. Raises InvalidOption."""
+    found = [_parse_gpu(one) for one in text.split(",")]
+    if len({device.count for device in found}) > 1:
+        raise InvalidOption(f"{text!r}: alternatives are as many of each, for example H100x8,A100x8")
+    return Device("gpu", one_or_more([variant for device in found for variant in device.variants]), found[0].count)
+
+
+def one_or_more(variants: Sequence[str]) -> str | tuple[str, ...]:
+    """The variants of a device."""
+    return variants[0] if len(variants) == 1 else tuple(variants)
+
+
+def _parse_gpu(text: str) -> Device:
     plain = text.strip()
     if plain.isascii() and plain.isdigit() and int(plain) > 0:
         return Device("gpu", AUTO, int(plain))

@@ -25,6 +25,7 @@ class PlanPreview(ServiceMessage, frozen=True):
         victims: task names that would be evicted.
         reason: why it would wait, None when verdict is now.
         ahead: tasks that come before it in the queue.
+        variants: the verdict on each of several variants alone.
     """
 
     verdict: str
@@ -33,3 +34,4 @@ class PlanPreview(ServiceMessage, frozen=True):
     reason: Reason | None = None
     ahead: int = 0
     version: int = 0
+    variants: tuple[tuple[str, str], ...] = ()

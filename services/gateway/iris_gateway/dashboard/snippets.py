@@ -42,7 +42,7 @@ def options_of(spec: JobSpec) -> dict[str, Any]:
     hosts = 1
     if device := spec.resources.device:
         options[device.kind] = _device(device)
-        known = topology_of(device.variant) if device.kind == "tpu" else None
+        known = topology_of(device.variants[0]) if device.kind == "tpu" else None
         hosts = known.vm_count if known is not None else 1
     slices = spec.coscheduling.slices if spec.coscheduling else 1
     is_plain = spec.replicas != hosts * slices and not (spec.array or spec.each_line)
@@ -91,8 +91,10 @@ def exact(unit: Unit, amount: int) -> str:
 
 def _device(device: Device) -> str:
     if device.kind == "tpu":
-        return device.variant
-    return str(device.count) if device.variant == AUTO else f"{device.variant}x{device.count}"
+        return ",".join(device.variants)
+    if device.variants == (AUTO,):
+        return str(device.count)
+    return ",".join(f"{variant}x{device.count}" for variant in device.variants)
 
 
 def _condition(one: Constraint) -> str:

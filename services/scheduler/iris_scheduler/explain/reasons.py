@@ -13,10 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from iris_core import reasons
-from iris_core.constraints import describe
+from iris_core.constraints import DEVICE_VARIANT, describe
 from iris_core.messages.scheduler_state import WorkerRow
 from iris_core.reasons import Reason, ReasonCode
 from iris_core.resources import RESOURCES
+from iris_core.spec import Constraint
 from iris_core.states import WorkerState
 from iris_scheduler.cycle import Cycle
 from iris_scheduler.mirror.capacity import SHUT, WINDOW, Mask, Slots, fitting, row_of
@@ -52,6 +53,19 @@ BEHIND = Reason(ReasonCode.BEHIND, "")
 
 def reason_of_class(outcome: CycleOutcome, kind: JobClass) -> Reason:
     """Why no further task of this class fits; `BEHIND` when one would have fitted before others were placed."""
+    reason, device = _reason_of_class(outcome, kind), kind.key.resources.device
+    if device is None or not device.has_alternatives or reason == BEHIND or reason.code is ReasonCode.NO_MATCH:
+        return reason
+    taking = _taking(outcome, kind)
+    free = taking[fitting(outcome.assignments.room.matrix, kind.need, taking)]
+    masks = {
+        variant: outcome.cycle.columns.mask(Constraint(DEVICE_VARIANT, value=variant)) for variant in device.variants
+    }
+    counts = {variant: (int(mask[free].sum()), int(mask[taking].sum())) for variant, mask in masks.items()}
+    return reasons.by_variant(reason, counts)
+
+
+def _reason_of_class(outcome: CycleOutcome, kind: JobClass) -> Reason:
     taking = _taking(outcome, kind)
     if not len(taking):
         return _nobody(outcome.cycle, kind)

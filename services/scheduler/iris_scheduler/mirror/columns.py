@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from iris_core import constraints
 from iris_core.constraints import TAINT, TPU_WORKER_ID
+from iris_core.coscheduling import domain_keys
 from iris_core.messages.scheduler_state import WorkerRow
 from iris_core.spec import Attribute, Constraint
 from iris_core.states import ConstraintOp
@@ -47,7 +48,7 @@ class Usable:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Workers that share the value of one attribute, and of a second one that is the domain of their group.
+    """Workers that share the value of one attribute, and of those that are the domain of their group.
 
     Attributes:
         codes: the group of each worker, -1 for none. names: of the groups, sorted.
@@ -119,7 +120,7 @@ class Columns:
         self._masks: dict[Constraint, Mask] = {}
         self._usable: dict[JobClass, Usable] = {}
         self._shapes: dict[Shape, Usable] = {}
-        self._groups: dict[tuple[str, str], Groups] = {}
+        self._groups: dict[tuple[str, tuple[str, ...]], Groups] = {}
         self._most = min(_MANY, _BYTES // (_WORKER_BYTES * max(1, len(self.names))))
 
     def __len__(self) -> int:
@@ -162,7 +163,7 @@ class Columns:
 
     def groups(self, key: ClassKey) -> Groups:
         """The groups of workers that a class of gangs may use."""
-        keys = (key.group_by, key.within)
+        keys = (key.group_by, domain_keys(key.within, key.resources))
         known = self._groups.get(keys)
         if known is None:
             known = self._groups[keys] = self._group(*keys)
@@ -198,21 +199,24 @@ class Columns:
             rank += self.mask(constraint)
         return Usable(mask, slots[np.argsort(-rank[slots], kind="stable")], rank)
 
-    def _group(self, attribute: str, within: str) -> Groups:
+    def _group(self, attribute: str, domain: tuple[str, ...]) -> Groups:
         codes, names = self._numbered(attribute)
-        if not within:
+        if not domain:
             return Groups(codes, names, self._members(codes, len(names)), np.zeros(len(names), np.int64))
-        outer, outer_names = self._numbered(within)
-        pairs = np.where((codes >= 0) & (outer >= 0), codes * len(outer_names) + outer, -1)
-        found = np.unique(pairs[pairs >= 0])
-        inner, domains = np.divmod(found, max(1, len(outer_names)))
-        codes = np.where(pairs >= 0, np.searchsorted(found, pairs), -1)
-        words = [
-            f"{names[group]} in {within} {outer_names[domain]}" for group, domain in zip(inner, domains, strict=True)
-        ]
-        return Groups(
-            codes, words, self._members(codes, len(found)), domains, [f"{within} {name}" for name in outer_names]
-        )
+        outer, outer_names = self._domains(domain)
+        codes, inner, domains = _paired(codes, outer, len(outer_names))
+        words = [f"{names[group]} in {outer_names[within]}" for group, within in zip(inner, domains, strict=True)]
+        return Groups(codes, words, self._members(codes, len(words)), domains, outer_names)
+
+    def _domains(self, keys: tuple[str, ...]) -> tuple[Codes, list[str]]:
+        """The rank of each worker's values of some attributes, -1 where one is absent, and the values in words."""
+        codes, names = self._numbered(keys[0])
+        names = [f"{keys[0]} {name}" for name in names]
+        for key in keys[1:]:
+            more, values = self._numbered(key)
+            codes, firsts, seconds = _paired(codes, more, len(values))
+            names = [f"{names[one]}, {key} {values[two]}" for one, two in zip(firsts, seconds, strict=True)]
+        return codes, names
 
     def _numbered(self, attribute: str) -> tuple[Codes, list[str]]:
         """The rank of each worker's value of an attribute, -1 for none, and the values in words."""
@@ -233,6 +237,17 @@ class Columns:
     def _seat_rank(self, slot: int) -> tuple[bool, float, str]:
         number = worker_number(self.attributes[slot])
         return (number is None, number or 0.0, self.names[slot])
+
+
+def _paired(codes: Codes, others: Codes, number: int) -> tuple[Codes, Codes, Codes]:
+    """Pairs of codes as codes, -1 where one is; and of each pair, by rank, the first and the second.
+
+    ``number``: how many other codes there are.
+    """
+    pairs = np.where((codes >= 0) & (others >= 0), codes * number + others, -1)
+    found = np.unique(pairs[pairs >= 0])
+    firsts, seconds = np.divmod(found, max(1, number))
+    return np.where(pairs >= 0, np.searchsorted(found, pairs), -1), firsts, seconds
 
 
 def worker_number(attributes: Mapping[str, Attribute]) -> float | None:

@@ -101,7 +101,7 @@ class GangPreemptor:
             units = self._units(by_group.get(group, []), sessions, set(groups.members[group]))
             lays.setdefault(int(groups.domains[group]), []).append(GroupLay(group, members, units))
         if kind.slices == 1:
-            found = [lay_out(evictions.future, kind.need, [lay], each) for lay in lays.get(0, [])]
+            found = [lay_out(evictions.future, kind.need, [lay], each) for domain in lays.values() for lay in domain]
         else:
             found = [self._together(kind, domain, each) for domain in lays.values()]
         return min((one for one in found if one is not None), key=lambda eviction: eviction.cost, default=None)

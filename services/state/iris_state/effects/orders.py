@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from iris_core import codec, task_tokens
+from iris_core.constraints import DEVICE_VARIANT
 from iris_core.limits import CHUNK_BYTES
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Gang, Order, Stop, TaskGrant, TaskTemplate
@@ -189,7 +190,9 @@ class OrderBook:
         return Order(
             incarnation=draft.incarnation or (known.incarnation if known is not None else ""),
             epoch=epoch,
-            templates=tuple(self._template(number, self._grant(key, number, worker, now_ms)) for number in jobs),
+            templates=tuple(
+                self._template(number, worker, self._grant(key, number, worker, now_ms)) for number in jobs
+            ),
             run=tuple(draft.run),
             prepare=tuple(draft.prepare),
             start=tuple(draft.start),
@@ -216,9 +219,13 @@ class OrderBook:
             return None
         return task_tokens.grant(key, number, self._ledger.jobs[number].user, worker, now_ms + self._token_life_ms)
 
-    def _template(self, number: int, grant: TaskGrant | None) -> TaskTemplate:
-        """The template of a job's tasks, and for a route the port of requests and its settle time."""
+    def _template(self, number: int, worker: str, grant: TaskGrant | None) -> TaskTemplate:
+        """The template of a job's tasks on a host, and for a route the port of requests and its settle time."""
         made, found = template(self._ledger.jobs[number], grant), self._ledger.route_for(number)
+        device, host = made.resources.device, self._ledger.workers.get(worker)
+        if device is not None and host is not None and (variant := host.attributes.get(DEVICE_VARIANT)) is not None:
+            of_host = msgspec.structs.replace(made.resources, device=device.with_variant(str(variant)))
+            made = msgspec.structs.replace(made, resources=of_host)
         if found is None:
             return made
         spec = found[0].spec

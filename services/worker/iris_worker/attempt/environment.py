@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from iris_core.index_set import indexes_of
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Gang, TaskTemplate
-from iris_core.resources import ResourceRequest
+from iris_core.resources import AUTO, ResourceRequest
 
 _NO_NAME = re.compile(r"[^A-Z0-9]")
 PROBE_VARIABLE = "IRIS_PROBE"
@@ -46,6 +46,7 @@ class Place:
 def common(place: Place, template: TaskTemplate) -> dict[str, str]:
     """The environment common to all tasks of one job; cached per job."""
     owners = {name: value for name, value in template.env.items() if name not in BESIDE}
+    device = template.resources.device
     return {
         **place.host,
         **owners,
@@ -53,6 +54,7 @@ def common(place: Place, template: TaskTemplate) -> dict[str, str]:
         "IRIS_NUM_TASKS": str(template.replicas),
         "IRIS_WORKER_ID": place.worker,
         "IRIS_GATEWAY_URL": place.gateway_url,
+        **({"IRIS_DEVICE_VARIANT": device.variants[0]} if device is not None and device.variants != (AUTO,) else {}),
     }
 
 

@@ -52,8 +52,12 @@ TASK_OPTIONS = (
     click.option("--user", help="Owner of the job.", metavar="USER"),
     *(resource_option(resource) for resource in REQUESTED),
     click.option("--cpu-limit", help="Most processors that one task may use.  [default: no limit]", metavar="N"),
-    click.option("--gpu", help="GPUs of one task, for example H100x8.", metavar="GPU"),
-    click.option("--tpu", help="A TPU slice, for example v5litepod-16; one task on each of its hosts.", metavar="TPU"),
+    click.option("--gpu", help="GPUs of one task, for example H100x8, or H100x8,A100x8 for either.", metavar="GPU"),
+    click.option(
+        "--tpu",
+        help="A TPU slice, for example v5litepod-16, or several names for any of them; one task on each of its hosts.",
+        metavar="TPU",
+    ),
     click.option(
         "-c",
         "--constraint",
@@ -334,6 +338,7 @@ def plan_lines(found: PlanView, spec: JobSpec) -> list[str]:
     workers = len({placed.worker for placed in found.placements})
     if len(found.placements) > 1:
         lines.append(f"  {len(found.placements)} tasks on {workers} worker{'s' if workers > 1 else ''}")
+    lines += [f"  with {variant} alone: {words.get(one, one)}" for variant, one in found.variants.items()]
     if found.reason is not None:
         lines.append(f"  {found.reason.message}  ({found.reason.code})")
     if found.ahead:

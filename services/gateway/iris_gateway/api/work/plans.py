@@ -35,6 +35,7 @@ async def planned(call: Call) -> Response:
             victims=list(preview.victims),
             reason=preview.reason,
             ahead=preview.ahead,
+            variants=dict(preview.variants),
         )
     )
 

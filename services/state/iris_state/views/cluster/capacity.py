@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from iris_core.constraints import eligible
+from iris_core.coscheduling import domain_keys
 from iris_core.resources import AUTO, RESOURCES, Device
 from iris_core.states import WorkerState
 from iris_state.records.entities import Job, Worker
@@ -18,6 +19,7 @@ def warnings(ledger: Ledger, record: Job) -> list[str]:
     """
     spec, gang = record.spec, record.spec.coscheduling
     groups: Counter[tuple[object, object]] = Counter()
+    keys = domain_keys(gang.within if gang is not None else "", spec.resources)
     domains: Counter[object] = Counter()
     hosts, matching, large = 0, list[Worker](), 0
     for worker in ledger.workers.values():
@@ -32,10 +34,10 @@ def warnings(ledger: Ledger, record: Job) -> list[str]:
         if gang is None:
             return []
         large += 1
-        domain = worker.attributes.get(gang.within) if gang.within else ""
+        domain = tuple(worker.attributes.get(key) for key in keys)
         group = worker.attributes.get(gang.group_by)
         groups[group, domain] += 1
-        if None not in (group, domain) and groups[group, domain] == len(record.tasks) // gang.slices:
+        if None not in (group, *domain) and groups[group, domain] == len(record.tasks) // gang.slices:
             domains[domain] += 1
             if domains[domain] == gang.slices:
                 return []
@@ -76,7 +78,7 @@ def _lacking_device(ledger: Ledger, wanted: Device | None, hosts: int) -> str:
             if (kind := worker.attributes.get("device-type"))
         }
     )
-    if wanted is None or any(kind == wanted.kind and wanted.variant in (AUTO, variant) for kind, variant in there):
+    if wanted is None or any(kind == wanted.kind and {AUTO, variant} & {*wanted.variants} for kind, variant in there):
         return ""
     found = ", ".join(f"{kind} {variant}".strip() for kind, variant in there) or "no gpu or tpu"
-    return f"none of {hosts} has {wanted.kind} {wanted.variant}; there is {found}"
+    return f"none of {hosts} has {wanted.kind} {' or '.join(wanted.variants)}; there is {found}"

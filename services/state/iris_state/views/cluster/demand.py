@@ -237,9 +237,9 @@ def _eligible(kind: DemandClass, shape: HostShape) -> bool:
 
 
 def _slice_of(kind: DemandClass) -> Topology | None:
-    """The kind of slice a class takes, if it names one."""
+    """The kind of slice a class takes, if it names one; of several, the first."""
     device = kind.resources.device
-    return topology_of(device.variant) if device is not None and device.kind == "tpu" else None
+    return topology_of(device.variants[0]) if device is not None and device.kind == "tpu" else None
 
 
 def _slices(kind: DemandClass, topology: Topology, waiting: WaitingWork) -> int:
