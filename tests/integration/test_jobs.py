@@ -283,3 +283,24 @@ def test_each_line_of_a_file_is_the_value_of_a_task(cluster, tmp_path):
     ended = cluster.iris("run", *options, "--", "sh", "-c", 'echo "$IRIS_TASK_INDEX=$IRIS_ARRAY_VALUE"')
     assert ended.code == 0, ended.err
     assert sorted(ended.out.splitlines()) == ["0=first line", "1=", "2=third"]
+
+
+def test_a_preempted_task_saves_its_work_and_goes_on_with_it(cluster, tmp_path):
+    """It gets its own signal, has its grace period to write a checkpoint, and finds it when it starts again."""
+    script = f"""
+        [ -e {tmp_path}/checkpoint ] && {{ echo resumed; exit 0; }}
+        trap 'echo saved > {tmp_path}/checkpoint; exit 1' USR1
+        touch {tmp_path}/began
+        while :; do sleep 0.05; done
+    """
+    hosts = list(cluster.client.workers())
+    cpu = min(host.total["cpu_millis"] for host in hosts) / 1000
+    options = {"band": "batch", "stop_signal": "USR1", "grace": "60s", "cpu": cpu}
+    training = cluster.client.run(["sh", "-c", script], name="training", **options)
+    until((tmp_path / "began").exists, "it runs")
+    urgent = cluster.client.run(["true"], name="urgent", band="production", cpu=cpu, replicas=len(hosts))
+    assert urgent.wait(60).state == "succeeded"
+    assert training.wait(60).state == "succeeded"
+    task = training.task(0)
+    assert [attempt.state for attempt in task.attempts] == ["preempted", "succeeded"]
+    assert (task.failure_count, task.preemption_count) == (0, 1)

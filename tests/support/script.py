@@ -42,7 +42,7 @@ from iris_core.messages.scheduler_state import Eviction, JobReason, Nomination, 
 from iris_core.messages.state_worker import Ended, Stage
 from iris_core.reasons import Reason, ReasonCode
 from iris_core.resources import Amount, Device, ResourceRequest
-from iris_core.spec import Calls, Constraint, Coscheduling, Dependency, Environment, JobSpec
+from iris_core.spec import Calls, Constraint, Coscheduling, Dependency, Environment, JobSpec, StopPolicy
 from iris_core.states import Cause, ConstraintOp, KernelStatus
 from iris_state.policy import Policy
 from tests.support import first_fit
@@ -513,6 +513,7 @@ def spec(name: str, options: dict[str, str]) -> JobSpec:
         user=words.pop("for_user", ""),
         array=words.pop("array", ""),
         on_exit=tuple(read_rule(rule) for rule in words.pop("on_exit").split(";")) if "on_exit" in words else (),
+        stop=StopPolicy(grace_s=float(words.pop("grace"))) if "grace" in words else None,
         backoff_s=_maybe(words.pop("backoff", None)),
         max_requeues=int(words.pop("requeues", "100")),
         max_parallel=int(words.pop("parallel")) if "parallel" in words else None,

@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from iris_core.exit_rules import ExitRule
+from iris_core.exit_rules import ExitRule, signal_number
 from iris_core.index_set import IndexSet, indexes_of
 from iris_core.resources import ResourceRequest
 from iris_core.states import ConstraintOp, PriorityBand
@@ -80,6 +80,17 @@ class Dependency(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     job: str
     when: When = "ok"
     each: bool = False
+
+
+class StopPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """How a task is stopped: after a cancellation, its time limit or a preemption alike.
+
+    Attributes:
+        signal: sent first to its process group. grace_s: KILL follows so much later; None: the cluster's.
+    """
+
+    signal: str = "SIGTERM"
+    grace_s: float | None = None
 
 
 class Probe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
@@ -215,6 +226,8 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """Set for a map: ``command`` runs ``calls.runner``."""
     preload: tuple[str, ...] = ()
     """Python modules that each host imports once; the job's tasks there are clones of the process that did."""
+    stop: StopPolicy | None = None
+    """How its tasks are stopped; None: TERM, and KILL after the cluster's grace period."""
 
     @property
     def code(self) -> tuple[str, ...]:
@@ -249,6 +262,17 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     def array_index(self, index: int) -> int | None:
         """The value of a task of an array, ``IRIS_ARRAY_INDEX``; None when the job is none."""
         return indexes_of(self.array, 0)[index] if self.array else None
+
+    @property
+    def stop_signal(self) -> int:
+        """The number of the signal that stops a task."""
+        return signal_number(self.stop.signal if self.stop is not None else "SIGTERM")
+
+    def grace_ms(self, otherwise_ms: int) -> int:
+        """The time between that signal and KILL; ``otherwise_ms``: that of jobs that do not say."""
+        if self.stop is None or self.stop.grace_s is None:
+            return otherwise_ms
+        return int(self.stop.grace_s * 1000)
 
     @property
     def placement(self) -> tuple[Constraint, ...]:

@@ -9,7 +9,7 @@ from iris.client.problems import InvalidOption
 from iris_core.exit_rules import ExitRule
 from iris_core.names import JobName
 from iris_core.resources import Device, ResourceRequest
-from iris_core.spec import Constraint, Coscheduling, Dependency, JobSpec
+from iris_core.spec import Constraint, Coscheduling, Dependency, JobSpec, StopPolicy
 from iris_core.states import ConstraintOp
 
 OUTSIDE: dict[str, str] = {}
@@ -280,3 +280,13 @@ def test_modules_to_preload_are_a_list():
     assert spec.preload == ("torch", "numpy")
     with pytest.raises(InvalidOption, match="preload is a list"):
         job_spec(["python", "train.py"], {"name": "a", "preload": "torch"}, OUTSIDE)
+
+
+def test_a_stop_signal_may_be_said_without_sig():
+    spec = job_spec(["true"], {"name": "a", "stop_signal": "INT", "grace": "1m"}, OUTSIDE)
+    assert spec.stop == StopPolicy(signal="SIGINT", grace_s=60.0)
+
+
+def test_an_unknown_stop_signal_is_refused():
+    with pytest.raises(InvalidOption, match="stop_signal: 'FOO' is no signal"):
+        job_spec(["true"], {"name": "a", "stop_signal": "FOO"}, OUTSIDE)

@@ -11,7 +11,7 @@ from iris_core.admission import admit, validate_spec
 from iris_core.errors import Invalid
 from iris_core.exit_rules import ExitRule
 from iris_core.resources import Device, ResourceRequest
-from iris_core.spec import Constraint, Coscheduling, Environment, JobSpec, Probe
+from iris_core.spec import Constraint, Coscheduling, Environment, JobSpec, Probe, StopPolicy
 from iris_core.states import ConstraintOp
 
 GOOD = JobSpec(name="/train", command=("python", "train.py"))
@@ -71,6 +71,10 @@ def test_the_largest_and_the_smallest_job_may_be_admitted() -> None:
         ({"max_parallel": 10_001}, "/max_parallel", "out_of_range"),
         ({"on_exit": (ExitRule((75, "0-3"), "requeue"),)}, "/on_exit/0/codes", "bad_code"),
         ({"on_exit": (ExitRule((75,), "requeue"),) * 33}, "/on_exit", "too_many"),
+        ({"stop": StopPolicy(signal="SIGX")}, "/stop/signal", "bad_signal"),
+        ({"stop": StopPolicy(signal="SIGKILL")}, "/stop/signal", "bad_signal"),
+        ({"stop": StopPolicy(grace_s=3601.0)}, "/stop/grace_s", "out_of_range"),
+        ({"stop": StopPolicy(grace_s=0.0)}, "/stop/grace_s", "out_of_range"),
         ({"backoff_s": 0.0}, "/backoff_s", "out_of_range"),
         ({"max_backoff_s": -1.0}, "/max_backoff_s", "out_of_range"),
         ({"max_requeues": -1}, "/max_requeues", "out_of_range"),

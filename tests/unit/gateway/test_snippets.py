@@ -10,7 +10,7 @@ from iris.cli.commands.run import read_options, run
 from iris.client.job_options import job_spec
 from iris_core.exit_rules import ExitRule
 from iris_core.resources import Device, ResourceRequest
-from iris_core.spec import Constraint, Coscheduling, Environment, JobSpec
+from iris_core.spec import Constraint, Coscheduling, Environment, JobSpec, StopPolicy
 from iris_core.states import ConstraintOp
 from iris_gateway.dashboard.snippets import cli_of, options_of, sdk_of
 
@@ -55,6 +55,7 @@ SPECS = [
         on_exit=(ExitRule((75, "64-70"), "requeue"), ExitRule(("SIGBUS",), "fail")),
         max_requeues=3,
         backoff_s=10.0,
+        stop=StopPolicy(signal="SIGINT", grace_s=60.0),
         max_backoff_s=60.0,
     ),
     JobSpec(

@@ -32,6 +32,8 @@ _WORDS = {
     "scaling/per_route": "target_per_route",
     "scaling/window_s": "scale_window",
     "environment/packages": "workdir",
+    "stop/signal": "stop_signal",
+    "stop/grace_s": "grace",
     "bundle": "workdir",
     **{f"resources/{resource.name}": resource.word for resource in REQUESTED},
 }

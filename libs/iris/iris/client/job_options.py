@@ -22,7 +22,7 @@ from iris.client.units import PARSERS, one_or_more, parse_cpu, parse_duration, p
 from iris_core import array_values
 from iris_core.codec import Undecodable
 from iris_core.decoder_words import in_words, place_of
-from iris_core.exit_rules import ExitAction, ExitRule
+from iris_core.exit_rules import SIGNALS, ExitAction, ExitRule, signal_number
 from iris_core.index_set import IndexSet
 from iris_core.resources import REQUESTED, Device, ResourceOptions, ResourceRequest
 from iris_core.spec import (
@@ -34,6 +34,7 @@ from iris_core.spec import (
     JobSpec,
     PackageList,
     Spread,
+    StopPolicy,
     SuccessPolicy,
     When,
 )
@@ -88,6 +89,7 @@ class JobOptions(TaskOptions, total=False):
     line of this file, in ``IRIS_ARRAY_VALUE``. ``max_parallel``: how many of the tasks run at a time.
     ``on_exit``: what other exit codes than 0 mean, as ``75,64-78=requeue``: retry, requeue or fail.
     ``max_requeues``: how often a task may return to the queue by its own wish.
+    ``stop_signal``: sent to a task that is stopped, TERM by default; KILL follows after ``grace``, at most an hour.
     ``slices``: a gang of several slices, or groups, placed together. ``within``: an attribute that all of them share.
     ``backoff``: the pause before a task is tried again after a failure or a requeue, doubled up to ``max_backoff``.
     ``after``: jobs to wait for, each as ``train``, or ``train:any`` for its end, ``train:notok`` for its end without
@@ -108,6 +110,8 @@ class JobOptions(TaskOptions, total=False):
     backoff: float | str | None
     max_backoff: float | str | None
     preload: Sequence[str]
+    stop_signal: str | None
+    grace: float | str | None
     group_by: str | None
     success: SuccessPolicy | None
     output: str | None
@@ -180,6 +184,7 @@ def job_spec(
         "coscheduling": reading.read(lambda: read_coscheduling(options, group_by), None),
         "scheduling_timeout_s": reading.read(lambda: read_time(options.get("scheduling_timeout")), None),
         "timeout_s": reading.read(lambda: read_time(options.get("timeout")), None),
+        "stop": reading.read(lambda: read_stop(options), None),
         "backoff_s": reading.read(lambda: read_time(options.get("backoff")), None),
         "ports": read_list(options, "ports", reading),
         "preload": read_list(options, "preload", reading),
@@ -227,6 +232,19 @@ def read_array(array: str) -> int:
         return len(IndexSet.parse(array))
     except ValueError as error:
         raise InvalidOption(f"array: {error}") from None
+
+
+def read_stop(options: JobOptions) -> StopPolicy | None:
+    """How a task is stopped; None when nothing is said of it. Raises InvalidOption."""
+    signal, grace = options.get("stop_signal"), options.get("grace")
+    if signal is None and grace is None:
+        return None
+    try:
+        number = signal_number(signal or "SIGTERM")
+    except ValueError as error:
+        raise InvalidOption(f"stop_signal: {error}") from None
+    name = next(name for name, known in SIGNALS.items() if known == number)
+    return StopPolicy(signal=name, grace_s=read_time(grace))
 
 
 def read_rule(rule: str | ExitRule) -> ExitRule:

@@ -52,7 +52,8 @@ class Hold(ServiceMessage, frozen=True):
         building: counts in the worker's building window (its task is ASSIGNED or BUILDING).
         stopping: it has been ordered to stop and must not be evicted again.
         since_ms: when it was assigned; a RUNNING one's start.
-        stopping_ms: when it was ordered to stop, 0 while it has not been.
+        stopping_ms: when it was ordered to stop, or later where its job has a longer grace period than others: then
+            it should have ended as soon as theirs. 0 while it has not been.
         alone: nothing else may be placed beside it.
     """
 

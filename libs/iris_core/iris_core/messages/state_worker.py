@@ -197,7 +197,7 @@ class TaskTemplate(ServiceMessage, frozen=True):
     ``settle_ms``: for a route, how long it serves on after it left discovery, when its worker stops by itself.
     ``grant``: for the tokens of its attempts; None while the signing keys are not known.
     ``output``: the output directory of each attempt, relative to its own; empty: it has none.
-    ``array``, ``each_line``: where the tasks have their values from, see `JobSpec`.
+    ``array``, ``each_line``: where the tasks have their values from, see `JobSpec`. ``stop_signal``: 0 is TERM.
     ``calls``: of a map, what its tasks call.
     ``preload``: modules that are imported once for all attempts on a host.
     """
@@ -223,6 +223,7 @@ class TaskTemplate(ServiceMessage, frozen=True):
     each_line: str = ""
     calls: Calls | None = None
     preload: tuple[str, ...] = ()
+    stop_signal: int = 0
 
     @property
     def code(self) -> bool:
@@ -244,7 +245,7 @@ class Gang(ServiceMessage, frozen=True):
 
 
 class Stop(ServiceMessage, frozen=True):
-    """End an attempt's whole process group: TERM after ``settle_ms``, then KILL after ``grace_ms`` more.
+    """End an attempt's whole process group: its job's signal after ``settle_ms``, then KILL after ``grace_ms`` more.
 
     A route is removed from discovery before that and serves until TERM, for proxies that have not read the new set yet.
     """

@@ -64,6 +64,8 @@ def options_of(spec: JobSpec) -> dict[str, Any]:
     options["max_task_failures"] = spec.max_task_failures or None
     options["on_exit"] = [f"{','.join(map(str, rule.codes))}={rule.do}" for rule in spec.on_exit]
     options["max_requeues"] = spec.max_requeues if spec.max_requeues != DEFAULT_REQUEUES else None
+    if spec.stop is not None:
+        options |= {"stop_signal": spec.stop.signal, "grace": _seconds(spec.stop.grace_s)}
     options["backoff"] = _seconds(spec.backoff_s)
     options["max_backoff"] = _seconds(spec.max_backoff_s) if spec.max_backoff_s != DEFAULT_MAX_BACKOFF_S else None
     options["scheduling_timeout"] = _seconds(spec.scheduling_timeout_s)

@@ -18,7 +18,7 @@ from iris_core.messages.scheduler_state import Avoid, Delta, FullSnapshot, Hold,
 from iris_core.queue import as_ranges
 from iris_core.states import KERNEL_UNSTARTED, KernelStatus
 from iris_state.records import changes as c
-from iris_state.records.entities import Attempt, Job, Key, Worker
+from iris_state.records.entities import Job, Key, Worker
 from iris_state.records.ledger import Ledger
 from iris_state.records.reactions import complete
 
@@ -212,18 +212,17 @@ def _grouped(keys: Iterable[Key], ledger: Ledger) -> list[Queued]:
 
 def hold(ledger: Ledger, ref: AttemptRef) -> Hold:
     """One open attempt as the scheduler sees it."""
-    return _hold(ref, ledger.jobs[ref.job].task(ref.index).attempts[ref.attempt])
-
-
-def _hold(ref: AttemptRef, attempt: Attempt) -> Hold:
+    job = ledger.jobs[ref.job]
+    attempt = job.task(ref.index).attempts[ref.attempt]
     stopping = attempt.status is KernelStatus.TERMINATING
+    longer_ms = job.spec.grace_ms(0) if stopping else 0
     return Hold(
         ref,
         attempt.worker,
         building=attempt.status in KERNEL_UNSTARTED,
         stopping=stopping,
         since_ms=attempt.started_ms or attempt.assigned_ms,
-        stopping_ms=attempt.since_ms if stopping else 0,
+        stopping_ms=attempt.since_ms + longer_ms if stopping else 0,
         alone=attempt.alone,
     )
 
@@ -260,11 +259,7 @@ def full(ledger: Ledger, version: int, at_ms: int, max_building: int) -> FullSna
     It holds the jobs with a pending or an open task, including ended jobs with an attempt that is being stopped, and
     jobs that are held back by one or kept out of the queue by a gate.
     """
-    holds = [
-        _hold(AttemptRef(*key), attempt)
-        for presence in ledger.presence.values()
-        for key, attempt in presence.open.items()
-    ]
+    holds = [hold(ledger, AttemptRef(*key)) for presence in ledger.presence.values() for key in presence.open]
     delayed = (number for (kind, number, _), _ in ledger.timers.items() if kind == "gate")
     outside = {*ledger.held_back, *ledger.gates.gated, *delayed}
     numbers = dict.fromkeys([*ledger.queue.jobs(), *(h.ref.job for h in holds), *sorted(outside)])

@@ -239,7 +239,9 @@ class OrderBook:
         """
         found = self._ledger.route_for(ref.job)
         if found is None:
-            return Stop(ref, self._stop_grace_ms, why)
+            job = self._ledger.jobs.get(ref.job)
+            grace_ms = self._stop_grace_ms if job is None else job.spec.grace_ms(self._stop_grace_ms)
+            return Stop(ref, grace_ms, why)
         spec = found[0].spec
         grace_ms = self._stop_grace_ms if why is Cause.PREEMPTED else int(spec.grace_s * 1000)
         return Stop(ref, grace_ms, why, int(spec.settle_s * 1000))
@@ -307,4 +309,5 @@ def template(job: Job, grant: TaskGrant | None = None) -> TaskTemplate:
         each_line=spec.each_line,
         calls=spec.calls,
         preload=spec.preload,
+        stop_signal=spec.stop_signal if spec.stop is not None else 0,
     )

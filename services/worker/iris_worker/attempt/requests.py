@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import math
+import signal
 from pathlib import Path
 
 from msgspec import structs
@@ -88,6 +89,7 @@ class StartRequests:
             call=slot.call,
             trace=template.traceparent,
             task=f"{template.name}/{held.ref.index}" if template.traceparent else "",
+            stop_signal=template.stop_signal or signal.SIGTERM,
         )
         request = StartProcess(started, template.command, env, limits, cgroup, attempt.template)
         return self._containers.contain(request, template, slot, files) if in_image else request

@@ -6,6 +6,7 @@ Out of scope: the file (store), the socket (launcher, client).
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -118,7 +119,7 @@ class Started(_Record, frozen=True, tag="started"):
     ports by name, the indices of its devices, its control group, its output directory, the name of its directory below
     the slot's. Without a ``pid``, and then without times, it is about to be started. Without a ``sandbox`` it is not
     confined. Without a ``directory`` it is an older worker's, and has the slot's own. ``call``: it is one of a map.
-    ``trace`` of its order and the name of its ``task`` are for its spans.
+    ``trace`` of its order and the name of its ``task`` are for its spans. ``stop_signal`` stops it.
 
     A process that builds the attempt's ``environment`` has a record of its own, before that of the attempt. The client
     of a ``container`` may end before it.
@@ -143,6 +144,7 @@ class Started(_Record, frozen=True, tag="started"):
     call: bool = False
     trace: str = ""
     task: str = ""
+    stop_signal: int = int(signal.SIGTERM)
 
     @property
     def below(self) -> str:
@@ -256,7 +258,7 @@ class Confine(_Record, frozen=True, tag="confine"):
 
 
 class StopProcess(_Record, frozen=True, tag="stop"):
-    """Send the whole group TERM after ``settle_ms``, and KILL ``grace_ms`` later unless it has ended."""
+    """Send the whole group its stop signal after ``settle_ms``, and KILL ``grace_ms`` later unless it has ended."""
 
     ref: AttemptRef
     grace_ms: int

@@ -52,7 +52,7 @@ class Process:
     Attributes:
         workdir: the attempt's directory.
         strays: processes of this attempt that left its group, and when each was started, in ticks since boot.
-        terminated: it was sent TERM, and ``killer`` will send KILL; before that ``killer`` sends TERM.
+        terminated: it was sent ``stop_signal``, and ``killer`` will send KILL; before that ``killer`` sends the signal.
         error: why it has not become its program, or why it was ended.
         commands: what runs beside it, probes and what people execute, by process group, until all of that is gone.
         group: its control group; None without.
@@ -73,6 +73,7 @@ class Process:
     cloned: bool = False
     rounds: int = 0
     terminated: bool = False
+    stop_signal: int = int(signal.SIGTERM)
     killer: DelayedCall | None = None
 
 
@@ -179,7 +180,7 @@ class Runner:
             except Leftovers:
                 held = self.sandboxes.prepare(slot, sandbox, workdir)
                 child, group = self._in_group(request.cgroup, start)
-        process = Process(ref, slot, workdir, child.pid, group=group)
+        process = Process(ref, slot, workdir, child.pid, group=group, stop_signal=request.record.stop_signal)
         self._add(process)
         if child.report >= 0:
             self._starts.add(child, request.command[0], partial(self._observer.on_begun, ref))
@@ -274,6 +275,7 @@ class Runner:
         except OSError:
             return False
         process = Process(started.ref, started.slot, f"{self._attempts}/{started.below}", started.pid, pidfd)
+        process.stop_signal = started.stop_signal
         if self._groups is not None and started.cgroup is not None:
             process.group = self._groups.adopt(started.cgroup)
         self._add(process)
@@ -372,7 +374,7 @@ class Runner:
         self._by_pid[process.pid] = self._by_ref[process.ref] = self._by_slot[process.slot] = process
 
     def stop(self, ref: AttemptRef, grace_ms: int, settle_ms: int) -> None:
-        """Send the whole group TERM after ``settle_ms``, and KILL ``grace_ms`` later unless it has ended."""
+        """Send the whole group its stop signal after ``settle_ms``, and KILL ``grace_ms`` later unless it has ended."""
         process = self._by_ref.get(ref)
         if process is None or process.terminated:
             return
@@ -385,7 +387,7 @@ class Runner:
 
     def _terminate(self, process: Process, grace_ms: int) -> None:
         process.terminated = True
-        self._signal(process.pid, signal.SIGTERM if grace_ms > 0 else signal.SIGKILL)
+        self._signal(process.pid, process.stop_signal if grace_ms > 0 else signal.SIGKILL)
         process.killer = self._loop.call_later(grace_ms / 1000, self._kill, process)
 
     def kill_all(self) -> None:

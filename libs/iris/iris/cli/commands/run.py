@@ -149,6 +149,8 @@ _OPTIONS = (
     click.option("--max-requeues", type=int, help="Returns of a task to the queue by its own wish.  [default: 100]"),
     click.option("--backoff", help="Pause before a task is tried again, doubled each time: 10s.", metavar="TIME"),
     click.option("--max-backoff", help="Longest such pause.  [default: 5m]", metavar="TIME"),
+    click.option("--stop-signal", help="Signal that stops a task: INT.  [default: TERM]", metavar="SIGNAL"),
+    click.option("--grace", help="Time between that signal and KILL, at most 1h: 60s.  [default: 5s]", metavar="TIME"),
     click.option("--scheduling-timeout", help="Fail the job if it has not started after this: 10m.", metavar="TIME"),
     click.option("--timeout", help="Kill a task that runs longer: 2h.", metavar="TIME"),
     click.option(
