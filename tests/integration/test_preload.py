@@ -54,3 +54,14 @@ def test_show_says_why_a_task_is_not_cloned(cluster, code):
     [task] = cluster.tasks(cluster.client.job("/busy"))
     assert task.note == "it is not cloned: preloading left 2 threads"
     cluster.client.job("/busy").cancel("seen")
+
+
+def test_the_calls_of_a_map_are_clones_with_its_modules(cluster):
+    def looks(number):
+        import sys
+
+        with open("/proc/self/cmdline") as file:
+            return "iris_template" in file.read(), "decimal" in sys.modules
+
+    mapped = cluster.client.map(looks, range(6), preload=["decimal"], cpu=0.1)
+    assert mapped.results() == [(True, True)] * 6
