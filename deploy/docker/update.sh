@@ -3,7 +3,8 @@
 # directory. Without names it updates all of docker-compose.yml.
 #
 # The next container is replaced when the one before is ready: of each pair the other one serves meanwhile. A worker is
-# drained first, and replaced when its last task has ended, however long that takes.
+# drained first, and replaced when its last task has ended, however long that takes; routes of deployments are moved.
+# nginx, the one way in, is replaced only when its image or its configuration is another.
 #
 # COMPOSE  the command; `docker compose` when it is not set
 # WITHIN   seconds that a container may take until it is ready; 300
@@ -55,10 +56,25 @@ replace() {
   done
 }
 
+# move_routes WORKER: of each deployment ends one route there, which starts elsewhere, unless it is the only one that
+# gets requests.
+move_routes() {
+  for deployment in $(iris deploy list --output name); do
+    routes=$(iris deploy routes "$deployment" --output jsonl | grep '"discovered":true') || continue
+    here=$(echo "$routes" | grep -m 1 "\"worker\":\"$1\"") || continue
+    if [ "$(echo "$routes" | wc -l)" -gt 1 ]; then
+      iris cancel --reason "$1 is updated" "$(echo "$here" | sed 's/.*"job_id":"\([^"]*\)".*/\1/')"
+    else
+      echo "the only route of $deployment is on $1: scale it to 2, or cancel it" >&2
+    fi
+  done
+}
+
 # replace_worker WORKER: the same, between two of its tasks.
 replace_worker() {
   iris worker drain --reason "it is updated" "$1"
   until is_idle "$1"; do
+    move_routes "$1"
     sleep 5
   done
   replace "$1"
@@ -69,13 +85,20 @@ compose build init
 # Accounts and keys that the new release wants; NATS servers read them when they start.
 compose run --rm -T init
 if [ $# -eq 0 ]; then
-  set -- nats-1 nats-2 nats-3 state-1 state-2 scheduler-1 scheduler-2 worker-1 worker-2 gateway-1 gateway-2 proxy \
-    nginx prometheus grafana
+  set -- nats-1 nats-2 nats-3 state-1 state-2 scheduler-1 scheduler-2 worker-1 worker-2 gateway-1 gateway-2 \
+    proxy-1 proxy-2 nginx prometheus grafana
 fi
 for service in "$@"; do
   echo "$service" >&2
   case $service in
     worker-*) replace_worker "$service" ;;
+    nginx)
+      if compose exec -T nginx cat /etc/nginx/nginx.conf | cmp -s - deploy/docker/nginx.conf; then
+        compose up --detach --no-deps --no-build nginx
+      else
+        replace nginx
+      fi
+      ;;
     *) replace "$service" ;;
   esac
 done

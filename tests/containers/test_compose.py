@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.docker, pytest.mark.timeout(600)]
 
 WAIT_S = 120
 """Nothing here is about speed: conditions are waited for, on a machine that may have much else to do."""
-WITH_TOKENS = ("gateway-1", "gateway-2", "proxy")
+WITH_TOKENS = ("gateway-1", "gateway-2", "proxy-1", "proxy-2")
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def each_service_has_its_own_secrets_and_may_change_nothing(stack: Stack):
         lines = stack.run_in(name, "sh", "-c", "id -u; ls /etc/iris; cat /etc/iris/nkey.seed").split()
         user, *files, seeds[name] = lines
         assert (user, files) == ("10001", ["nkey.seed", *(["tokens"] if name in WITH_TOKENS else [])])
-    assert len(set(seeds.values())) == len(seeds) - 3, "replicas share a key, and nobody else does"
+    assert len(set(seeds.values())) == len(seeds) - 4, "replicas share a key, and nobody else does"
     for name in stack.services:
         assert stack.inspect(name, "{{.HostConfig.ReadonlyRootfs}} {{.HostConfig.CapDrop}}") == "true [ALL]", name
 
@@ -117,7 +117,7 @@ def a_killed_server_and_a_killed_leader_lose_nothing(stack: Stack, client: Clien
 
 def prometheus_reaches_every_service_and_answers_every_panel(stack: Stack):
     prometheus = Prometheus(stack.prometheus)
-    until(lambda: list(prometheus.targets().values()) == ["up"] * 9, "every target is scraped", WAIT_S)
+    until(lambda: list(prometheus.targets().values()) == ["up"] * 10, "every target is scraped", WAIT_S)
     for panel in panels():
         for query, _ in panel.queries:
             prometheus.query(query.replace("$__rate_interval", "2m"))

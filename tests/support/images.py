@@ -121,7 +121,7 @@ def nats_image() -> Image:
 
 def nginx_image() -> Image:
     image = Image()
-    image.programs("nginx", "wget")
+    image.programs("nginx", "wget", "cat")
     return image
 
 

@@ -54,7 +54,12 @@ class Stack:
         self.services -= LEFT_OUT
 
     def compose(self, *words: object, within_s: float = 120) -> str:
-        return self.docker.run("docker-compose", "--project-name", _PROJECT, *self._files, *words, within_s=within_s)
+        return self.docker.run(*self.command.split(), *words, within_s=within_s)
+
+    @property
+    def command(self) -> str:
+        """That of Compose for this stack."""
+        return " ".join(map(str, ("docker-compose", "--project-name", _PROJECT, *self._files)))
 
     def make_images(self, wheels: Path) -> None:
         """The base image and those of other programs; Compose builds our own."""
