@@ -123,7 +123,7 @@ EXPLANATIONS: Mapping[ReasonCode, Explanation] = {
     ),
     ReasonCode.HELD: Explanation(
         "It, or a part of the queue that it belongs to, is held; the reason names who holds it.",
-        "Release it: iris release JOB, or as an admin iris queue release.",
+        "Release it: iris release JOB.",
     ),
     ReasonCode.RETRY_BACKOFF: Explanation(
         "Its last attempt failed, and it is tried again after a pause that grows with each failure (--backoff).",
