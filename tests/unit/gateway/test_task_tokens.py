@@ -38,6 +38,7 @@ DECISIONS = {
     ("GET", "/v1/jobs/{job}/tasks"): SUBTREE,
     ("GET", "/v1/jobs/{job}/why"): SUBTREE,
     ("GET", "/v1/jobs/{job}/logs"): SUBTREE,
+    ("GET", "/v1/jobs/{job}/results"): SUBTREE,
     ("GET", "/v1/jobs/{job}/events"): SUBTREE,
     ("GET", "/v1/tasks/{task}"): SUBTREE,
     ("GET", "/v1/tasks/{task}/attempts"): SUBTREE,

@@ -21,7 +21,7 @@ from iris_core.serving import DeploymentSpec
 from iris_core.states import DeploymentLifecycle
 from iris_core.subjects import CMD_DEPLOY
 from iris_core.views import DeploymentView, HistoryRow, RouteView
-from iris_gateway.api.handling import expected_version, listing, page, request_key, view
+from iris_gateway.api.handling import TAG, expected_version, listing, page, request_key, tagged, view
 from iris_gateway.api.pages import page_of
 from iris_gateway.api.work.admission import all_mistakes, deployment_from, json_from
 from iris_gateway.api.work.bundles import check_bundle
@@ -59,9 +59,8 @@ _CONTROLS = ("paused", "revision")
 _SPECIFIED = tuple(name for name in DeploymentPatch.__struct_fields__ if name not in _CONTROLS)
 
 
-class _Versioned(msgspec.Struct):
+class _Named(msgspec.Struct):
     name: str
-    version: int
 
 
 _BUNDLE = "/template/bundle"
@@ -83,8 +82,8 @@ async def create(call: Call) -> Response:
     spec = deployment_from(await read_body(call.request, call.gateway.settings.body_bytes, BODY_S), call.caller)
     await check_bundle(call, spec.template.bundle, spec.user, _BUNDLE)
     answer = await _command(call, "create", spec.name, {"spec": spec})
-    found = msgspec.json.decode(answer.body, type=_Versioned)
-    return passed_on(answer.body, 201, {"location": f"/v1/deployments/{found.name}", "etag": f'"{found.version}"'})
+    name = msgspec.json.decode(answer.body, type=_Named).name
+    return tagged(answer.body, 201, {"location": f"/v1/deployments/{name}"})
 
 
 async def _command(call: Call, action: str, name: str, fields: dict[str, Any], key: str = "") -> Answer:
@@ -116,11 +115,7 @@ async def listed(call: Call) -> Response:
 async def shown(call: Call) -> Response:
     name = name_of(call)
     call.parameters().finish()
-    return _tagged(await call.read("deployment", deployment=name))
-
-
-def _tagged(body: bytes) -> Response:
-    return passed_on(body, 200, {"etag": f'"{msgspec.json.decode(body, type=_Versioned).version}"'})
+    return tagged(await call.read("deployment", deployment=name))
 
 
 async def patch(call: Call) -> Response:
@@ -128,7 +123,7 @@ async def patch(call: Call) -> Response:
     call.parameters().finish()
     check_media_type(call.request, JSON, MERGE_PATCH)
     value = json_from(await read_body(call.request, call.gateway.settings.body_bytes, BODY_S))
-    return _tagged((await send_change(call, name, value, version)).body)
+    return tagged((await send_change(call, name, value, version)).body)
 
 
 async def send_change(call: Call, name: str, value: Any, version: int, key: str = "") -> Answer:
@@ -203,7 +198,6 @@ async def why(call: Call) -> Response:
 
 
 MERGE_PATCH = "application/merge-patch+json"
-_TAG = {"ETag": "The version, for `If-Match`."}
 _STATUS = Parameter(
     "status",
     "Only deployments in this status; without it all but destroyed ones.",
@@ -218,7 +212,7 @@ ENDPOINTS = (
         "/v1/deployments",
         create,
         "Create a deployment",
-        {201: Answers("The deployment, durable.", DeploymentView, headers={"Location": "The deployment.", **_TAG})},
+        {201: Answers("The deployment, durable.", DeploymentView, headers={"Location": "The deployment.", **TAG})},
         body=DeploymentSpec,
         problems=("conflict", "idempotency_mismatch", "forbidden", "over_quota"),
     ),
@@ -228,14 +222,14 @@ ENDPOINTS = (
         "/v1/deployments/{deployment}",
         shown,
         "Show a deployment with its routes",
-        {200: Answers("The deployment.", DeploymentView, headers=_TAG)},
+        {200: Answers("The deployment.", DeploymentView, headers=TAG)},
     ),
     Endpoint(
         "PATCH",
         "/v1/deployments/{deployment}",
         patch,
         "Scale, update, pause, resume or roll back a deployment",
-        {200: Answers("The deployment; its routes follow.", DeploymentView, headers=_TAG)},
+        {200: Answers("The deployment; its routes follow.", DeploymentView, headers=TAG)},
         body=DeploymentPatch,
         problems=_CHANGES,
     ),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
+import msgspec
 from starlette.responses import Response
 
 from iris_core.codec import Undecodable, from_json
@@ -27,7 +29,19 @@ LIMIT = Parameter(
 CURSOR = Parameter("cursor", "`next_cursor` of the page before.", {"type": "string", "pattern": "^[A-Za-z0-9_=-]+$"})
 PAGING = (LIMIT, CURSOR)
 
+TAG = {"ETag": "The version, for `If-Match`."}
+
 _ETAG = re.compile(r'"([0-9]{1,15})"\Z')
+
+
+class _Versioned(msgspec.Struct):
+    version: int
+
+
+def tagged(body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """An object of the state service with its version as the ``ETag``."""
+    version = msgspec.json.decode(body, type=_Versioned).version
+    return passed_on(body, status, {**(headers or {}), "etag": f'"{version}"'})
 
 
 def listing(

@@ -16,7 +16,17 @@ from iris_core.spec import MAX_REPLICAS, Dependency, JobSpec
 from iris_core.states import JobState, SessionStatus, TaskState, display_name
 from iris_core.subjects import CMD_AMEND, CMD_CANCEL, CMD_RERUN, CMD_SUBMIT
 from iris_core.views import JOB_ORDERS, JOBS_ORDERED, NEWEST_FIRST, HistoryRow, JobView, SessionView, TreeView
-from iris_gateway.api.handling import expected_version, idempotency_key, json_body, listing, page, request_key, view
+from iris_gateway.api.handling import (
+    TAG,
+    expected_version,
+    idempotency_key,
+    json_body,
+    listing,
+    page,
+    request_key,
+    tagged,
+    view,
+)
 from iris_gateway.api.pages import page_of
 from iris_gateway.api.work.admission import spec_from
 from iris_gateway.api.work.bundles import JobCode, check_code
@@ -60,10 +70,6 @@ class JobPatch(msgspec.Struct, forbid_unknown_fields=True):
     hold: bool | None = None
     reason: str = ""
     after: tuple[Dependency, ...] | None = None
-
-
-class _Versioned(msgspec.Struct):
-    version: int
 
 
 class _Made(msgspec.Struct):
@@ -132,7 +138,8 @@ async def listed(call: Call) -> Response:
 
 
 async def shown(call: Call) -> Response:
-    return await view(call, "job", job=job_of(call))
+    call.parameters().finish()
+    return tagged(await call.read("job", job=job_of(call)))
 
 
 async def tree(call: Call) -> Response:
@@ -194,7 +201,7 @@ async def amend(call: Call) -> Response:
         )
 
     answer = await call.command(CMD_AMEND, command, key=request_key(call))
-    return passed_on(answer.body, 200, {"etag": f'"{msgspec.json.decode(answer.body, type=_Versioned).version}"'})
+    return tagged(answer.body)
 
 
 async def rerun(call: Call) -> Response:
@@ -274,7 +281,7 @@ ENDPOINTS = (
         page_of(JobView),
         *(_STATE, _USER, _BAND, _NAMED, _LABEL, _PARENT, _ORDER, _NO_ROUTES),
     ),
-    Endpoint("GET", "/v1/jobs/{job}", shown, "Show a job", {200: Answers("The job.", JobView)}, task=True),
+    Endpoint("GET", "/v1/jobs/{job}", shown, "Show a job", {200: Answers("The job.", JobView, headers=TAG)}, task=True),
     Endpoint(
         "GET",
         "/v1/jobs/{job}/tree",
@@ -290,7 +297,7 @@ ENDPOINTS = (
         "/v1/jobs/{job}",
         amend,
         "Hold or release a job, or drop its dependencies",
-        {200: Answers("The job as it is now.", JobView, headers={"ETag": "The version, for `If-Match`."})},
+        {200: Answers("The job as it is now.", JobView, headers=TAG)},
         body=JobPatch,
         problems=("conflict", "forbidden", "precondition_failed"),
     ),
