@@ -112,18 +112,21 @@ class Mapped(list[CallFuture[R]]):
     def results(self, timeout: float | None = None) -> list[Any]:
         """Every result, in the order in which the futures are iterated.
 
-        Raises the exception of the first call that failed, unless the map returns exceptions; TimeoutError when a call
-        has not ended by then.
+        Raises the exception of the first call that failed, as soon as one has, unless the map returns exceptions;
+        TimeoutError when calls have not ended by then.
         """
-        concurrent.futures.wait(
+        ended, left = concurrent.futures.wait(
             self.futures,
             timeout,
             concurrent.futures.ALL_COMPLETED if self._return_exceptions else concurrent.futures.FIRST_EXCEPTION,
         )
+        raises = not self._return_exceptions and any(future.exception() is not None for future in ended)
+        if left and not raises:
+            raise TimeoutError(f"{len(left)} of {len(self)} calls have not ended")
         found = []
-        for future in self.as_completed(0) if self._order == "done" else list.__iter__(self):
-            error = future.exception(0 if timeout is not None else None)
-            if error is not None and not self._return_exceptions:
+        for future in self.as_completed() if self._order == "done" else filter(ended.__contains__, self.futures):
+            error = future.exception()
+            if error is not None and raises:
                 raise error
             found.append(future.result() if error is None else error)
         return found
