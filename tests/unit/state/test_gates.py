@@ -451,3 +451,15 @@ def test_a_held_gang_is_released_whole(script: Script) -> None:
         release /gang
         schedule                                  -> placed 2
     """)
+
+
+def test_a_hold_is_told_before_what_the_job_waits_for_besides(script: Script) -> None:
+    script.play(f"""{HOST}
+        submit /prep
+        submit /a after=/prep
+        hold /a
+        why /a                                    -> held
+    """)
+    reason = script.world.query("why", job="/a")["pending_reason"]
+    held, waits = reason["message"].split("; ")
+    assert (held.startswith("held by "), waits) == (True, "waits for /prep (j1) to succeed")

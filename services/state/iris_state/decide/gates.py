@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+import msgspec
+
 from iris_core import reasons
 from iris_core.actor import Actor, named
 from iris_core.admission import pointer_to
@@ -169,12 +171,13 @@ def _impossible(other: Job | None, gate: Gate, place: int | None = None) -> str:
 
 
 def reason_for(ledger: Ledger, job: Job, task: Task) -> Reason | None:
-    """Why a pending task is kept out of the queue by a gate; None when none does."""
-    for gate in job.closed_gates:
-        if gate.each and not task.gates & gate.bit:
-            continue
-        return _REASONS[gate.kind](ledger, job, gate)
-    return reasons.retry_backoff(task.not_before_ms) if task.not_before_ms else None
+    """Why gates keep a pending task out of the queue, a hold first, which only people open; None when none does."""
+    closed = [gate for gate in job.closed_gates if not gate.each or task.gates & gate.bit]
+    closed.sort(key=lambda gate: gate.kind is not GateKind.HELD)
+    if not closed:
+        return reasons.retry_backoff(task.not_before_ms) if task.not_before_ms else None
+    first, *others = (_REASONS[gate.kind](ledger, job, gate) for gate in closed)
+    return msgspec.structs.replace(first, message="; ".join([first.message, *(one.message for one in others)]))
 
 
 def reason_for_new(ledger: Ledger, spec: JobSpec, user: str) -> Reason | None:
