@@ -96,7 +96,7 @@ def test_every_dependency_of_a_service_is_imported():
 
 def test_every_library_that_is_imported_is_a_dependency():
     unknown = {name for name, homes in of_services().items() if not homes & declared("server", "otlp")}
-    assert unknown == {"jax", "pytest"}  # iris.jax and iris.testing are for those who have them
+    assert unknown == {"jax", "joblib", "pytest"}  # iris.jax, iris.joblib and iris.testing are for those who have them
 
 
 def test_every_library_a_test_imports_is_installed_for_development():

@@ -9,13 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.repository import ROOT
 from tests.support.cluster import Cluster, cluster_on
+from tests.support.frameworks import FRAMEWORKS
 
 pytestmark = pytest.mark.integration
 
-FRAMEWORKS = ROOT / ".frameworks"
-"""Where `.ci/run` installs JAX; torch comes with Debian's own Python."""
 MEMBERS = 4
 
 PSUM = """

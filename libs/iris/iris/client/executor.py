@@ -70,9 +70,10 @@ class Executor(concurrent.futures.Executor):
         """
         with self._arrival:
             self._closed = True
-            for future, *_ in self._waiting if cancel_futures else ():
-                future.cancel()
+            cancelled = [future for future, *_ in self._waiting] if cancel_futures else []
             self._arrival.notify()
+        for future in cancelled:  # without the lock, because its callbacks may take locks of their own
+            future.cancel()
         if wait or cancel_futures:
             self._sender.join()
         for mapped in self._maps:

@@ -1,0 +1,6 @@
+"""Packages of programs that tests run, which the lock file does not name."""
+
+from tests.house.repository import ROOT
+
+FRAMEWORKS = ROOT / ".frameworks"
+"""Where `.ci/run` installs JAX and scikit-learn, with joblib and numpy; torch comes with Debian's own Python."""
