@@ -38,6 +38,7 @@ ROWS = {
     "B9": "b9_gateway",
     "B10": "b10_proxy",
     "B11": "b11_reads",
+    "B12": "b12_functions",
     "B13": "b13_trickle",
 }
 RESULTS = Path(__file__).resolve().parent / "results"

@@ -33,7 +33,7 @@ PACKAGES = {
 }
 SCHEDULERS = ("ray", "dask", "hyperqueue")
 """Peers that place work; the others are bare queues."""
-PEERED = {"B1", "B2", "B3"}
+PEERED = {"B1", "B2", "B3", "B12"}
 """Rows that a peer can run."""
 WITH_REDIS = ("celery", "dramatiq")
 TIMEOUT_S = 400

@@ -17,6 +17,11 @@ def noop():
 
 
 @ray.remote
+def same(i):
+    return i
+
+
+@ray.remote
 def true():
     return subprocess.run(["/bin/true"], check=True).returncode
 
@@ -32,6 +37,12 @@ def rate(task, count):
     return count / (time.perf_counter() - began)
 
 
+def mapped(count):
+    began = time.perf_counter()
+    assert ray.get([same.remote(i) for i in range(count)]) == list(range(count))
+    return count / (time.perf_counter() - began)
+
+
 def main():
     ray.init(include_dashboard=False, log_to_driver=False, logging_level="error")
     try:
@@ -39,11 +50,12 @@ def main():
         rounds = 1 if QUICK else 3
         b1 = statistics.median(rate(noop, 10_000) for _ in range(rounds))
         b2 = statistics.median(rate(true, 1000 if QUICK else 5000) for _ in range(rounds))
+        b12 = statistics.median(mapped(500 if QUICK else 2000) for _ in range(3))
         waits = []
         for _ in range(200):
             sent = time.time()
             waits.append((ray.get(started.remote()) - sent) * 1000)
-        print(json.dumps({"B1": b1, "B2": b2, "B3": statistics.median(waits)}))
+        print(json.dumps({"B1": b1, "B2": b2, "B3": statistics.median(waits), "B12": b12}))
     finally:
         ray.shutdown()
 

@@ -1,0 +1,115 @@
+"""B12: maps of Python functions, each call a recorded process of its own; one call's latency.
+
+In the detail: a function that uses numpy, which each host imports once; fifty calls a task; the same with
+`concurrent.futures.ProcessPoolExecutor`, whose processes stay, are neither recorded nor limited, and run here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import numpy
+
+from benchmarks import account
+from benchmarks.b3_latency import spread
+from benchmarks.cluster import Cluster, cluster
+from benchmarks.http import TOKEN, Gateway
+from benchmarks.result import Row, median
+from benchmarks.watch import Watcher
+from iris import Client
+from iris.client.map_options import MapOptions
+
+GOAL = 480
+"""Six tenths of what Ray does on the machine of two cores that the figures are of."""
+CPUS = 16
+CHUNK = 50
+ONE_BY_ONE = 30
+WITHIN_S = 120.0
+MapFunction = Callable[[Callable[[int], object], int, int], list[object]]
+
+
+def noop(number: int) -> int:
+    return number
+
+
+def with_numpy(number: int) -> float:
+    return float(numpy.arange(number + 1).sum())
+
+
+def run(quick: bool = False) -> Row:
+    """Calls a second of maps of a no-op, median of the maps on one cluster after one that is not counted."""
+    calls = 500 if quick else 2_000
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # as a function of a user's script is sent
+    host = ("worker.id=host-0", f"worker.cpu_millis={CPUS * 1000}")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # this Python for calls
+    with cluster(workers=[host], state=[f"state.max_building={CPUS}"], environment={"PATH": path}) as made:
+        runs, detail = asyncio.run(_rounds(made, calls, 3 if quick else 5))
+        rss = made.rss_bytes()
+    return Row(
+        row="B12",
+        what=f"a map of a no-op over {calls:,} items, a process for each call",
+        value=round(median(runs), 1),
+        unit="calls/s",
+        goal=GOAL,
+        rss_bytes=max(rss.values()),
+        runs=[round(r, 1) for r in runs],
+        detail={**detail, "process_pool": _of_a_pool(calls), "rss_bytes": rss},
+    )
+
+
+async def _rounds(made: Cluster, calls: int, repeat: int) -> tuple[list[float], dict[str, Any]]:
+    Gateway(made.url).until_workers(1)
+    with Client(made.url, token=TOKEN) as client:
+        plain, heavy = partial(_mapped, client, {}), partial(_mapped, client, {"preload": ["numpy"]})
+        await asyncio.to_thread(_rate, plain, noop, calls)
+        async with Watcher(made.nats_url) as watcher:
+            before = await account.read(made, watcher)
+            runs = [await asyncio.to_thread(_rate, plain, noop, calls) for _ in range(repeat)]
+            spent = (await account.read(made, watcher)).per(before, calls * repeat, "call")
+        return runs, await asyncio.to_thread(_others, plain, heavy, calls) | spent
+
+
+def _others(plain: MapFunction, heavy: MapFunction, calls: int) -> dict[str, Any]:
+    """Calls a second of the other kinds, and milliseconds of single calls."""
+    return {
+        "with_numpy_calls_per_s": round(_rate(heavy, with_numpy, calls), 1),
+        f"chunks_of_{CHUNK}_calls_per_s": round(_rate(plain, noop, calls * 5, CHUNK), 1),
+        "one_call_ms": spread([1000 / _rate(plain, noop, 1) for _ in range(ONE_BY_ONE)]),
+    }
+
+
+def _of_a_pool(calls: int) -> dict[str, Any]:
+    """The same in processes of the standard library, which are started before."""
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("fork")) as pool:
+
+        def mapped(function: Callable[[int], object], count: int, chunksize: int) -> list[object]:
+            return list(pool.map(function, range(count), chunksize=chunksize))
+
+        _rate(mapped, noop, calls)
+        return {"noop_calls_per_s": round(_rate(mapped, noop, calls), 1), **_others(mapped, mapped, calls)}
+
+
+def _mapped(
+    client: Client, options: MapOptions, function: Callable[[int], object], count: int, chunksize: int
+) -> list[object]:
+    return client.map(function, range(count), **{**options, "chunksize": chunksize}).results(WITHIN_S)
+
+
+def _rate(mapped: MapFunction, function: Callable[[int], object], count: int, chunksize: int = 1) -> float:
+    """Calls a second of one map, from the call until all results are here. Raises RuntimeError for wrong ones."""
+    began = time.perf_counter()
+    found = mapped(function, count, chunksize)
+    took_s = time.perf_counter() - began
+    if found != [function(number) for number in range(count)]:
+        raise RuntimeError(f"a map over {count} items returned something else")
+    return count / took_s
