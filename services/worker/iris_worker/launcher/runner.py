@@ -57,6 +57,7 @@ class Process:
         commands: what runs beside it, probes and what people execute, by process group, until all of that is gone.
         group: its control group; None without.
         sampled: the most memory it was seen to hold. cloned: from a template, so it shares memory with that.
+        client: of a container runtime, as are the commands beside it.
     """
 
     ref: AttemptRef
@@ -71,6 +72,7 @@ class Process:
     group: Group | None = None
     sampled: int = 0
     cloned: bool = False
+    client: bool = False
     rounds: int = 0
     terminated: bool = False
     stop_signal: int = int(signal.SIGTERM)
@@ -167,11 +169,12 @@ class Runner:
             self.reap()
         ref, slot, sandbox = request.record.ref, request.record.slot, request.record.sandbox
         workdir, user = f"{self._attempts}/{request.record.below}", user_of(sandbox)
+        is_client = request.record.container is not None
 
         def start() -> Child:
             waits = not request.limits and self.sandboxes.is_alone(held, sandbox)
             work = partial(begin, request.command, request.env, workdir, stdio, request.limits, user=user, waits=waits)
-            return self.sandboxes.start(held, work)
+            return self.sandboxes.start(held, work, client=is_client)
 
         with self.output_of(request.record.below) as stdio:
             held = self.sandboxes.prepare(slot, sandbox, workdir)
@@ -181,6 +184,7 @@ class Runner:
                 held = self.sandboxes.prepare(slot, sandbox, workdir)
                 child, group = self._in_group(request.cgroup, start)
         process = Process(ref, slot, workdir, child.pid, group=group, stop_signal=request.record.stop_signal)
+        process.client = is_client
         self._add(process)
         if child.report >= 0:
             self._starts.add(child, request.command[0], partial(self._observer.on_begun, ref))
@@ -275,7 +279,7 @@ class Runner:
         except OSError:
             return False
         process = Process(started.ref, started.slot, f"{self._attempts}/{started.below}", started.pid, pidfd)
-        process.stop_signal = started.stop_signal
+        process.stop_signal, process.client = started.stop_signal, started.container is not None
         if self._groups is not None and started.cgroup is not None:
             process.group = self._groups.adopt(started.cgroup)
         self._add(process)
@@ -320,7 +324,8 @@ class Runner:
         waits = held is None and user is None and not (limits or tty)
         work = partial(begin, command, env, workdir, stdio, limits, tty=tty, user=user, waits=waits)
         child, group = self._in_group(
-            process.group.limits if process.group is not None else None, lambda: self.sandboxes.start(held, work)
+            process.group.limits if process.group is not None else None,
+            lambda: self.sandboxes.start(held, work, client=process.client),
         )
         process.commands[child.pid] = self._commands[child.pid] = _CommandGroup(number, process, child.pid, group)
         if child.report >= 0:

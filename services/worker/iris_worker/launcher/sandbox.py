@@ -176,16 +176,20 @@ class Sandboxes:
         held.checked = held.checked and beside
         return held
 
-    def start(self, held: _Namespaces | None, begin: Callable[[], T]) -> T:
-        """Have ``begin`` start a process in what `prepare` returned. Raises what it raises, OSError, Leftovers."""
+    def start(self, held: _Namespaces | None, begin: Callable[[], T], *, client: bool = False) -> T:
+        """Have ``begin`` start a process in what `prepare` returned. Raises what it raises, OSError, Leftovers.
+
+        ``client``: of a container runtime. Its sockets are not scoped: from a domain podman enters no other container.
+        """
         if held is None:
             self._leave()
-        if self._ruleset >= 0 or not (held is None or self._root):
+        scopes = self._ruleset >= 0 and not client
+        if scopes or not (held is None or self._root):
 
             def enter() -> T:  # nobody leaves a domain, nor a sandbox who is not root
                 if held is not None:
                     held.enter()
-                if self._ruleset >= 0:
+                if scopes:
                     landlock.enter_domain(self._ruleset)
                 return begin()
 
