@@ -13,7 +13,7 @@ SECONDS ?= 60
 SERVERS ?= 1
 SOAK_SECONDS = $(if $(filter command environment,$(firstword $(origin SECONDS))),$(SECONDS),1800)
 
-.PHONY: help venv demo up test containers check static tests sim chaos soak bench bench-guard bench-peers draw screenshots site lock format clean
+.PHONY: budgets help venv demo up test containers check static tests sim chaos soak bench bench-guard bench-peers draw screenshots site lock format clean
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,9 @@ test: $(STAMP) ## check, and real NATS servers and real processes
 
 tests: $(STAMP)
 	$(BIN)/python -m pytest -q -n $(WAITING_WORKERS) --dist worksteal tests -m "not docker and not soak"
+
+budgets: $(STAMP) ## the tests on a machine that nobody else uses; fails when a file takes more CPU than tests/budgets.toml says
+	@IRIS_BUDGETS=judge $(MAKE) tests
 
 containers: $(STAMP) ## the image, docker-compose.yml and tasks in containers, on a Docker daemon of their own; needs root and docker
 	$(BIN)/python -m pytest tests/contract tests/containers tests/integration/test_images.py -m "docker and not soak"

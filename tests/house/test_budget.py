@@ -26,7 +26,7 @@ def test_burns():
 """
 
 
-def run(place: Path, budget_s: float, most_others: float, *options: str) -> tuple[int, str]:
+def run(place: Path, budget_s: float, most_others: float, *options: str, judged: str = "judge") -> tuple[int, str]:
     """The exit code and the output of a run of one test that takes half a second of CPU."""
     (place / "conftest.py").write_text(CONFTEST.format(most_others=most_others))
     (place / "test_burns.py").write_text(BURNS)
@@ -34,7 +34,7 @@ def run(place: Path, budget_s: float, most_others: float, *options: str) -> tupl
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "--rootdir", ".", *options],
         cwd=place,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "IRIS_BUDGETS": judged},
         capture_output=True,
         text=True,
         check=False,
@@ -45,6 +45,11 @@ def run(place: Path, budget_s: float, most_others: float, *options: str) -> tupl
 def test_a_file_over_its_budget_by_more_than_half_fails_the_run(tmp_path: Path):
     code, said = run(tmp_path, 0.2, 1.0, "-n", "1")
     assert (code, "1 passed" in said, "over budget: test_burns.py: " in said) == (1, True, True), said
+
+
+def test_a_file_over_its_budget_is_only_named_when_nobody_asks_for_a_judgement(tmp_path: Path):
+    code, said = run(tmp_path, 0.2, 1.0, judged="")
+    assert (code, "over budget: test_burns.py: " in said) == (0, True), said
 
 
 def test_a_machine_that_others_use_is_not_judged(tmp_path: Path):

@@ -1,7 +1,9 @@
 """What each file of tests costs in CPU, against `tests/budgets.toml`: a plugin of pytest.
 
-A file that takes more than one and a half times its budget fails the run. CPU time grows when others use the machine,
-and what waits then polls longer, so nothing is judged unless the machine was nearly idle but for the tests.
+A file that takes more than one and a half times its budget is named at the end, and fails the run when `IRIS_BUDGETS`
+is `judge` (`make budgets`). CPU time grows when others use the machine, and what waits then polls longer, so nothing is
+judged unless the machine was nearly idle but for the tests. A process that outlives its test counts where it is reaped,
+so `make test` does not fail by this.
 `.pytest_cache/v/iris/cpu_s` has the figures of the last run, from which budgets are taken.
 """
 
@@ -79,7 +81,8 @@ class Budget:
         busy_s, all_s = (now - then for now, then in zip(machine_s(), self._began, strict=True))
         if all_s > 0 and (busy_s - sum(self._used.values())) / all_s <= self._most_others:
             self.wrong = exceeded(self._used, self._budgets)
-        if self.wrong and session.exitstatus == pytest.ExitCode.OK:
+        judges = os.environ.get("IRIS_BUDGETS") == "judge"
+        if judges and self.wrong and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
