@@ -14,7 +14,7 @@ import pytest
 from iris import Client
 from iris.client.address import read_token
 from iris.client.problems import NotAllowed, Problem
-from tests.support.cluster import Cluster, cluster_on
+from tests.support.cluster import Cluster, cluster_on, until
 
 PARENT = """
 import json, os, subprocess, sys, urllib.request
@@ -87,3 +87,33 @@ def test_a_task_submits_children_with_its_own_token_and_does_nothing_else_with_i
     with Client(cluster.url, token=token) as late, pytest.raises(NotAllowed, match="has ended"):
         late.job("/parent")
     assert all(token not in log.read_text(errors="replace") for log in Path(cluster.data).rglob("*.log"))
+
+
+AGAIN = """
+import os
+from iris import Client
+
+if os.environ["IRIS_ATTEMPT"] == "0":
+    with Client() as client:
+        client.requeue(os.environ["IRIS_TASK"], "checkpoint")
+"""
+
+
+def test_a_task_requeues_itself_and_its_exit_0_ends_nothing(cluster: Cluster):
+    with Client(cluster.url, token=read_token(cluster.file["token_file"])) as ann:
+        ann.run([sys.executable, "-c", AGAIN], name="/again", user="ann", cpu="0.1").wait(timeout=120)
+        task = ann.task("/again/0")
+    assert (task.state, task.requeue_count, len(task.attempts)) == ("succeeded", 1, 2)
+    first, said = task.attempts[0], f"requeued by task {task.id} of ann: checkpoint"
+    assert (first.cause, first.error) == ("requeued", said)
+
+
+def test_a_running_job_is_requeued_on_the_command_line(cluster: Cluster):
+    cluster.iris("run", "-d", "--name", "long", "--cpu", "0.1", "--", "sh", "-c", "[ $IRIS_ATTEMPT = 1 ] || sleep 600")
+    with Client(cluster.url, token=read_token(cluster.file["token_file"])) as ann:
+        until(lambda: ann.task("/long/0").state == "running", "the task runs")
+        done = cluster.iris("requeue", "long")
+        assert (done.code, done.err) == (0, "/long requeued\n")
+        assert ann.job("long").wait(timeout=120).state == "succeeded"
+    refused = cluster.iris("requeue", "long/0")
+    assert (refused.code, "nothing of it runs" in refused.err) == (11, True), refused.err

@@ -37,6 +37,8 @@ from iris_state.records.changes import (
     JobAdmitted,
     JobPruned,
     Led,
+    Moved,
+    Requeued,
 )
 from iris_state.records.check import check
 from iris_state.records.ledger import Ledger
@@ -174,6 +176,7 @@ class Judge:
         self._no_job_is_lost(machine, promises)
         self._one_leader_at_a_time(machine)
         self._budgets_were_kept(machine)
+        self._requeued_attempts_ended_nothing()
         self._nothing_is_stuck(machine)
         self._nothing_runs_on()
         self._who_was_not_heard_gets_nothing()
@@ -289,12 +292,24 @@ class Judge:
             epoch += len(led)
             expect(commit.epoch == epoch, f"commit {sequence} was made in epoch {commit.epoch}, not {epoch}")
 
+    def _requeued_attempts_ended_nothing(self) -> None:
+        """What an attempt exited with did nothing to its task once that was requeued."""
+        asked = set()
+        for commit in _commits(self._server):
+            for change in commit.changes:
+                if isinstance(change, Moved | Requeued):
+                    key = (change.job, change.index, change.attempt)
+                    expect(isinstance(change, Requeued) or key not in asked, f"{key} was requeued, and then {change}")
+                    if isinstance(change, Requeued) or change.cause is Cause.REQUEUED:
+                        asked.add(key)
+
     def _budgets_were_kept(self, machine: Machine) -> None:
         """Every failure was charged and none too many was allowed, by counting attempts anew."""
         for job in machine.ledger.jobs.values():
             for index, task in job.numbered():
                 failed = [attempt for attempt in task.attempts if attempt.cause is Cause.FAILED]
                 said = Counter(action(job.spec.on_exit, one.exit_code, one.signal) or "retry" for one in failed)
+                said["requeue"] += sum(attempt.cause is Cause.REQUEUED for attempt in task.attempts)
                 charged = {"retry": task.failure_count, "requeue": task.requeue_count}
                 counted = {word: said[word] for word in charged}
                 expect(counted == charged, f"{job.name}/{index} failed {counted}, charged {charged}")

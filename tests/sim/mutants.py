@@ -40,7 +40,7 @@ from iris_state.policy import Policy
 from iris_state.records import check, ledger
 from iris_state.records.apply import WRITERS, tasks
 from iris_state.records.changes import Answered, Commit, JobPruned, Led
-from iris_state.records.entities import Task
+from iris_state.records.entities import Attempt, Task
 from iris_state.records.gate_index import GateIndex
 from iris_state.records.ledger import Ledger
 from iris_state.records.timer_queue import TimeoutQueue
@@ -463,6 +463,12 @@ def puts_two_slices_on_one_rack(put: Put) -> None:
 
     put(mirror, "class_key", lambda row, size: class_key(msgspec.structs.replace(row, slices=1), size))
     put(accept, "is_split", lambda *given: False)
+
+
+@plant(is_shy=True)
+def an_attempt_that_was_requeued_ends_its_task(put: Put) -> None:
+    """A task is wanted again, and its attempt exits by itself before its stop arrives."""
+    put(Attempt, "exit_ignored", property(lambda self: False))
 
 
 @plant()

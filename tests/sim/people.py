@@ -28,6 +28,7 @@ from iris_core.messages.gateway_state import (
     CancelJob,
     DeployCommand,
     Query,
+    RequeueTasks,
     SubmitJob,
 )
 from iris_core.resources import ResourceRequest
@@ -39,10 +40,11 @@ from iris_gateway.commands import Commands
 from iris_gateway.http.problem import ProblemResponse
 from tests.sim.network import Link
 
-Command: TypeAlias = SubmitJob | CancelJob | AdminCommand | DeployCommand
+Command: TypeAlias = SubmitJob | CancelJob | RequeueTasks | AdminCommand | DeployCommand
 _SUBJECTS: dict[type[Command], str] = {
     SubmitJob: subjects.CMD_SUBMIT,
     CancelJob: subjects.CMD_CANCEL,
+    RequeueTasks: subjects.CMD_REQUEUE,
     AdminCommand: subjects.CMD_ADMIN,
     DeployCommand: subjects.CMD_DEPLOY,
 }
@@ -337,6 +339,17 @@ def _waiting(rng: random.Random, spec: JobSpec, before: list[str]) -> JobSpec:
     if kind < 0.55:
         return msgspec.structs.replace(spec, singleton=rng.choice(("k", "l")))
     return msgspec.structs.replace(spec, not_before=rng.choice(("2s", "9s"))) if kind < 0.65 else spec
+
+
+def requeued(rng: random.Random, plan: list[tuple[float, object]]) -> list[tuple[float, object]]:
+    """The same plan, with requeues of some jobs and of some first tasks; who asks has not always the right moment."""
+    made = list(plan)
+    for at, command in plan:
+        if isinstance(command, SubmitJob) and rng.random() < 0.3:
+            target = command.spec.name + rng.choice(("", "/0"))
+            number = f"q{command.request_id}"
+            made.append((at + rng.random() * 10, RequeueTasks(target, USER, number, 1)))
+    return sorted(made, key=lambda each: each[0])
 
 
 PROBE = Probe(interval_s=2.0, failures=2, start_timeout_s=8.0, grace_s=4.0)

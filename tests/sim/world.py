@@ -35,7 +35,7 @@ from tests.sim.faults import EVERYTHING, SETTLE_S, STORM_S, Fault, Storm
 from tests.sim.host import Machine, Running, Worker
 from tests.sim.judge import Judge, Violation
 from tests.sim.network import FAIR, Crash, Link, Server, Weather
-from tests.sim.people import ADMIN, People, Promises, gated, rollouts, wishes
+from tests.sim.people import ADMIN, People, Promises, gated, requeued, rollouts, wishes
 from tests.sim.process import Process
 
 WALL_MS = 1_700_000_000_000
@@ -127,6 +127,7 @@ class World:
             self._mains["scheduler-2"] = self._scheduler
         self._plan = wishes(self.rng, self.rng.randint(5, 14), STORM_S, hosts, large=self.large)
         self._plan = gated(random.Random(f"{self.seed}/gates"), self._plan)
+        self._plan = requeued(random.Random(f"{self.seed}/requeues"), self._plan)
         self._plan += proxies.scaled(
             random.Random(f"{self.seed}/scaling"), rollouts(random.Random(f"{self.seed}/deployments"), STORM_S)
         )

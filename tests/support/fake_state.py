@@ -20,6 +20,7 @@ from iris_core.messages.gateway_state import (
     CancelJob,
     DeployCommand,
     Query,
+    RequeueTasks,
     RerunJob,
     SubmitJob,
 )
@@ -34,6 +35,7 @@ COMMANDS = {
     subjects.CMD_ADMIN: AdminCommand,
     subjects.CMD_RERUN: RerunJob,
     subjects.CMD_AMEND: AmendJob,
+    subjects.CMD_REQUEUE: RequeueTasks,
     subjects.CMD_DEPLOY: DeployCommand,
 }
 
@@ -94,6 +96,9 @@ class FakeState:
             return self.change(command.job, "killed")
         if isinstance(command, AdminCommand):
             return Answer("accepted", to_json({"id": command.target, **command.arguments}))
+        if isinstance(command, RequeueTasks):
+            task = self.find_task(command.target)
+            return Answer("accepted", to_json(self.find(task.job if task is not None else command.target)))
         return Answer("created", to_json(self.find(command.job)))
 
     def admit(self, command: SubmitJob) -> Answer:

@@ -204,6 +204,9 @@ class Script:
         failed = "--failed" in line.words
         return _status(self.world.rerun(line.words[1], _caller(line.options), failed_only=failed))
 
+    def _requeue(self, line: Line) -> str:
+        return _status(self.world.requeue(line.words[1], _caller(line.options), line.options.get("reason", "")))
+
     def _amend(self, line: Line) -> str:
         """``hold /a reason=x``, ``release /a``, ``release /a --drop-after version=1``."""
         hold, drop = line.words[0] == "hold", "--drop-after" in line.words
@@ -452,6 +455,7 @@ _VERBS: dict[str, Callable[[Script, Line], str]] = {
     "submit": Script._submit,
     "cancel": Script._cancel,
     "rerun": Script._rerun,
+    "requeue": Script._requeue,
     "hold": Script._amend,
     "release": Script._amend,
     "admin": Script._admin,

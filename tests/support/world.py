@@ -24,6 +24,7 @@ from iris_core.messages.gateway_state import (
     Caller,
     CancelJob,
     Query,
+    RequeueTasks,
     RerunJob,
     SubmitJob,
 )
@@ -254,6 +255,9 @@ class World:
     def rerun(self, job: str, caller: Caller = ADMIN, *, failed_only: bool = False) -> Answer:
         message = RerunJob(job, caller, self._fresh(), self.now_ms, failed_only)
         return self.command(subjects.CMD_RERUN, message)
+
+    def requeue(self, target: str, caller: Caller = ADMIN, reason: str = "") -> Answer:
+        return self.command(subjects.CMD_REQUEUE, RequeueTasks(target, caller, self._fresh(), self.now_ms, reason))
 
     def amend(self, job: str, caller: Caller = ADMIN, **fields: Any) -> Answer:
         return self.command(subjects.CMD_AMEND, AmendJob(job, caller, self._fresh(), self.now_ms, **fields))

@@ -193,6 +193,7 @@ class Cause(StrEnum):
     COSCHEDULED_RESTART = "coscheduled_restart"
     LEADER_DONE = "leader_done"
     DEPENDENCY_FAILED = "dependency_failed"
+    REQUEUED = "requeued"
 
 
 T, J, S, K = TaskState, JobState, SessionStatus, KernelStatus

@@ -122,6 +122,7 @@ CMD_CANCEL = f"{_COMMAND}cancel"
 CMD_ADMIN = f"{_COMMAND}admin"
 CMD_RERUN = f"{_COMMAND}rerun"
 CMD_AMEND = f"{_COMMAND}amend"
+CMD_REQUEUE = f"{_COMMAND}requeue"
 CMD_DEPLOY = f"{_COMMAND}deploy"
 STATE_COMMAND = f"{_COMMAND}*"
 STATE_PING = "iris.state.ping"
@@ -146,6 +147,7 @@ SUBJECTS = (
     Subject(CMD_ADMIN, MessagePattern.REQUEST, "gateway", "state (leader)", "AdminCommand"),
     Subject(CMD_RERUN, MessagePattern.REQUEST, "gateway", "state (leader)", "RerunJob"),
     Subject(CMD_AMEND, MessagePattern.REQUEST, "gateway", "state (leader)", "AmendJob"),
+    Subject(CMD_REQUEUE, MessagePattern.REQUEST, "gateway", "state (leader)", "RequeueTasks"),
     Subject(CMD_DEPLOY, MessagePattern.REQUEST, "gateway", "state (leader)", "DeployCommand"),
     Subject(JOURNAL_SUBJECT, MessagePattern.STREAM, "state (leader)", "state (standby)", "Commit"),
     Subject("task.state.*", MessagePattern.STREAM, "state (leader)", "anyone", "TaskEvent"),

@@ -3,7 +3,15 @@
 import pytest
 
 from iris_core.messages.gateway_scheduler import PlanPreview, PlanRequest
-from iris_core.messages.gateway_state import AdminCommand, AmendJob, Answer, CancelJob, RerunJob, SubmitJob
+from iris_core.messages.gateway_state import (
+    AdminCommand,
+    AmendJob,
+    Answer,
+    CancelJob,
+    RequeueTasks,
+    RerunJob,
+    SubmitJob,
+)
 from iris_core.quota import QUOTA_LIMITS
 from iris_core.reasons import Reason, ReasonCode
 from iris_core.request_ids import key_of
@@ -264,3 +272,12 @@ async def test_a_patch_adds_no_dependency_and_knows_its_fields(iris: House):
     other = await iris.http.patch("/v1/jobs/j1", json={"command": ["true"]})
     assert (added.status_code, other.status_code) == (422, 422)
     assert iris.state.commands == []
+
+
+async def test_a_job_and_a_task_are_requeued(iris: House):
+    await iris.submit("/train")
+    job = await iris.http.post("/v1/jobs/j1/requeue", json={"reason": "a new disk"})
+    task = await iris.http.post("/v1/tasks/j1%2F0/requeue", json={})
+    asked = [(one.target, one.reason) for one in iris.state.commands if isinstance(one, RequeueTasks)]
+    assert asked == [("j1", "a new disk"), ("j1/0", "")]
+    assert (job.status_code, task.status_code, task.json()["name"]) == (202, 202, "/train")

@@ -35,6 +35,8 @@ DECISIONS = {
     ("GET", "/v1/jobs/{job}/sessions"): SUBTREE,
     ("POST", "/v1/jobs/{job}/cancel"): SUBTREE,
     ("POST", "/v1/jobs/{job}/rerun"): SUBTREE,
+    ("POST", "/v1/jobs/{job}/requeue"): SUBTREE,
+    ("POST", "/v1/tasks/{task}/requeue"): SUBTREE,
     ("GET", "/v1/jobs/{job}/tasks"): SUBTREE,
     ("GET", "/v1/jobs/{job}/why"): SUBTREE,
     ("GET", "/v1/jobs/{job}/logs"): SUBTREE,

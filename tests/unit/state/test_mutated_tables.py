@@ -133,6 +133,14 @@ STORIES: dict[str, tuple[str, ...]] = {
         three("on_exit=3=fail retries=5")
         + each("@ exit 3 -> FAILED failures=0 no_retry=yes\n attempt @#0 -> state=failed charged_to=-", 0, 1, 2),
     ),
+    "requeue_on_command": (
+        three("requeues=1")
+        + "requeue /a -> accepted\n"
+        + each("@ -> PENDING failures=0 requeues=1\n attempt @#0 -> state=killed charged_to=requeue", 0, 1, 2),
+        three("requeues=0 retries=5")
+        + each("requeue @ -> accepted\n @ -> FAILED failures=0 requeues=1 no_retry=yes", 0, 1, 2)
+        + each("attempt @#0 -> state=killed charged_to=requeue", 0, 1, 2),
+    ),
     "requeue_late": tuple(
         f"""
         worker w0

@@ -128,6 +128,13 @@ class GatewayApi:
         """Kill a job and everything below it."""
         return self.post(f"/v1/jobs/{in_path(job)}/cancel", JobView, body={"reason": reason} if reason else {})
 
+    def requeue(self, name: str, reason: str = "") -> JobView:
+        """Stop what runs of a job or a task (by name) and return it to the queue; a gang whole. Raises Conflict when
+        nothing runs.
+        """
+        kind = "tasks" if is_task(name) else "jobs"
+        return self.post(f"/v1/{kind}/{in_path(name)}/requeue", JobView, body={"reason": reason} if reason else {})
+
     def hold(self, job: str, reason: str = "", *, version: int | None = None) -> JobView:
         """Keep a job's pending tasks out of the queue; running ones go on. Raises Conflict."""
         body = {"hold": True, "reason": reason}

@@ -153,6 +153,10 @@ class AsyncClient(AsyncCalls):
         """As `Client.cancel`."""
         return await self.call(lambda: self.sync.cancel(job, reason))
 
+    async def requeue(self, name: str, reason: str = "") -> JobView:
+        """As `Client.requeue`."""
+        return await self.call(lambda: self.sync.requeue(name, reason))
+
     async def hold(self, job: str, reason: str = "", *, version: int | None = None) -> JobView:
         """As `Client.hold`."""
         return await self.call(lambda: self.sync.hold(job, reason, version=version))

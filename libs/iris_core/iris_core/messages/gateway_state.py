@@ -80,6 +80,16 @@ class RerunJob(ServiceMessage, frozen=True):
     failed_only: bool = False
 
 
+class RequeueTasks(ServiceMessage, frozen=True):
+    """Stop what runs of ``target``, a job or a task, and return it to the queue."""
+
+    target: str
+    caller: Caller
+    request_id: str
+    requested_ms: int
+    reason: str = ""
+
+
 class AmendJob(ServiceMessage, frozen=True):
     """Change what ``job`` waits for.
 

@@ -45,6 +45,15 @@ REQUEUE = TaskRule(
     give_up=to(T.FAILED),
 )
 """It failed with an exit code that its job's rules requeue."""
+REQUEUE_ON_COMMAND = TaskRule(
+    name="requeue_on_command",
+    sources=ACTIVE,
+    outcomes=FAILS,
+    budget=Budget.REQUEUE,
+    need_retry=to(T.PENDING, attempt=T.KILLED),
+    give_up=to(T.FAILED, attempt=T.KILLED),
+)
+"""Somebody wants it stopped and tried again, whatever its attempt exits with."""
 FAIL_FOR_GOOD = TaskRule(name="fail_for_good", sources=ACTIVE, outcomes=SUCCEEDS, success=to(T.FAILED))
 """It failed with an exit code after which its job's rules allow no retry."""
 LOSE = TaskRule(
@@ -169,6 +178,7 @@ TABLE: tuple[TaskRule, ...] = (
     SUCCEED,
     FAIL,
     REQUEUE,
+    REQUEUE_ON_COMMAND,
     FAIL_FOR_GOOD,
     LOSE,
     LOSE_BESIDE,

@@ -11,7 +11,15 @@ from typing import Any
 
 from iris_core.actor import actor_of
 from iris_core.limits import clipped
-from iris_core.messages.gateway_state import AdminCommand, AmendJob, CancelJob, DeployCommand, RerunJob, SubmitJob
+from iris_core.messages.gateway_state import (
+    AdminCommand,
+    AmendJob,
+    CancelJob,
+    DeployCommand,
+    RequeueTasks,
+    RerunJob,
+    SubmitJob,
+)
 from iris_state.commands.decode import UserCommand
 from iris_state.commands.execute import ANONYMOUS, owner
 from iris_state.records.changes import Audited
@@ -43,6 +51,12 @@ def _amend(ledger: Ledger, command: AmendJob) -> Audited | None:
     action = "change" if command.hold is None else ("hold" if command.hold else "release")
     detail = command.reason or ("waits for no other job" if command.drop_after else "")
     return _job(command, action, ledger.find_job(command.job), detail)
+
+
+def _requeue(ledger: Ledger, command: RequeueTasks) -> Audited | None:
+    task = ledger.find_task(command.target)
+    job, which = (task[0], f"task {task[1]}") if task is not None else (ledger.find_job(command.target), "")
+    return _job(command, "requeue", job, ": ".join(filter(None, (which, command.reason))))
 
 
 def _submit(ledger: Ledger, command: SubmitJob) -> Audited | None:
@@ -80,6 +94,7 @@ _OF: dict[type, Callable[[Ledger, Any], Audited | None]] = {
     CancelJob: _cancel,
     RerunJob: _rerun,
     AmendJob: _amend,
+    RequeueTasks: _requeue,
     SubmitJob: _submit,
     AdminCommand: _admin,
     DeployCommand: _deploy,

@@ -7,10 +7,18 @@ from typing import TypeAlias
 from iris_core import codec, subjects
 from iris_core.codec import Undecodable
 from iris_core.limits import SENTENCE
-from iris_core.messages.gateway_state import AdminCommand, AmendJob, CancelJob, DeployCommand, RerunJob, SubmitJob
+from iris_core.messages.gateway_state import (
+    AdminCommand,
+    AmendJob,
+    CancelJob,
+    DeployCommand,
+    RequeueTasks,
+    RerunJob,
+    SubmitJob,
+)
 from iris_core.subjects import is_plain
 
-UserCommand: TypeAlias = SubmitJob | CancelJob | AdminCommand | RerunJob | AmendJob | DeployCommand
+UserCommand: TypeAlias = SubmitJob | CancelJob | AdminCommand | RerunJob | AmendJob | RequeueTasks | DeployCommand
 
 _KINDS: dict[str, type[UserCommand]] = {
     subjects.CMD_SUBMIT: SubmitJob,
@@ -19,6 +27,7 @@ _KINDS: dict[str, type[UserCommand]] = {
     subjects.CMD_DEPLOY: DeployCommand,
     subjects.CMD_RERUN: RerunJob,
     subjects.CMD_AMEND: AmendJob,
+    subjects.CMD_REQUEUE: RequeueTasks,
 }
 
 

@@ -17,14 +17,23 @@ from iris_core.errors import Code, Invalid, Refused
 from iris_core.gates import GateKind
 from iris_core.index_set import IndexSet
 from iris_core.limits import SENTENCE
-from iris_core.messages.gateway_state import AdminCommand, AmendJob, Caller, CancelJob, RerunJob, SubmitJob
+from iris_core.messages.gateway_state import (
+    AdminCommand,
+    AmendJob,
+    Caller,
+    CancelJob,
+    RequeueTasks,
+    RerunJob,
+    SubmitJob,
+)
 from iris_core.names import JobName
 from iris_core.spec import JobSpec
 from iris_core.states import Cause, Initiator, TaskState, WorkerState
+from iris_core.tables import task as table
 from iris_state.decide import cascade, gates, quota
-from iris_state.inputs.claims import Step
+from iris_state.inputs.claims import Claim, Step
 from iris_state.inputs.reports.progress import lose
-from iris_state.records.changes import JobAdmitted, JobAmended, QuotaSet, WorkerForgotten, WorkerMoved
+from iris_state.records.changes import JobAdmitted, JobAmended, QuotaSet, Requeued, WorkerForgotten, WorkerMoved
 from iris_state.records.entities import Job, idempotency
 from iris_state.records.ledger import Ledger
 
@@ -177,6 +186,40 @@ def on_amend(ledger: Ledger, command: AmendJob, now_ms: int) -> Iterator[Step]:
         hold = any(gate.kind is GateKind.HELD and gate.is_closed for gate in made)
         after = () if command.drop_after else job.spec.after
         yield JobAmended(job.number, _with(job.spec, hold=hold, after=after), made)
+
+
+def on_requeue(job: Job, index: int | None, command: RequeueTasks) -> Iterator[Step]:
+    """Stop the attempts of a job, or of one task, and return what they ran to the queue; a gang whole. Raises Refused.
+
+    One that is being stopped for another reason is charged for that; only its exit does not count any more.
+    """
+    _check_owner(command.caller, job, "requeue")
+    _check_length("reason", command.reason)
+    whole = index is None or job.is_gang
+    tasks = list(job.numbered()) if index is None or whole else [(index, job.task(index))]
+    running = [i for i, task in tasks if task.current is not None]
+    stopping = [(i, task.attempts[-1]) for i, task in tasks if task.is_leaving]
+    if not running and not stopping:
+        state = job.state if index is None else job.task(index).state
+        raise Refused(Code.CONFLICT, f"{command.target} is {state.name.lower()}: nothing of it runs")
+    for i, attempt in stopping:
+        if not attempt.exit_ignored:
+            yield Requeued(job.number, i, attempt.number)
+    if job.is_gang:
+        running = [index if index in running else running[0]] if running else []
+    words = f"requeued by {named(actor_of(command.caller))}" + (f": {command.reason}" if command.reason else "")
+    limit = job.spec.max_requeues
+    for i in running:
+        over = f", more than {limit} times (max_requeues)" if job.task(i).requeue_count >= limit else ""
+        yield Claim(
+            table.REQUEUE_ON_COMMAND, job.number, i, cause=Cause.REQUEUED, initiator=Initiator.USER, note=words + over
+        )
+
+
+def known_target(ledger: Ledger, text: str) -> tuple[Job, int | None]:
+    """A job, or a task by its index. Raises Refused not_found."""
+    task = ledger.find_task(text)
+    return task if task is not None else (known_job(ledger, text), None)
 
 
 def known_job(ledger: Ledger, text: str) -> Job:

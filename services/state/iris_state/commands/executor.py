@@ -9,7 +9,16 @@ from __future__ import annotations
 from iris_core.actor import actor_of
 from iris_core.codec import Undecodable
 from iris_core.errors import Code, Invalid, Refused
-from iris_core.messages.gateway_state import AmendJob, Answer, Caller, CancelJob, DeployCommand, RerunJob, SubmitJob
+from iris_core.messages.gateway_state import (
+    AmendJob,
+    Answer,
+    Caller,
+    CancelJob,
+    DeployCommand,
+    RequeueTasks,
+    RerunJob,
+    SubmitJob,
+)
 from iris_core.request_ids import key_of
 from iris_state import views
 from iris_state.commands import execute, task_scope
@@ -102,6 +111,11 @@ class CommandExecutor:
             if isinstance(user_command, AmendJob):
                 self._round.take(execute.on_amend(self._ledger, user_command, self._round.now_ms))
                 return "accepted", execute.known_job(self._ledger, user_command.job).id.encode()
+            if isinstance(user_command, RequeueTasks):
+                job, index = execute.known_target(self._ledger, user_command.target)
+                self._round.take(execute.on_requeue(job, index, user_command))
+                self._round.settle()
+                return "accepted", job.id.encode()
             self._round.take(execute.on_admin(self._ledger, user_command))
             return "accepted", views.admin(self._ledger, user_command)
         except Invalid as error:

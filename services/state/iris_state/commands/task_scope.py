@@ -1,4 +1,5 @@
-"""What the token of a task permits: to submit below its own job, and to read and cancel its own subtree.
+"""What the token of a task permits: to submit below its own job, and to read, requeue and cancel its own
+subtree.
 
 The gateway has verified the token without a request; only here is known whether its attempt is still open and what is
 below its job. So a token ends with its attempt, at once. Pure: reads the ledger. Source:
@@ -12,7 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from iris_core.errors import Code, Refused
-from iris_core.messages.gateway_state import Caller, CancelJob, Query, RerunJob, SubmitJob
+from iris_core.messages.gateway_state import Caller, CancelJob, Query, RequeueTasks, RerunJob, SubmitJob
 from iris_core.task_tokens import ROLE
 from iris_state.commands.decode import UserCommand
 from iris_state.records.entities import Job
@@ -48,6 +49,9 @@ def allowed_command(ledger: Ledger, command: Command) -> Command:
     own = _own_job(ledger, command.caller)
     if isinstance(command, CancelJob):
         _check_within(ledger, own, ledger.find_job(command.job), command.job)
+    elif isinstance(command, RequeueTasks):
+        task = ledger.find_task(command.target)
+        _check_within(ledger, own, task[0] if task is not None else ledger.find_job(command.target), command.target)
     elif isinstance(command, RerunJob):
         job = _check_within(ledger, own, ledger.find_job(command.job), command.job)
         if job is own:
@@ -59,7 +63,7 @@ def allowed_command(ledger: Ledger, command: Command) -> Command:
             spec = msgspec.structs.replace(command.spec, band=parent.spec.band)
             return msgspec.structs.replace(command, spec=spec)
     else:
-        raise _forbidden(own, "submits, reads and cancels jobs, nothing else")
+        raise _forbidden(own, "submits, reads, requeues and cancels jobs, nothing else")
     return command
 
 

@@ -98,6 +98,7 @@ _CAME_TO = {
     TaskState.FAILED: "failed",
     TaskState.WORKER_FAILED: "had a worker failure",
     TaskState.PREEMPTED: "was preempted",
+    TaskState.KILLED: "was stopped",
 }
 
 

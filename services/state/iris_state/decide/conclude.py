@@ -57,7 +57,8 @@ def _close_superseded(ledger: Ledger, job: Job, claim: Claim, policy: Policy) ->
     if not attempt.is_open:
         return None
     late = LATE.get(claim.rule.name)
-    if late is not None and task.state in late.sources and attempt is task.attempts[-1] and not job.is_gang:
+    counts = attempt is task.attempts[-1] and not attempt.exit_ignored and not job.is_gang
+    if late is not None and task.state in late.sources and counts:
         return _leave(ledger, job, attempt, msgspec.structs.replace(claim, rule=late), policy)
     return Closed(claim.job, claim.index, claim.attempt, claim.ended)
 

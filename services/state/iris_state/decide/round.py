@@ -162,7 +162,7 @@ class Round:
             c.WorkerMoved: _worker_moved,
         },
         nothing=(
-            *(c.GatesOpened, c.JobAmended),
+            *(c.GatesOpened, c.JobAmended, c.Requeued),
             *(c.JobAdmitted, c.JobPruned, c.Judged, c.Nominated, c.Avoided, c.WorkerRegistered, c.WorkerForgotten),
             *(c.QuotaSet, c.Answered, c.Dropped, c.Audited, c.Led),
             *c.DEPLOYMENT_KINDS,

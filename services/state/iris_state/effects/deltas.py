@@ -155,7 +155,10 @@ class DeltaBuilder:
             c.WorkerForgotten: _worker_forgotten,
             c.QuotaSet: _quota_set,
         },
-        nothing=(c.JobPruned, c.SessionMoved, c.Judged, c.Answered, c.Dropped, c.Audited, c.Led, *c.DEPLOYMENT_KINDS),
+        nothing=(
+            *(c.Requeued, c.JobPruned, c.SessionMoved, c.Judged, c.Answered, c.Dropped, c.Audited, c.Led),
+            *c.DEPLOYMENT_KINDS,
+        ),
     )
 
     def take(self, version: int, after: int, at_ms: int) -> Delta:

@@ -68,7 +68,7 @@ class OrderBook:
     REACTIONS = complete(
         {c.Assigned: _assigned, c.Moved: _moved, c.SessionMoved: _session_moved},
         nothing=(
-            *(c.GatesOpened, c.JobAmended),
+            *(c.GatesOpened, c.JobAmended, c.Requeued),
             *(c.JobAdmitted, c.Staged, c.Closed, c.JobMoved, c.JobPruned, c.Judged, c.Nominated, c.Avoided),
             *(c.WorkerRegistered, c.WorkerMoved, c.WorkerForgotten, c.QuotaSet),
             *(c.Answered, c.Dropped, c.Audited, c.Led),

@@ -242,6 +242,14 @@ class JobAmended(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=24)
     by: Actor | None = None
 
 
+class Requeued(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=25):
+    """An attempt that is being stopped does not end its task, whatever it exits with: somebody wants it again."""
+
+    job: int
+    index: int
+    attempt: int
+
+
 class JobPruned(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=15):
     """A job that ended long ago was deleted; its counts are kept."""
 
@@ -415,6 +423,7 @@ Change = (
     | Answered
     | GatesOpened
     | JobAmended
+    | Requeued
     | JobPruned
     | Led
     | Dropped

@@ -48,7 +48,8 @@ class Attempt(msgspec.Struct, array_like=True, gc=False):
 
     ``since_ms`` is when it entered its status; counters are before and after its end was charged. ``suspect``: it may
     have crashed its worker, see `poison`. ``detail``: what its worker does in this status. ``by``: whose command ended
-    it. ``alone``: nothing is placed beside it, because an earlier attempt of its task is suspect.
+    it. ``alone``: nothing is placed beside it, because an earlier attempt of its task is suspect. ``requeued``: its
+    task was requeued while it was being stopped.
     """
 
     number: int
@@ -78,10 +79,16 @@ class Attempt(msgspec.Struct, array_like=True, gc=False):
     artifact: Artifact | None = None
     by: Actor | None = None
     alone: bool = False
+    requeued: bool = False
 
     @property
     def is_open(self) -> bool:
         return not self.closed_ms
+
+    @property
+    def exit_ignored(self) -> bool:
+        """Whether its task is tried again whatever it exits with."""
+        return self.requeued or self.cause is Cause.REQUEUED
 
 
 class Session(msgspec.Struct, array_like=True):
@@ -130,6 +137,11 @@ class Task(msgspec.Struct, array_like=True, gc=False):
     def current(self) -> Attempt | None:
         """The task's current attempt; None while the task is pending or waits for its gang, and when it has ended."""
         return self.attempts[-1] if self.state in ACTIVE and not self.attempts[-1].ended_ms else None
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether it is pending, and its last attempt is being stopped."""
+        return self.state is TaskState.PENDING and bool(self.attempts) and self.attempts[-1].is_open
 
     @property
     def waits_for_gang(self) -> bool:

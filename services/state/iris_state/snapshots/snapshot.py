@@ -122,6 +122,7 @@ class Cutter:
             c.JobAdmitted: _admitted,
             c.GatesOpened: _job_changed,
             c.JobAmended: _job_changed,
+            c.Requeued: _job_changed,
             **dict.fromkeys(
                 (c.Assigned, c.Staged, c.Moved, c.Closed, c.JobMoved, c.SessionMoved, c.Judged, c.JobPruned),
                 _job_changed,

@@ -11,10 +11,10 @@ import msgspec
 from starlette.responses import Response
 
 from iris_core.errors import Mistake
-from iris_core.messages.gateway_state import AmendJob, Answer, CancelJob, RerunJob, SubmitJob
+from iris_core.messages.gateway_state import AmendJob, Answer, CancelJob, RequeueTasks, RerunJob, SubmitJob
 from iris_core.spec import MAX_REPLICAS, Dependency, JobSpec
 from iris_core.states import JobState, SessionStatus, TaskState, display_name
-from iris_core.subjects import CMD_AMEND, CMD_CANCEL, CMD_RERUN, CMD_SUBMIT
+from iris_core.subjects import CMD_AMEND, CMD_CANCEL, CMD_REQUEUE, CMD_RERUN, CMD_SUBMIT
 from iris_core.views import JOB_ORDERS, JOBS_ORDERED, NEWEST_FIRST, HistoryRow, JobView, SessionView, TreeView
 from iris_gateway.api.handling import (
     TAG,
@@ -49,6 +49,12 @@ _PREFIX = re.compile(rf"{_A_PREFIX}\Z")
 
 class CancelBody(msgspec.Struct, forbid_unknown_fields=True):
     """Why a job is cancelled."""
+
+    reason: str = ""
+
+
+class RequeueBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Why tasks return to the queue."""
 
     reason: str = ""
 
@@ -175,6 +181,23 @@ async def send_cancel(call: Call, job: str, reason: str, key: str = "") -> Answe
         return CancelJob(job, call.caller, envelope.request_id, envelope.at_ms, reason[:500])
 
     return await call.command(CMD_CANCEL, command, key=key)
+
+
+async def requeue(call: Call) -> Response:
+    return await send_requeue(call, job_of(call))
+
+
+async def send_requeue(call: Call, target: str) -> Response:
+    """Stop what runs of a job or a task and return it to the queue, as the caller. Raises Problem."""
+    call.parameters().finish()
+    body = await json_body(call, RequeueBody, RequeueBody())
+    if call.caller.role == "worker":
+        raise ProblemResponse("forbidden", "worker tokens may not requeue tasks")
+
+    def command(envelope: Envelope) -> RequeueTasks:
+        return RequeueTasks(target, call.caller, envelope.request_id, envelope.at_ms, body.reason)
+
+    return passed_on((await call.command(CMD_REQUEUE, command, key=request_key(call))).body, 202)
 
 
 async def amend(call: Call) -> Response:
@@ -309,6 +332,16 @@ ENDPOINTS = (
         {202: Answers("The job; its processes are being stopped.", JobView)},
         body=CancelBody,
         problems=("forbidden",),
+        task=True,
+    ),
+    Endpoint(
+        "POST",
+        "/v1/jobs/{job}/requeue",
+        requeue,
+        "Stop the running tasks of a job and return them to the queue",
+        {202: Answers("The job; its processes are being stopped.", JobView)},
+        body=RequeueBody,
+        problems=("conflict", "forbidden"),
         task=True,
     ),
     Endpoint(

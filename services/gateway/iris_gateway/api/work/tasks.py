@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from iris_core.views import ArtifactView, AttemptPage, TaskView
+from iris_core.views import ArtifactView, AttemptPage, JobView, TaskView
 from iris_gateway.api.handling import listing, page, view
 from iris_gateway.api.pages import page_of
-from iris_gateway.api.work.jobs import TASK_STATES, job_of
+from iris_gateway.api.work.jobs import TASK_STATES, RequeueBody, job_of, send_requeue
 from iris_gateway.http.endpoint import Answers, Call, Endpoint
 from iris_gateway.http.parameters import Parameter, task_reference
 
@@ -66,6 +66,10 @@ async def attempts(call: Call) -> Response:
     return await page(call, "attempts", call.parameters(), task=task_of(call))
 
 
+async def requeue(call: Call) -> Response:
+    return await send_requeue(call, task_of(call))
+
+
 async def why_job(call: Call) -> Response:
     return await view(call, "why", job=job_of(call))
 
@@ -82,5 +86,15 @@ ENDPOINTS = (
     Endpoint("GET", "/v1/jobs/{job}/why", why_job, "Why a job waits", _REASONS, task=True),
     Endpoint("GET", "/v1/tasks/{task}", shown, "Show a task", {200: Answers("The task.", TaskView)}, task=True),
     listing("/v1/tasks/{task}/attempts", attempts, "List a task's attempts", AttemptPage, task=True),
+    Endpoint(
+        "POST",
+        "/v1/tasks/{task}/requeue",
+        requeue,
+        "Stop a running task and return it to the queue, a gang whole",
+        {202: Answers("Its job; its process is being stopped.", JobView)},
+        body=RequeueBody,
+        problems=("conflict", "forbidden"),
+        task=True,
+    ),
     Endpoint("GET", "/v1/tasks/{task}/why", why_task, "Why a task waits", _REASONS, task=True),
 )

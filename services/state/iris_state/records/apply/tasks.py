@@ -154,6 +154,10 @@ def closed(ledger: Ledger, change: c.Closed, at_ms: int) -> None:
         ledger.enqueue(job, change.index)
 
 
+def requeued(ledger: Ledger, change: c.Requeued, at_ms: int) -> None:
+    ledger.jobs[change.job].task(change.index).attempts[change.attempt].requeued = True
+
+
 def _leave(ledger: Ledger, job: Job, task: Task, attempt: Attempt, change: c.Moved, at_ms: int) -> None:
     _record_end(task, attempt, change, at_ms)
     ledger.unwatch(job, change.index, attempt)
@@ -246,4 +250,5 @@ WRITERS: dict[type, ChangeWriter] = {
     c.Staged: counted(staged),
     c.Moved: counted(moved),
     c.Closed: counted(closed),
+    c.Requeued: requeued,
 }
