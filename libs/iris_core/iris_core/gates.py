@@ -56,6 +56,11 @@ class Gate(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return not self.opened_ms
 
     @property
+    def follows_tasks(self) -> bool:
+        """Whether each start and end of a task of the other job matters to it."""
+        return self.each or self.when == "start"
+
+    @property
     def bit(self) -> int:
         """Its bit in `Task.gates`, of one with ``each``."""
         return 1 << self.number

@@ -463,3 +463,16 @@ def test_a_hold_is_told_before_what_the_job_waits_for_besides(script: Script) ->
     reason = script.world.query("why", job="/a")["pending_reason"]
     held, waits = reason["message"].split("; ")
     assert (held.startswith("held by "), waits) == (True, "waits for /prep (j1) to succeed")
+
+
+def test_one_of_two_gates_for_the_same_job_opens_alone(script: Script) -> None:
+    script.play(f"""{HOST}
+        submit /prep
+        submit /a after=/prep:start,/prep:ok
+        place /prep/0 w0
+        /prep/0 running
+        queue                                     -> nothing
+        why /a                                    -> dependency
+        /prep/0 exit 0
+        queue                                     -> /a/0
+    """)

@@ -49,7 +49,7 @@ class GateIndex:
         for gate in job.closed_gates:
             if gate.kind is GateKind.DEPENDENCY:
                 self.waiters.setdefault(gate.job, {})[job.number] = None
-                if gate.each or gate.when == "start":
+                if gate.follows_tasks:
                     self.followers.setdefault(gate.job, {})[job.number] = None
             if gate.each:
                 self.left[job.number, gate.number] = sum(bool(task.gates & gate.bit) for task in job.tasks)
@@ -58,8 +58,10 @@ class GateIndex:
         """A job has ended, or these of its gates are open or dropped."""
         for gate in gates:
             self.left.pop((job.number, gate.number), None)
-            if job.is_terminal or not _waits_for(job, gate.job):
+            left = () if job.is_terminal else [one for one in job.closed_gates if one.job == gate.job]
+            if not left:
                 _leave(self.waiters, gate.job, job.number)
+            if not any(one.follows_tasks for one in left):
                 _leave(self.followers, gate.job, job.number)
         if job.is_terminal or not job.closed_gates:
             self.gated.pop(job.number, None)
@@ -106,7 +108,3 @@ def _leave(of: dict[int, dict[int, None]], number: int, waiter: int) -> None:
     waiting = of.get(number, {})
     if waiting.pop(waiter, ()) is None and not waiting:
         del of[number]
-
-
-def _waits_for(job: Job, number: int) -> bool:
-    return any(gate.job == number for gate in job.closed_gates)
