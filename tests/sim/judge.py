@@ -29,6 +29,7 @@ from iris_state.effects.outbox import event_place
 from iris_state.policy import Policy
 from iris_state.records.changes import (
     Assigned,
+    Closed,
     Commit,
     DeploymentChanged,
     DeploymentCreated,
@@ -392,6 +393,7 @@ class Judge:
                 expect(event.cause not in _EXITED or before == "running" or late, f"{name} exited, it was {before}")
                 before = event.state
         latest = {name: number for number, name in sorted(_admitted(self._server).items())}
+        exited = _exited_unasked(self._server)
         for job in machine.ledger.jobs.values():
             if latest[job.name] != job.number:
                 continue  # events name a job, and these are of a later one, which may be forgotten already
@@ -399,7 +401,7 @@ class Judge:
                 events = heard.tasks[f"{job.name}/{index}"]
                 expect(bool(events) and events[-1].state == TaskState(task.state).name.lower(), f"{job.name}/{index}")
                 given_up = [one for one in task.attempts[:-1] if one.cause in REQUEUED_BY_A_HANDLER and not job.is_gang]
-                again = [one.number for one in given_up if one.exit_code == 0]
+                again = [one.number for one in given_up if (job.number, index, one.number) in exited]
                 expect(not again, f"{job.name}/{index} ran again after its attempts {again} had exited 0")
 
     def _replays_are_equal(self, machine: Machine, policy: Policy) -> None:
@@ -461,6 +463,16 @@ def _commits(server: Server) -> list[Commit]:
 
 def _admitted(server: Server) -> dict[int, str]:
     return {c.number: c.name for commit in _commits(server) for c in commit.changes if isinstance(c, JobAdmitted)}
+
+
+def _exited_unasked(server: Server) -> set[tuple[int, int, int]]:
+    """Attempts that exited 0 before they were told to stop; one that is told and exits 0 has perhaps saved its work."""
+    changes = (change for commit in _commits(server) for change in commit.changes if isinstance(change, Closed | Moved))
+    return {
+        (change.job, change.index, change.attempt)
+        for change in changes
+        if change.ended is not None and change.ended.cause is Cause.EXITED and change.ended.exit_code == 0
+    }
 
 
 def _worded(server: Server) -> list[tuple[int, int]]:
