@@ -21,7 +21,7 @@ from tests.house.repository import ROOT
 from tests.support.docker import Docker
 from tests.support.stack import LEFT_OUT, Stack, stack_of
 
-pytestmark = [pytest.mark.docker, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.docker, pytest.mark.soak, pytest.mark.timeout(2400)]
 
 WAIT_S = 240
 UPDATE_S = 900
