@@ -6,6 +6,7 @@ killed. Source: docs/adr/0076-results-are-a-stream-of-their-own.md.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Sequence
 
 from iris_bus.contract import Message, Streams, Unavailable
@@ -15,6 +16,8 @@ from iris_core.messages.gateway_worker import CallResult, CallResults
 from iris_gateway.http.problem import ProblemResponse
 from iris_gateway.streams.completion import Completion
 from iris_gateway.streams.readers import arrived_within, batch, reading, taken
+
+log = logging.getLogger(__name__)
 
 _QUIET_S = 5.0
 _SILENT_S = 5.0
@@ -65,6 +68,6 @@ def _unpacked(messages: Sequence[Message]) -> list[ResultBatch]:
     for message in messages:
         try:
             found.append((message.sequence, list(unpack(message.data, CallResults).results)))
-        except Undecodable:
-            continue
+        except Undecodable as error:
+            log.error("undecodable results at %d: %s", message.sequence, error)
     return found
