@@ -63,16 +63,17 @@ def command_line() -> dict[str, bool]:
 
     from iris.cli.commands.quota import describe, quota
     from iris.cli.commands.run import run
-    from iris.cli.commands.show import show_resources
     from iris.cli.commands.worker import COLUMNS
     from iris_core.quota import QUOTA_LIMITS
+    from iris_core.resources import ResourceRequest
+    from iris_core.spec_facts import resource_facts
 
     found = {name: 2 for limit in QUOTA_LIMITS for name in (limit.name, limit.used)} | {"user": "ann", "max_band": "x"}
     return {
         "iris run --help": "--gpu-memory SIZE" in CliRunner().invoke(run, ["--help"]).output,
         "iris quota set --help": "--max-jobs N" in CliRunner().invoke(quota, ["set", "--help"]).output,
         "iris quota show": ("jobs", "2 of 2") in describe(found),
-        "iris show": show_resources({RESOURCE: 4 << 30}) == "4GiB gpu memory",
+        "iris show": ("gpu memory", "4GiB") in resource_facts(ResourceRequest(**{RESOURCE: 4 << 30})),
         "iris worker list": "GPU MEMORY" in [column.title for column in COLUMNS],
     }
 

@@ -7,10 +7,11 @@ import pytest
 
 from iris.cli import main
 from iris.cli.commands.quota import describe
-from iris.cli.commands.show import show_original
+from iris.cli.commands.show import show_original, task_columns
 from iris.cli.commands.top import USED
 from iris.cli.commands.why import explain_lines
 from iris.cli.tables import print_table
+from iris_core.spec import JobSpec
 from tests.support.answers import Said, answering, job_view
 
 SKIPPED = {
@@ -259,3 +260,9 @@ def test_every_look_can_be_had_as_one_line_of_json(iris, words, name):
 @pytest.mark.parametrize(("words", "name"), LOOKS)
 def test_every_look_can_be_had_wide(iris, words, name):
     assert name in iris(*words, "-o", "wide")
+
+
+def test_tasks_of_an_array_are_shown_with_their_values(capsys):
+    spec = JobSpec(name="/a", command=("true",), array="0-15:4,20", indexes="1,4", replicas=5)
+    print_table([{**ATTEMPTED, "index": 1}, {**ATTEMPTED, "index": 4}], task_columns(spec)[:2])
+    assert capsys.readouterr().out.split() == ["TASK", "VALUE", "1", "4", "4", "20"]

@@ -21,6 +21,7 @@ from markupsafe import Markup
 from iris_core.causes import LOOKED_AT, failure_groups, last_line
 from iris_core.messages.gateway_state import Caller
 from iris_core.spec import JobSpec
+from iris_core.spec_facts import facts_of
 from iris_core.views import JOB_COLUMNS, JOBS_ORDERED, NEWEST_FIRST
 from iris_gateway.auth.bearer import may_read
 from iris_gateway.dashboard import snippets
@@ -201,6 +202,8 @@ async def job(look: PageData) -> Facts:
         "title": _title(shown),
         "job": shown,
         "form_key": look.gateway.new_id(),
+        "facts": facts_of(spec),
+        "value_of": spec.array_index,
         "snippets": (("Command line", snippets.cli_of(spec)), ("Python", snippets.sdk_of(spec))),
         "axis": Axis(shown["submitted_at"], shown["finished_at"], look.now),
         "failures": failure_groups(failed),

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import shlex
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any
 
 import click
 
@@ -20,8 +19,9 @@ from iris.client.client import Client
 from iris.client.decode import from_builtins
 from iris.client.jobs import TERMINAL
 from iris.client.transport import in_path
-from iris_core.resources import REQUESTED
-from iris_core.units import show_bytes, show_cores
+from iris_core.spec import JobSpec
+from iris_core.spec_facts import facts_of
+from iris_core.units import show_bytes
 from iris_core.views import JobView
 
 _TASKS_SHOWN = 40
@@ -109,9 +109,15 @@ def show_job(job: Row, tasks: Iterable[Row], *, wide: bool) -> None:
     print_facts(job_facts(job))
     click.echo()
     some = list(tasks if wide else islice(tasks, _TASKS_SHOWN))
-    print_table(some, TASKS)
+    print_table(some, task_columns(from_builtins(job["spec"], JobSpec)))
     if len(some) < job["replicas"] and not wide:
         click.echo(f"... and {job['replicas'] - len(some)} more; see them with -o wide", err=True)
+
+
+def task_columns(spec: JobSpec) -> Sequence[Column]:
+    """Those of a job's tasks; with the values of an array, if it is one."""
+    value = Column("VALUE", lambda task: str(spec.array_index(task["index"])), right=True)
+    return (TASKS[0], value, *TASKS[1:]) if spec.array else TASKS
 
 
 def show_causes(client: Client, job: Row) -> None:
@@ -150,7 +156,8 @@ def job_facts(job: Row) -> Iterator[tuple[str, str]]:
     yield "rerun of", show_original(job)
     yield "run again as", job.get("next_run") or ""
     yield "command", shlex.join(spec["command"])
-    yield "asks", show_resources(spec["resources"])
+    yield from facts_of(from_builtins(spec, JobSpec))
+    yield "labels", ", ".join(f"{key}={value}" for key, value in spec.get("labels", {}).items())
     yield "tasks", ", ".join(f"{count} {state}" for state, count in job["task_counts"].items() if count)
     yield "children", str(job.get("children") or "")
     yield "waits for", ", ".join(show_gate(gate) for gate in job.get("gates", ()) if not gate["opened_at"])
@@ -179,16 +186,6 @@ def show_original(job: Row) -> str:
         return before or ""
     indexes = spec["indexes"].replace(",", ", ")
     return f"{before}, task{'s' if job['replicas'] > 1 else ''} {indexes} of {spec['replicas']}"
-
-
-def show_resources(requested: dict[str, Any]) -> str:
-    """``2 cpu, 4GiB memory, 4 x tpu v5litepod-16``."""
-    asked = ((resource, requested.get(resource.name, 0)) for resource in REQUESTED)
-    parts = [f"{resource.unit.show(amount)} {resource.words}" for resource, amount in asked if amount]
-    if limit := requested.get("cpu_limit_millis"):
-        parts.append(f"at most {show_cores(limit)} cpu")
-    device = requested.get("device")
-    return ", ".join([*parts, f"{device['count']} x {device['kind']} {device['variant']}"] if device else parts)
 
 
 def show_task(task: Row, *, wide: bool) -> None:

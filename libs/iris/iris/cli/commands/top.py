@@ -10,14 +10,15 @@ from datetime import UTC, datetime
 import click
 
 from iris.cli.commands import ls, worker
-from iris.cli.commands.show import show_resources
 from iris.cli.options import NAME, connected
 from iris.cli.parsing import CliCommand
 from iris.cli.tables import Column, Row, print_table, state_word
 from iris.cli.times import read_moment, show_span
 from iris.client.client import Client
+from iris.client.decode import from_builtins
 from iris.client.transport import in_path
-from iris_core.resources import RESOURCES
+from iris_core.resources import RESOURCES, ResourceRequest
+from iris_core.spec_facts import resource_facts
 from iris_core.units import show_bytes
 
 _ROWS = 15
@@ -62,7 +63,8 @@ def show_used(client: Client, job: str) -> None:
     tasks = list(client.pages(f"/v1/jobs/{in_path(job)}/tasks", dict, {"state": "running"}, _TASKS))
     running = found["task_counts"].get("running", 0)
     click.echo(f"{found['name']} {state_word(found['state'])}: {running} of {found['replicas']} tasks run")
-    click.echo(f"each requests {show_resources(found['spec']['resources'])}\n")
+    asked = from_builtins(found["spec"]["resources"], ResourceRequest)
+    click.echo(f"each requests {', '.join(f'{name} {value}' for name, value in resource_facts(asked))}\n")
     print_table([{"index": task["index"], **task["attempts"][-1]} for task in tasks], USED)
     if running > len(tasks):
         click.echo(f"... and {running - len(tasks)} more", err=True)

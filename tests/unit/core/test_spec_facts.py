@@ -1,0 +1,68 @@
+"""No field of a specification is without a fact: what a job was given can be read where people look."""
+
+import msgspec
+import pytest
+
+from iris_core.exit_rules import ExitRule
+from iris_core.resources import Device, ResourceRequest
+from iris_core.spec import Constraint, Coscheduling, Environment, JobSpec, StopPolicy
+from iris_core.spec_facts import facts_of
+
+OTHERS = {
+    "resources": ResourceRequest(cpu_millis=500, device=Device("tpu", ("v6e-16", "v5litepod-16"), 4)),
+    "constraints": (Constraint("zone", value="a"), Constraint("zone", value="b", mode="preferred")),
+    "coscheduling": Coscheduling("rack", slices=2, within="zone", success="leader"),
+    "max_retries_failure": 3,
+    "max_retries_preemption": 7,
+    "max_task_failures": 2,
+    "scheduling_timeout_s": 60.0,
+    "timeout_s": 7200.0,
+    "ports": ("http",),
+    "environment": Environment(image="train:1"),
+    "output": "out",
+    "spread": "none",
+    "array": "0-15:4,20",
+    "each_line": ".iris-lines",
+    "max_parallel": 2,
+    "on_exit": (ExitRule((75, "64-78"), "requeue"),),
+    "max_requeues": 5,
+    "backoff_s": 10.0,
+    "max_backoff_s": 20.0,
+    "preload": ("torch",),
+    "stop": StopPolicy(signal="SIGINT", grace_s=60.0),
+}
+ELSEWHERE = {
+    *("name", "command", "user", "band", "labels", "replicas", "indexes"),  # `job_facts` and the head of the page
+    *("after", "not_before", "singleton", "hold"),  # gates have rows of their own
+    *("env", "bundle", "calls", "probe"),  # not for reading: long, or made by the client or the deployment
+}
+
+
+def test_each_field_of_a_specification_has_a_fact():
+    plain = JobSpec(name="/a", command=("true",))
+    silent = {
+        name
+        for name in JobSpec.__struct_fields__
+        if name not in ELSEWHERE
+        and set(facts_of(msgspec.structs.replace(plain, **{name: OTHERS[name]}))) == set(facts_of(plain))
+    }
+    assert silent == set()
+
+
+@pytest.mark.parametrize(
+    ("field", "facts"),
+    [
+        ("resources", [("cpu", "0.5"), ("device", "v6e-16 or v5litepod-16 × 4")]),
+        ("constraints", [("hosts", "zone eq a"), ("preferred hosts", "zone eq b")]),
+        ("coscheduling", [("coscheduled", "2 slices by rack within one zone, done when task 0 is")]),
+        ("array", [("array", "0-15:4, 20")]),
+        ("max_parallel", [("at a time", "2 tasks")]),
+        ("on_exit", [("on exit 75, 64-78", "requeue")]),
+        ("backoff_s", [("backoff", "10 s, doubled up to 300 s")]),
+        ("stop", [("stopped by", "SIGINT, KILL 60 s later")]),
+        ("timeout_s", [("timeout", "7200 s")]),
+    ],
+)
+def test_facts_name_what_a_field_says(field, facts):
+    found = list(facts_of(JobSpec(name="/a", command=("true",), **{field: OTHERS[field]})))
+    assert [fact for fact in found if fact in facts] == facts
