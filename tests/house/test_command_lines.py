@@ -125,7 +125,7 @@ def test_a_command_line_of_a_page_is_accepted(page: str, monkeypatch: pytest.Mon
         ("frobnicate", "There is no command 'frobnicate'."),
         ("run --cores 3 -- true", "No such option '--cores'."),
         ("run --memory much -- true", "not a size"),
-        ("cancel --reason old", "Missing argument 'JOB...'."),
+        ("cancel --reason old", "Missing argument 'JOB|TASK...'."),
         ("server state --set state.tries=3", "[state] has no key 'tries'"),
         ("server proxy --processes 2", "unrecognized arguments: --processes 2"),
     ],

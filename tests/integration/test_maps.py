@@ -241,6 +241,33 @@ def test_a_cancelled_map_ends_every_future(cluster):
     assert [type(future.exception(WITHIN_S)) for future in mapped.futures] == [JobKilled] * 3
 
 
+def test_a_cancelled_call_is_killed_and_the_others_go_on(cluster, tmp_path):
+    def waits(index):
+        import os
+        import time
+
+        os.mkdir(f"{tmp_path}/{index}")
+        while not os.path.exists(f"{tmp_path}/gate"):
+            time.sleep(0.02)
+        return index
+
+    mapped = cluster.client.map(waits, range(3), name="m-one", cpu=0.1)
+    until((tmp_path / "1").exists)
+
+    assert mapped[1].cancel()
+    assert mapped[1].cancelled()
+    assert not mapped[0].done()
+    until(lambda: cluster.client.task("/m-one/1").attempts[0].finished_at is not None)
+    (tmp_path / "gate").touch()
+    assert [mapped[0].result(WITHIN_S), mapped[2].result(WITHIN_S)] == [0, 2]
+    assert not mapped[0].cancel()
+    task = cluster.client.task("/m-one/1")
+    assert (task.state, task.cause) == ("killed", "cancelled")
+    with pytest.raises(concurrent.futures.CancelledError):
+        mapped.results()
+    assert mapped.job.wait(WITHIN_S).task_counts == {"succeeded": 2, "killed": 1}
+
+
 def test_nothing_of_a_result_is_in_the_output(cluster):
     mapped = cluster.client.map(lambda _: "secret" * 10, [0], name="m-quiet", cpu=0.1)
 

@@ -93,7 +93,8 @@ class FakeState:
         if isinstance(command, SubmitJob):
             return self.admit(command)
         if isinstance(command, CancelJob):
-            return self.change(command.job, "killed")
+            task = self.find_task(command.job)
+            return Answer("accepted", to_json(self.find(task.job))) if task else self.change(command.job, "killed")
         if isinstance(command, AdminCommand):
             return Answer("accepted", to_json({"id": command.target, **command.arguments}))
         if isinstance(command, RequeueTasks):

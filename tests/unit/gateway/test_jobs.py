@@ -127,6 +127,14 @@ async def test_cancel_needs_no_body(iris: House):
     assert (await iris.http.post("/v1/jobs/j1/cancel", json={})).status_code == 202
 
 
+async def test_one_task_is_cancelled_by_its_name_or_id(iris: House):
+    await iris.submit("/train")
+    for task in ("%2Ftrain%2F0", "j1%2F0"):
+        answer = await iris.http.post(f"/v1/tasks/{task}/cancel", json={"reason": "enough"})
+        assert (answer.status_code, answer.json()["id"]) == (202, "j1")
+    assert [(c.job, c.reason) for c in iris.state.commands[-2:]] == [("/train/0", "enough"), ("j1/0", "enough")]
+
+
 async def test_rerun_makes_a_job_and_says_where(iris: House):
     await iris.submit("/train")
     response = await iris.http.post("/v1/jobs/j1/rerun", json={"failed_only": True})

@@ -37,6 +37,7 @@ DECISIONS = {
     ("POST", "/v1/jobs/{job}/rerun"): SUBTREE,
     ("POST", "/v1/jobs/{job}/requeue"): SUBTREE,
     ("POST", "/v1/tasks/{task}/requeue"): SUBTREE,
+    ("POST", "/v1/tasks/{task}/cancel"): SUBTREE,
     ("GET", "/v1/jobs/{job}/tasks"): SUBTREE,
     ("GET", "/v1/jobs/{job}/why"): SUBTREE,
     ("GET", "/v1/jobs/{job}/logs"): SUBTREE,

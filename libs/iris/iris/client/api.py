@@ -124,9 +124,13 @@ class GatewayApi:
 
         return fetch(self.transport, task, Path(directory), attempt, on_read)
 
-    def cancel(self, job: str, reason: str = "") -> JobView:
-        """Kill a job and everything below it."""
-        return self.post(f"/v1/jobs/{in_path(job)}/cancel", JobView, body={"reason": reason} if reason else {})
+    def cancel(self, name: str, reason: str = "") -> JobView:
+        """Kill a job and everything below it, or one call of a map by the name of its task; the others go on.
+
+        Returns the job. Raises Conflict for a call that has ended, and for a task of another kind of job.
+        """
+        kind = "tasks" if is_task(name) else "jobs"
+        return self.post(f"/v1/{kind}/{in_path(name)}/cancel", JobView, body={"reason": reason} if reason else {})
 
     def requeue(self, name: str, reason: str = "") -> JobView:
         """Stop what runs of a job or a task (by name) and return it to the queue; a gang whole. Raises Conflict when

@@ -149,9 +149,9 @@ class AsyncClient(AsyncCalls):
         """As `Client.fetch`."""
         return await self.call(lambda: self.sync.fetch(task, directory, attempt=attempt, on_read=on_read))
 
-    async def cancel(self, job: str, reason: str = "") -> JobView:
+    async def cancel(self, name: str, reason: str = "") -> JobView:
         """As `Client.cancel`."""
-        return await self.call(lambda: self.sync.cancel(job, reason))
+        return await self.call(lambda: self.sync.cancel(name, reason))
 
     async def requeue(self, name: str, reason: str = "") -> JobView:
         """As `Client.requeue`."""

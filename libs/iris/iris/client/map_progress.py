@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from typing import Any, TextIO
 
 _EVERY_S = 0.1
@@ -31,7 +31,8 @@ class MapProgress:
         """A call has ended."""
         with self._lock:
             self._done += 1
-            if (error := future.exception()) is not None:
+            error = CancelledError("cancelled") if future.cancelled() else future.exception()
+            if error is not None:
                 self._failed += 1
                 if self._failed <= _FAILURES_SHOWN:
                     self._write(f"\r\x1b[K{future.task}: {type(error).__name__}: {error}\n")  # type: ignore[attr-defined]

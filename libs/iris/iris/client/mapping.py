@@ -11,7 +11,7 @@ import concurrent.futures
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import Any, Generic, TypeVar, cast
@@ -21,7 +21,7 @@ from iris.client.decode import from_json
 from iris.client.jobs import Job
 from iris.client.map_options import ResultOrder
 from iris.client.outcomes import death_of, ending_of, outcomes_of, payload_of
-from iris.client.problems import ClientError
+from iris.client.problems import ClientError, Conflict
 from iris_core.spec import Calls
 from iris_core.states import TERMINAL, display_name
 from iris_core.views import CallResultView, ResultsView
@@ -44,6 +44,20 @@ class CallFuture(Future[R], Generic[R]):
     def task(self) -> str:
         """The name of its task."""
         return f"{self._mapped.job.name}/{self.index}"
+
+    def cancel(self) -> bool:
+        """Kill this call, also when it runs; the others go on.
+
+        False when it has ended, and for a map with ``chunksize``, whose tasks make other calls too. Raises Problem,
+        Unreachable.
+        """
+        if self.cancelled():
+            return True
+        if self.done() or not self._mapped.kill(self.index):
+            return False
+        if super().cancel():
+            self.set_running_or_notify_cancel()
+        return self.cancelled()
 
 
 class Mapped(list[CallFuture[R]]):
@@ -75,7 +89,6 @@ class Mapped(list[CallFuture[R]]):
         self._arrival = threading.Condition()
         self._done: list[CallFuture[R]] = []
         for future in list.__iter__(self):
-            future.set_running_or_notify_cancel()
             future.add_done_callback(self._note)
         if job is not None:
             threading.Thread(target=self._collect, name=f"iris-map {job.name}", daemon=True).start()
@@ -97,6 +110,16 @@ class Mapped(list[CallFuture[R]]):
 
     def __iter__(self) -> Iterator[CallFuture[R]]:
         return list.__iter__(self) if self._order == "items" else self.as_completed()
+
+    def kill(self, index: int) -> bool:
+        """Kill one call, by the index of its task; False when it has ended, or shares its task with others."""
+        if self._chunksize > 1:
+            return False
+        try:
+            self._api.cancel(f"{self.job.id}/{index}")
+        except Conflict:
+            return False
+        return True
 
     def as_completed(self, timeout: float | None = None) -> Iterator[CallFuture[R]]:
         """The futures in the order in which they end. Raises TimeoutError when some have not ended by then."""
@@ -120,12 +143,12 @@ class Mapped(list[CallFuture[R]]):
             timeout,
             concurrent.futures.ALL_COMPLETED if self._return_exceptions else concurrent.futures.FIRST_EXCEPTION,
         )
-        raises = not self._return_exceptions and any(future.exception() is not None for future in ended)
+        raises = not self._return_exceptions and any(_error(future) is not None for future in ended)
         if left and not raises:
             raise TimeoutError(f"{len(left)} of {len(self)} calls have not ended")
         found = []
         for future in self.as_completed() if self._order == "done" else filter(ended.__contains__, self.futures):
-            error = future.exception()
+            error = _error(future)
             if error is not None and raises:
                 raise error
             found.append(future.result() if error is None else error)
@@ -208,7 +231,7 @@ class Mapped(list[CallFuture[R]]):
     def _look(self) -> None:
         counts = self.job.refresh().task_counts
         ended = sum(count for state, count in counts.items() if state in _ENDED and state != "succeeded")
-        failed = {future.index for future in self.futures if future.done() and future.exception() is not None}
+        failed = {future.index for future in self.futures if future.done() and _error(future) is not None}
         if ended <= len(failed):
             return
         found = {
@@ -233,6 +256,11 @@ class Mapped(list[CallFuture[R]]):
     def _fail(self, futures: Iterable[CallFuture[R]], error: BaseException) -> None:
         for future in futures:
             _settle(future, None, error)
+
+
+def _error(future: Future[Any]) -> BaseException | None:
+    """What a future that has ended raises."""
+    return CancelledError() if future.cancelled() else future.exception()
 
 
 def _settle(future: CallFuture[Any], value: object, error: BaseException | None) -> None:

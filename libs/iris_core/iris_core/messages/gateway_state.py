@@ -46,7 +46,7 @@ class SubmitJob(ServiceMessage, frozen=True):
 
 
 class CancelJob(ServiceMessage, frozen=True):
-    """Kill the whole subtree of ``job`` (a name or an opaque id)."""
+    """Kill the whole subtree of ``job`` (a name or an opaque id), or one call of a map (``/sweep/3``, ``j7/3``)."""
 
     job: str
     caller: Caller

@@ -38,8 +38,15 @@ def _job(command: UserCommand, action: str, job: Job | None, detail: str) -> Aud
     return Audited(actor_of(command.caller), action, "job", job.id, job.name, job.user, clipped(detail))
 
 
+def _target(ledger: Ledger, command: UserCommand, action: str, target: str, reason: str) -> Audited | None:
+    """Of a job or a task."""
+    task = ledger.find_task(target)
+    job, which = (task[0], f"task {task[1]}") if task is not None else (ledger.find_job(target), "")
+    return _job(command, action, job, ": ".join(filter(None, (which, reason))))
+
+
 def _cancel(ledger: Ledger, command: CancelJob) -> Audited | None:
-    return _job(command, "cancel", ledger.find_job(command.job), command.reason)
+    return _target(ledger, command, "cancel", command.job, command.reason)
 
 
 def _rerun(ledger: Ledger, command: RerunJob) -> Audited | None:
@@ -54,9 +61,7 @@ def _amend(ledger: Ledger, command: AmendJob) -> Audited | None:
 
 
 def _requeue(ledger: Ledger, command: RequeueTasks) -> Audited | None:
-    task = ledger.find_task(command.target)
-    job, which = (task[0], f"task {task[1]}") if task is not None else (ledger.find_job(command.target), "")
-    return _job(command, "requeue", job, ": ".join(filter(None, (which, command.reason))))
+    return _target(ledger, command, "requeue", command.target, command.reason)
 
 
 def _submit(ledger: Ledger, command: SubmitJob) -> Audited | None:

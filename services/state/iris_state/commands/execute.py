@@ -28,7 +28,7 @@ from iris_core.messages.gateway_state import (
 )
 from iris_core.names import JobName
 from iris_core.spec import JobSpec
-from iris_core.states import Cause, Initiator, TaskState, WorkerState
+from iris_core.states import TERMINAL, Cause, Initiator, TaskState, WorkerState
 from iris_core.tables import task as table
 from iris_state.decide import cascade, gates, quota
 from iris_state.inputs.claims import Claim, Step
@@ -163,11 +163,20 @@ def _check_length(what: str, text: str) -> None:
 
 
 def on_cancel(ledger: Ledger, command: CancelJob) -> Iterator[Step]:
-    """Kill a whole subtree; jobs that have ended are unchanged. Raises Refused."""
-    job = known_job(ledger, command.job)
+    """Kill a whole subtree, or one call of a map; jobs that have ended are unchanged. Raises Refused."""
+    job, index = known_target(ledger, command.job)
     _check_owner(command.caller, job, "cancel")
     _check_length("reason", command.reason)
-    yield from cascade.subtree(ledger, job, Cause.CANCELLED, Initiator.USER, command.reason)
+    if index is None:
+        yield from cascade.subtree(ledger, job, Cause.CANCELLED, Initiator.USER, command.reason)
+        return
+    name, state = f"{job.name}/{index}", job.task(index).state
+    if job.spec.calls is None:
+        words = f"{job.name} is not a map: a killed task would end all of it; cancel {job.name}, or requeue {name}"
+        raise Refused(Code.CONFLICT, words)
+    if state in TERMINAL and state is not TaskState.KILLED:
+        raise Refused(Code.CONFLICT, f"{name} has ended ({state.name.lower()})")
+    yield Claim(table.KILL, job.number, index, cause=Cause.CANCELLED, initiator=Initiator.USER, note=command.reason)
 
 
 def on_amend(ledger: Ledger, command: AmendJob, now_ms: int) -> Iterator[Step]:

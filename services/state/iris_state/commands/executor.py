@@ -107,7 +107,7 @@ class CommandExecutor:
             if isinstance(user_command, CancelJob):
                 self._round.take(execute.on_cancel(self._ledger, user_command))
                 self._round.settle()
-                return "accepted", execute.known_job(self._ledger, user_command.job).id.encode()
+                return "accepted", execute.known_target(self._ledger, user_command.job)[0].id.encode()
             if isinstance(user_command, AmendJob):
                 self._round.take(execute.on_amend(self._ledger, user_command, self._round.now_ms))
                 return "accepted", execute.known_job(self._ledger, user_command.job).id.encode()

@@ -48,10 +48,9 @@ def allowed_command(ledger: Ledger, command: Command) -> Command:
         return command
     own = _own_job(ledger, command.caller)
     if isinstance(command, CancelJob):
-        _check_within(ledger, own, ledger.find_job(command.job), command.job)
+        _check_within(ledger, own, _job_of(ledger, command.job), command.job)
     elif isinstance(command, RequeueTasks):
-        task = ledger.find_task(command.target)
-        _check_within(ledger, own, task[0] if task is not None else ledger.find_job(command.target), command.target)
+        _check_within(ledger, own, _job_of(ledger, command.target), command.target)
     elif isinstance(command, RerunJob):
         job = _check_within(ledger, own, ledger.find_job(command.job), command.job)
         if job is own:
@@ -65,6 +64,12 @@ def allowed_command(ledger: Ledger, command: Command) -> Command:
     else:
         raise _forbidden(own, "submits, reads, requeues and cancels jobs, nothing else")
     return command
+
+
+def _job_of(ledger: Ledger, target: str) -> Job | None:
+    """The job that is named, or whose task is."""
+    task = ledger.find_task(target)
+    return task[0] if task is not None else ledger.find_job(target)
 
 
 def _own_job(ledger: Ledger, caller: Caller) -> Job:

@@ -1,4 +1,4 @@
-"""`iris cancel`: kill jobs and everything below them."""
+"""`iris cancel`: kill jobs and everything below them, or single calls of maps."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ import click
 
 from iris.cli.options import NAME, connected
 from iris.cli.parsing import CliCommand
+from iris.client.api import is_task
 from iris.client.client import Client
 
 
 @click.command(cls=CliCommand)
-@click.argument("jobs", nargs=-1, required=True, type=NAME, metavar="JOB...")
-@click.option("--reason", default="", help="Reason stored with the job.")
+@click.argument("names", nargs=-1, required=True, type=NAME, metavar="JOB|TASK...")
+@click.option("--reason", default="", help="Reason stored with the job or the task.")
 @connected
-def cancel(client: Client, jobs: tuple[str, ...], reason: str) -> None:
-    """Kill jobs and everything below them; killing what has ended changes nothing."""
-    for job in jobs:
-        found = client.cancel(job, reason)
-        click.echo(f"{found.name} {found.state}", err=True)
+def cancel(client: Client, names: tuple[str, ...], reason: str) -> None:
+    """Kill jobs and everything below them; killing what has ended changes nothing.
+
+    Of a map, TASK kills one call, and the others go on.
+    """
+    for name in names:
+        found = client.cancel(name, reason)
+        click.echo(f"{name} killed" if is_task(name) else f"{found.name} {found.state}", err=True)

@@ -48,7 +48,7 @@ _PREFIX = re.compile(rf"{_A_PREFIX}\Z")
 
 
 class CancelBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Why a job is cancelled."""
+    """Why a job, or a call of a map, is cancelled."""
 
     reason: str = ""
 
@@ -173,7 +173,7 @@ async def cancel(call: Call) -> Response:
 
 
 async def send_cancel(call: Call, job: str, reason: str, key: str = "") -> Answer:
-    """Cancel a job and all below it as the caller. Raises Problem."""
+    """Cancel a job and all below it, or one call of a map, as the caller. Raises Problem."""
     if call.caller.role == "worker":
         raise ProblemResponse("forbidden", "worker tokens may not cancel jobs")
 

@@ -8,10 +8,10 @@ import msgspec
 from starlette.responses import Response
 
 from iris_core.views import ArtifactView, AttemptPage, JobView, TaskView
-from iris_gateway.api.handling import listing, page, view
+from iris_gateway.api.handling import json_body, listing, page, request_key, view
 from iris_gateway.api.pages import page_of
-from iris_gateway.api.work.jobs import TASK_STATES, RequeueBody, job_of, send_requeue
-from iris_gateway.http.endpoint import Answers, Call, Endpoint
+from iris_gateway.api.work.jobs import TASK_STATES, CancelBody, RequeueBody, job_of, send_cancel, send_requeue
+from iris_gateway.http.endpoint import Answers, Call, Endpoint, passed_on
 from iris_gateway.http.parameters import Parameter, task_reference
 
 
@@ -66,6 +66,13 @@ async def attempts(call: Call) -> Response:
     return await page(call, "attempts", call.parameters(), task=task_of(call))
 
 
+async def cancel(call: Call) -> Response:
+    task = task_of(call)
+    call.parameters().finish()
+    body = await json_body(call, CancelBody, CancelBody())
+    return passed_on((await send_cancel(call, task, body.reason, request_key(call))).body, 202)
+
+
 async def requeue(call: Call) -> Response:
     return await send_requeue(call, task_of(call))
 
@@ -86,6 +93,16 @@ ENDPOINTS = (
     Endpoint("GET", "/v1/jobs/{job}/why", why_job, "Why a job waits", _REASONS, task=True),
     Endpoint("GET", "/v1/tasks/{task}", shown, "Show a task", {200: Answers("The task.", TaskView)}, task=True),
     listing("/v1/tasks/{task}/attempts", attempts, "List a task's attempts", AttemptPage, task=True),
+    Endpoint(
+        "POST",
+        "/v1/tasks/{task}/cancel",
+        cancel,
+        "Kill one call of a map; the others go on",
+        {202: Answers("Its job; its process is being stopped.", JobView)},
+        body=CancelBody,
+        problems=("conflict", "forbidden"),
+        task=True,
+    ),
     Endpoint(
         "POST",
         "/v1/tasks/{task}/requeue",
