@@ -66,6 +66,7 @@ class Memory:
         self.used: dict[str, dict[str, tuple[int, int]]] = {}
         self.owners: dict[str, dict[str, tuple[str, ...]]] = {}
         self.key_values: dict[str, StoredKeys] = {}
+        self.notes: dict[str, dict[str, str]] = {}
         self.listeners: list[_Listener] = []
         self._away = False
         self._due: deque[Callable[[], None]] = deque()

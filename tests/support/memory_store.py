@@ -46,6 +46,7 @@ class Server(Protocol):
     used: dict[str, dict[str, tuple[int, int]]]
     owners: dict[str, dict[str, tuple[str, ...]]]
     key_values: dict[str, StoredKeys]
+    notes: dict[str, dict[str, str]]
     away: bool
 
     def store(self, subject: str, data: bytes, headers: Headers, expected: int | None = None) -> int: ...
@@ -212,7 +213,11 @@ class MemoryStreams:
         return stored.bytes if stored is not None else 0
 
     async def standing(self, stream: str) -> StoreStanding:
-        return StoreStanding(await self.size(stream))
+        return StoreStanding(await self.size(stream), notes=self._server.notes.get(stream, {}))
+
+    async def annotate(self, stream: str, key: str, value: str) -> None:
+        reach(self._server)
+        self._server.notes.setdefault(stream, {})[key] = value
 
     async def storage(self) -> dict[str, ServerStorage]:
         reach(self._server)

@@ -58,6 +58,7 @@ class StreamFacts(msgspec.Struct, frozen=True):
         declared: copies it is declared with. current: copies that hold everything and answer.
         clustered: whether its server is one of a cluster.
         stored_bytes: what it holds. limit_bytes: the most it may hold, which the server reserves; 0: no limit.
+        lost: why no state service leads on it.
     """
 
     name: str
@@ -68,6 +69,7 @@ class StreamFacts(msgspec.Struct, frozen=True):
     clustered: bool = False
     stored_bytes: int = 0
     limit_bytes: int = 0
+    lost: str = ""
 
 
 class ConnectedProcess(msgspec.Struct, frozen=True):

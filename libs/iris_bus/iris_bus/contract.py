@@ -67,6 +67,10 @@ class DamagedCommit(Exception):
         self.why = why
 
 
+class RecordsLost(Exception):
+    """The journal is not the one that the cluster worked with: its streams were lost, or a restore was interrupted."""
+
+
 class Subscription(Protocol):
     """A running subscription; after `close` no callback is made."""
 
@@ -180,6 +184,10 @@ class Streams(Protocol):
 
     async def standing(self, stream: str) -> StoreStanding:
         """How much a stream or bucket holds, and on how many servers. Raises Unavailable."""
+        ...
+
+    async def annotate(self, stream: str, key: str, value: str) -> None:
+        """Write one entry of a stream's metadata, which `standing` returns. Raises Unavailable."""
         ...
 
     async def storage(self) -> Mapping[str, ServerStorage]:

@@ -26,7 +26,7 @@ from iris_bus.keys import BadKey, Keys
 from iris_bus.requests import Forbidden, Requests
 from iris_bus.servers import ANSWER_S, ask_all
 from iris_core.roles import SYSTEM, USER_INFO, Login, login_of
-from iris_core.subjects import STORES
+from iris_core.subjects import RECORDS_LOST, STORES
 
 _CONNECT_S = 3.0
 _NO_JETSTREAM = (10039, 10076)  # not enabled for the account, not enabled
@@ -120,6 +120,7 @@ def _stream(name: str, info: StreamInfo) -> StreamFacts:
         clustered=bool(info.cluster.name),
         stored_bytes=standing.bytes,
         limit_bytes=standing.limit_bytes,
+        lost=standing.notes.get(RECORDS_LOST, ""),
     )
 
 

@@ -98,10 +98,6 @@ class RawStream:
         """Store messages again in their order. Raises Full, Unavailable."""
         await asyncio.gather(*(self._api.store(m.subject, m.data, _STORE_S, _plain(m.headers)) for m in messages))
 
-    async def annotate(self, key: str, value: str) -> None:
-        """Write one entry of the stream's metadata. Raises Unavailable."""
-        await self._api.annotate(self.name, key, value)
-
 
 def _plain(headers: Headers) -> Headers:
     """The headers of a message without those that address the stream it was stored in."""

@@ -155,5 +155,8 @@ class JetStreams:
         found = await self._api.info(stream)
         return standing_of(found, copies(self._replicas, clustered=self._link.is_clustered))
 
+    async def annotate(self, stream: str, key: str, value: str) -> None:
+        await self._retrying.annotate(stream, key, value)
+
     async def storage(self) -> dict[str, ServerStorage]:
         return await servers.storage(self._link)

@@ -85,6 +85,9 @@ STREAMS = (JOURNAL, EVENTS, LOGS, ARTIFACTS, RESULTS)
 PART = "Iris-Part"
 """The header of a part of an artifact: its number, from 0."""
 
+RECORDS_LOST = "iris-records-lost"
+"""The metadata of the journal's stream that says why no state service may lead on it; empty or absent: it may."""
+
 JOBS_TOGETHER, TASKS_TOGETHER = 64, 16
 """How many jobs, and tasks of each, share one subject of output; see `log`."""
 

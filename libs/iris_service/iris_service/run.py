@@ -38,7 +38,7 @@ from prometheus_client import CollectorRegistry
 
 from iris_bus.bus_facts import ClientName
 from iris_bus.connection import Credentials
-from iris_bus.contract import DamagedCommit, Fenced, Message, Unavailable
+from iris_bus.contract import DamagedCommit, Fenced, Message, RecordsLost, Unavailable
 from iris_bus.jetstream import JetStreamConnection, connect
 from iris_core import __version__, codec
 from iris_core.messages.processes import ReplicaInfo, ServiceInfo
@@ -389,6 +389,9 @@ async def _play(
         return MISUSED
     except DamagedCommit as error:
         log.critical("%s; see `iris admin verify`, mend it with `iris admin repair`", error)
+        return DAMAGED
+    except RecordsLost as error:
+        log.critical("%s", error)
         return DAMAGED
     except Unavailable as error:
         log.critical("%s", error)

@@ -36,6 +36,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         max_building: attempts that may be in BUILDING on one worker at a time.
         avoid_s: how long a task avoids a worker that failed it the first time; doubles with each time.
         avoid_longest_s: the longest such time.
+        begin_anew: lead on an empty journal although workers have attempts of jobs that it never knew, and have them
+            stopped; for a cluster whose streams are lost and that has no backup.
         stop_grace_s: between TERM and KILL of an attempt.
         commit_burst: commits that go at once after a rest, before `commit_spacing_s` holds.
         snapshot_after_s: age of the first change since a snapshot, after which the next is taken.
@@ -103,6 +105,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_building: int = 8
     avoid_s: float = 5.0
     avoid_longest_s: float = 300.0
+    begin_anew: bool = False
     stop_grace_s: float = 5.0
     commit_burst: int = 16
     commit_spacing_s: float = 0.01

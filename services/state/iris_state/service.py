@@ -12,9 +12,9 @@ import os
 import uuid
 from urllib.parse import urlsplit
 
-from iris_bus.contract import Connection, EventPublisher, Full, Gap, Unavailable
+from iris_bus.contract import Connection, EventPublisher, Full, Gap, RecordsLost, Unavailable
 from iris_core.messages.processes import ReplicaInfo
-from iris_core.subjects import STORES
+from iris_core.subjects import JOURNAL, RECORDS_LOST, STORES
 from iris_service.run import Service, quiet_gc
 from iris_service.settings import BadSetting
 from iris_service.tracing import Tracer
@@ -75,14 +75,29 @@ class StateService:
         )
 
     async def run(self) -> None:
-        """Run until stopped. Raises Fenced when deposed: the process must end, and restarts as a follower."""
+        """Run until stopped. Raises Fenced when deposed: the process must end, and restarts as a follower; RecordsLost,
+        DamagedCommit.
+        """
         await self.replica.connection.streams.ensure()
         await self.replica.recover()
         quiet_gc()
         publisher = self.replica.connection.publisher()
         if await self._wait_for_its_turn(publisher):
             self._leader = Leader(self.replica, publisher, self.metrics, self._stop, self._tracer)
-            await self._leader.run()
+            try:
+                await self._leader.run()
+            except RecordsLost as error:
+                await self.replica.connection.streams.annotate(JOURNAL.name, RECORDS_LOST, str(error))
+                raise
+
+    async def _refuse_lost_records(self) -> None:
+        """Raises RecordsLost where an earlier leader has found the records lost, Unavailable."""
+        streams = self.replica.connection.streams
+        lost = (await streams.standing(JOURNAL.name)).notes.get(RECORDS_LOST, "")
+        if lost and not self.replica.policy.begin_anew:
+            raise RecordsLost(lost)
+        if lost:
+            await streams.annotate(JOURNAL.name, RECORDS_LOST, "")
 
     async def _wait_for_its_turn(self, publisher: EventPublisher) -> bool:
         """True when this replica leads, False when it is stopped."""
@@ -90,6 +105,7 @@ class StateService:
         while not self._stop.is_set():
             try:
                 await standby.wait()
+                await self._refuse_lost_records()
                 if not self._stop.is_set() and await self.replica.take_over(publisher, standby.epoch):
                     return True
             except Gap:

@@ -133,6 +133,10 @@ PLANTED = [
         },
     ),
     (
+        bus(streams=(msgspec.structs.replace(BUS.streams[0], lost="worker w0 has a job"), *BUS.streams[1:])),
+        {"records_lost": "worker w0 has a job"},
+    ),
+    (
         msgspec.structs.replace(HEALTHY, readable=("/etc/iris/state.seed",)),
         {"readable_keys": "others may read /etc/iris/state.seed"},
     ),

@@ -57,7 +57,8 @@ class AnythingGoes(RuleBasedStateMachine):
 
     @initialize()
     def begin(self):
-        self.world = World(Policy(max_reschedules=2, prepare_tries=1, start_tries=1, schedule_tries=2))
+        policy = Policy(max_reschedules=2, prepare_tries=1, start_tries=1, schedule_tries=2, begin_anew=True)
+        self.world = World(policy)
         for name in HOSTS:
             self.world.register(Host(name, Amount(2000), {"rack": name[0]}))
 

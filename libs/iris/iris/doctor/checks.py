@@ -355,6 +355,13 @@ CHECKS = (
         "docs/troubleshooting.md#the-journal-is-damaged-at-",
     ),
     Check(
+        "records_lost",
+        _of_bus(lambda bus: [stream.lost for stream in bus.streams if stream.lost]),
+        "no state service leads, so that no worker is told to stop what it runs",
+        "stop the state services, restore a backup onto these servers, start them again",
+        "docs/disaster-recovery.md#restore",
+    ),
+    Check(
         "gateway_unreachable",
         _unreachable,
         "nothing can be submitted or looked at",

@@ -95,6 +95,7 @@ async def looked_at(stored: Stored) -> int:
     found = await examine(stored, Policy())
     print_examination(found)
     bad = [*(f"bundle {wrong}" for wrong in await bad_bundles(stored)), *await bad_values(stored)]
+    bad += await lost_records(stored)
     for wrong in bad:
         say(wrong)
     if await lacks_keys(stored):
@@ -114,6 +115,14 @@ async def bad_bundles(stored: Stored) -> list[str]:
         except ValueError as error:
             bad.append(str(error))
     return bad
+
+
+async def lost_records(stored: Stored) -> list[str]:
+    """Why no state service leads on a journal that can be read."""
+    if await stored.connection.raw(subjects.JOURNAL.name).state() is None:
+        return []
+    lost = (await stored.connection.streams.standing(subjects.JOURNAL.name)).notes.get(subjects.RECORDS_LOST, "")
+    return [lost] if lost else []
 
 
 async def bad_values(stored: Stored) -> list[str]:

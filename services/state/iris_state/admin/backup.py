@@ -16,7 +16,7 @@ from iris_bus.contract import Message, Publication
 from iris_bus.jetstream import JetStreamConnection
 from iris_bus.publisher import MARK
 from iris_core import codec, subjects
-from iris_core.subjects import Stream
+from iris_core.subjects import RECORDS_LOST, Stream
 from iris_state.admin.archive import Item, Writer, read
 from iris_state.clock import Clock
 from iris_state.effects.outbox import event_place
@@ -28,6 +28,7 @@ from iris_state.snapshots.snapshot import name_of
 from iris_state.store_metrics import LAST_BACKUP
 
 _AT_ONCE = 64
+_UNFINISHED = "a restore onto these servers was not finished: run `iris admin restore` again"
 
 
 class NotEmpty(Exception):
@@ -89,20 +90,20 @@ async def backup(connection: JetStreamConnection, path: Path, *, events: bool, l
         if logs:
             async for message in _stored(connection, subjects.LOGS, 0):
                 out.add(_item("log", message))
-    await connection.raw(subjects.JOURNAL.name).annotate(LAST_BACKUP, str(replica.clock.now_ms()))
+    await connection.streams.annotate(subjects.JOURNAL.name, LAST_BACKUP, str(replica.clock.now_ms()))
     return about
 
 
 async def restore(connection: JetStreamConnection, path: Path) -> About:
-    """Fill an empty cluster from a backup; after an interruption it can be run again.
+    """Fill an empty cluster from a backup, or one on which a state service has begun anew after a loss.
 
-    Raises BadArchive before anything is changed, NotEmpty, Full, Unavailable.
+    Until it is done no state service leads there; after an interruption it can be run again. Raises BadArchive before
+    anything is changed, NotEmpty, DamagedCommit, Full, Unavailable.
     """
     about = verify(path)
-    state = await connection.raw(subjects.JOURNAL.name).state()
-    if state is not None and state.last_seq:
-        raise NotEmpty(f"the journal has {state.last_seq} entries: a backup is restored onto an empty cluster only")
+    await _refuse_records(connection)
     await connection.streams.ensure()
+    await connection.streams.annotate(subjects.JOURNAL.name, RECORDS_LOST, _UNFINISHED)
     raw = {stream: connection.raw(stream.name) for stream in (subjects.EVENTS, subjects.LOGS)}
     firsts = [item.sequence for item in read(path) if item.kind == "event" and item.sequence]
     await raw[subjects.EVENTS].replace(firsts[0] if firsts else max(about.events, 1) + 1)
@@ -119,10 +120,32 @@ async def restore(connection: JetStreamConnection, path: Path) -> About:
             elif item.kind == "snapshot":
                 image = item
     events = await raw[subjects.EVENTS].state()
-    await raw[subjects.EVENTS].annotate(MARK, f"{events.last_seq if events else 0} {about.last_published}")
-    await connection.blobs(subjects.SNAPSHOTS_BUCKET).put(image.name, image.data)
+    mark = f"{events.last_seq if events else 0} {about.last_published}"
+    await connection.streams.annotate(subjects.EVENTS.name, MARK, mark)
+    snapshots = connection.blobs(subjects.SNAPSHOTS_BUCKET)
+    for name in await snapshots.names():
+        await snapshots.delete(name)
+    await snapshots.put(image.name, image.data)
     await connection.raw(subjects.JOURNAL.name).replace(about.sequence + 1)
+    await connection.streams.annotate(subjects.JOURNAL.name, RECORDS_LOST, "")
     return about
+
+
+async def _refuse_records(connection: JetStreamConnection) -> None:
+    """Raises NotEmpty when the cluster has records of its own, DamagedCommit, Unavailable."""
+    state = await connection.raw(subjects.JOURNAL.name).state()
+    if state is None or not state.last_seq:
+        return
+    if (await connection.streams.standing(subjects.JOURNAL.name)).notes.get(RECORDS_LOST):
+        return
+    replica = Replica("restore", Policy(), connection, Clock())
+    await replica.recover()
+    ledger = replica.machine.ledger
+    if ledger.next_number > 1 or ledger.next_deployment > 1 or ledger.quotas:
+        raise NotEmpty(
+            f"the journal has {state.last_seq} entries and {len(ledger.jobs)} jobs: a backup is restored onto an empty "
+            "cluster only; docs/disaster-recovery.md says how servers are emptied"
+        )
 
 
 def verify(path: Path) -> About:

@@ -13,7 +13,7 @@ from itertools import chain, islice
 from typing import Any, get_args
 
 from iris_bus import framing
-from iris_bus.contract import DamagedCommit
+from iris_bus.contract import DamagedCommit, RecordsLost
 from iris_core import codec, subjects
 from iris_core.codec import Undecodable
 from iris_core.errors import Code, InvariantBroken
@@ -48,7 +48,7 @@ from iris_state.inputs.kinds import Heartbeat, Input, Load, Request, Timer
 from iris_state.inputs.plans import accept
 from iris_state.inputs.plans.skipped import record_reason
 from iris_state.inputs.quarantine import Quarantine, kind_of
-from iris_state.inputs.reports import liveness, progress
+from iris_state.inputs.reports import liveness, loss, progress
 from iris_state.inputs.timers import Timers
 from iris_state.policy import Policy
 from iris_state.records.changes import (
@@ -169,7 +169,7 @@ class Machine:
     def step(self, inputs: Iterable[Input], now_ms: int) -> Output:
         """Judge everything that has arrived, then whatever is due at ``now_ms``.
 
-        What raises is set aside and changes nothing, be it an input or a timer. Raises InvariantBroken.
+        What raises is set aside and changes nothing, be it an input or a timer. Raises InvariantBroken, RecordsLost.
         """
         if now_ms - self.round.now_ms > self.policy.stall_ms:
             self.floor_ms = self.silent_from_ms = now_ms  # it was this service that stood still, not the workers
@@ -181,7 +181,7 @@ class Machine:
             try:
                 self._handle(one)
                 self.round.settle()
-            except InvariantBroken:
+            except (InvariantBroken, RecordsLost):
                 raise
             except Exception as error:  # noqa: BLE001 - the next leader would be asked the same
                 self.torn = self.round.begun != begun
@@ -349,6 +349,8 @@ class Machine:
             return
         if not subjects.is_from(request.subject, report.worker):
             return
+        listed = report.register.attempts if report.register is not None else ()
+        loss.check(self.ledger, self.policy, report.worker, report.stages + listed, self.round.now_ms - self.floor_ms)
         if report.register is not None:
             if report.register.worker != report.worker or not progress.is_valid_registration(report.register):
                 return
@@ -361,9 +363,9 @@ class Machine:
         presence.hear(report.monotonic_ms, self.round.now_ms)
         presence.reported_ms = max(presence.reported_ms, report.monotonic_ms)
         self.round.take(progress.on_stages(self.ledger, self.policy, report.worker, report.stages))
-        stages = report.stages + (report.register.attempts if report.register is not None else ())
         if report.leaving:
             self.round.take(progress.on_leaving(self.ledger, report.worker, report.leaving, report.why))
+        stages = report.stages + listed
         drop = liveness.stop_unknown_attempts(self.ledger, self.round.orders, report.worker, stages)
         self.round.effects.append(ReplyTo(request.reply, codec.pack(ReportTaken(drop=tuple(drop)))))
 
@@ -375,6 +377,7 @@ class Machine:
         if not subjects.is_from(one.subject, heartbeat.worker):
             return
         ledger, now_ms = self.ledger, self.round.now_ms
+        loss.check(ledger, self.policy, heartbeat.worker, heartbeat.attempts, now_ms - self.floor_ms)
         self.round.take(liveness.on_heartbeat(ledger, self.policy, self.round.orders, heartbeat, self.floor_ms, now_ms))
         if heartbeat.probes and liveness.is_known(ledger, heartbeat.worker, heartbeat.incarnation):
             self.round.take(self.round.deployments.on_probes(heartbeat.worker, heartbeat.probes, now_ms))
