@@ -50,7 +50,7 @@ def test_a_call_that_has_ended_is_not_cancelled_any_more(script: Script) -> None
 def test_a_task_of_another_kind_of_job_is_not_cancelled_alone(script: Script) -> None:
     script.play("""
         submit /a replicas=2
-        cancel /a/0             -> conflict /a is not a map
+        cancel /a/0             -> conflict
         /a/0                    -> PENDING
     """)
 
