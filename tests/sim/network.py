@@ -30,6 +30,7 @@ from iris_bus.contract import (
     Message,
     NoResponders,
     Publication,
+    StoreStanding,
     Unavailable,
     checked_key,
 )
@@ -595,6 +596,9 @@ class SimStreams:
 
     async def trim(self, stream: str, below: int) -> None:
         await self._link.call(lambda: self._link.server.streams[stream].trim(below))
+
+    async def standing(self, stream: str) -> StoreStanding:
+        return await _persist(lambda: self._link.call(StoreStanding))  # type: ignore[no-any-return]
 
 
 def _is_unavailable(data: bytes) -> bool:
