@@ -148,6 +148,15 @@ async def test_a_task_far_past_its_timeout_is_ended_by_its_host(state: FakeState
         assert ended.cause is Cause.TIMEOUT
 
 
+async def test_a_host_keeps_to_the_timeout_that_it_was_told_last(state: FakeState, nats_url: str, tmp_path: Path):
+    async with WorkerProcess(nats_url, tmp_path / "w0", timeout_slack_s=0.1):
+        await state.registration()
+        longer = await state.run("sleep", "1000", timeout_ms=3_600_000)
+        await state.running(longer)
+        await state.order(timeouts={longer.job: 1})
+        assert (await state.ended(longer)).cause is Cause.TIMEOUT
+
+
 # ── output ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -28,8 +28,9 @@ from iris_core.messages.state_worker import (
 from iris_core.resources import Amount
 from iris_core.spec import Attribute
 from iris_core.states import Cause, KernelStatus
-from iris_worker.agent.agent import Agent, Discard, Instruction, Kill, LocalAttempt, Prepare, RenewToken
+from iris_worker.agent.agent import Agent, LocalAttempt
 from iris_worker.agent.heartbeat import HeartbeatSchedule, StallDetector, to_ms
+from iris_worker.agent.instructions import Discard, Instruction, Kill, Prepare, RenewToken, SetTimeout
 from tests.sim.network import Link
 from tests.sim.process import Process
 
@@ -167,7 +168,7 @@ class Worker:
             elif isinstance(one, Prepare):
                 loop.call_later(0.02, lambda ref=one.ref: self._do(self.agent.on_prepared(ref, self._now_ms())))
             else:
-                assert isinstance(one, Discard | RenewToken)
+                assert isinstance(one, Discard | RenewToken | SetTimeout)
         self._launch()
         self._told()
 
@@ -305,7 +306,8 @@ class Worker:
         while True:
             await asyncio.sleep(self._heart.wait_s(self._steady()))
             heartbeat, _ = self._heart.heartbeat(self.agent.attempts(), self._steady(), self._now_ms())
-            heartbeat = msgspec.structs.replace(heartbeat, probes=tuple(self._probes()))
+            told = self.agent.timeouts()
+            heartbeat = msgspec.structs.replace(heartbeat, probes=tuple(self._probes()), timeouts=told)
             if self._registered:
                 self._bus.publish(subjects.heartbeat(self.machine.name), codec.pack(heartbeat))
 

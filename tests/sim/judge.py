@@ -45,6 +45,7 @@ from iris_state.records.check import check
 from iris_state.records.ledger import Ledger
 from iris_state.snapshots import snapshot
 from iris_state.snapshots.compacted import encoder
+from tests.sim.amendments import Amendments
 from tests.sim.host import Running
 from tests.sim.network import Server
 from tests.sim.people import SETTLED_S, Promises
@@ -178,6 +179,7 @@ class Judge:
         self._one_leader_at_a_time(machine)
         self._budgets_were_kept(machine)
         self._requeued_attempts_ended_nothing()
+        expect(not (wrong := Amendments(_commits(self._server)).wrong), f"against what was said last: {wrong[:3]}")
         self._nothing_is_stuck(machine)
         self._nothing_runs_on()
         self._who_was_not_heard_gets_nothing()
@@ -306,6 +308,7 @@ class Judge:
 
     def _budgets_were_kept(self, machine: Machine) -> None:
         """Every failure was charged and none too many was allowed, by counting attempts anew."""
+        said_of = Amendments(_commits(self._server)).jobs
         for job in machine.ledger.jobs.values():
             for index, task in job.numbered():
                 failed = [attempt for attempt in task.attempts if attempt.cause is Cause.FAILED]
@@ -314,7 +317,8 @@ class Judge:
                 charged = {"retry": task.failure_count, "requeue": task.requeue_count}
                 counted = {word: said[word] for word in charged}
                 expect(counted == charged, f"{job.name}/{index} failed {counted}, charged {charged}")
-                limits = {"retry": job.spec.max_retries_failure, "requeue": job.spec.max_requeues, "fail": 0}
+                most = said_of[job.number].most
+                limits = {"retry": most["max_retries_failure"], "requeue": most["max_requeues"], "fail": 0}
                 over = [word for word, limit in limits.items() if said[word] > limit + 1]
                 expect(not over, f"{job.name}/{index} failed {dict(said)}, over its limits of {over}")
                 paid = sum(attempt.charged_to is Budget.PREEMPTION for attempt in task.attempts)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -16,8 +17,10 @@ import msgspec
 from iris_bus.contract import Fenced
 from iris_bus.window import Window
 from iris_core import codec
+from iris_core.gates import GateKind
 from iris_core.messages.gateway_state import Answer, Caller
 from iris_core.messages.state_worker import Register, WorkerReport
+from iris_core.queue import TaskQueue
 from iris_core.states import ACTIVE, Budget, Cause, Initiator, RouteStatus, TaskState
 from iris_core.subjects import JOURNAL
 from iris_core.tables.route import LIVE
@@ -30,6 +33,7 @@ from iris_state.decide import cascade, conclude, coordinator, retention
 from iris_state.decide import round as round_
 from iris_state.decide.machine import Machine
 from iris_state.deployments import health, rollout, routes, scaling
+from iris_state.effects import deltas
 from iris_state.effects.deltas import DeltaBuilder
 from iris_state.effects.kinds import Output
 from iris_state.effects.orders import OrderBook
@@ -39,8 +43,9 @@ from iris_state.inputs.reports import liveness, progress
 from iris_state.policy import Policy
 from iris_state.records import check, ledger
 from iris_state.records.apply import WRITERS, tasks
+from iris_state.records.apply import jobs as apply_jobs
 from iris_state.records.changes import Answered, Commit, JobPruned, Led
-from iris_state.records.entities import Attempt, Task
+from iris_state.records.entities import Attempt, Job, Task
 from iris_state.records.gate_index import GateIndex
 from iris_state.records.ledger import Ledger
 from iris_state.records.timer_queue import TimeoutQueue
@@ -140,6 +145,41 @@ def the_end_of_a_job_opens_no_gate(put: Put) -> None:
 def a_task_behind_a_gate_is_queued(put: Put) -> None:
     """A job is queued at its admission although it waits for another one."""
     put(Ledger, "enqueue_new", lambda self, job: self.queue.add(job.number, job.key, job.indexes.ranges))
+
+
+@plant()
+def a_held_job_is_queued(put: Put) -> None:
+    """Nothing waits for a release."""
+    gated = Job.is_gated.fget
+    put(Job, "is_gated", property(lambda self: gated(self) and any(g.kind is not GateKind.HELD for g in self.gates)))
+
+
+@plant()
+def a_changed_timeout_leaves_the_timers(put: Put) -> None:
+    """What runs is held to the timeout that its job had."""
+    put(apply_jobs, "KernelStatus", SimpleNamespace(RUNNING=None))
+
+
+@plant()
+def a_changed_band_leaves_the_queue(put: Put) -> None:
+    """A job waits where it was submitted."""
+    add = TaskQueue.add
+    keys: dict[int, Any] = {}
+    put(TaskQueue, "add", lambda self, job, key, ranges: add(self, job, keys.setdefault(job, key), ranges))
+
+
+@plant()
+def a_changed_job_starts_more_than_it_may(put: Put) -> None:
+    """The limit of a job that was changed holds for nobody."""
+    no_seat, told = accept._no_seat, deltas.job_row
+
+    def unlimited(job: Any) -> Any:
+        if job.version == 1:
+            return job
+        return msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, max_parallel=None))
+
+    put(accept, "_no_seat", lambda ledger, policy, job, *place: no_seat(ledger, policy, unlimited(job), *place))
+    put(deltas, "job_row", lambda job: told(unlimited(job)))
 
 
 # ── journal, leadership ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -23,6 +23,7 @@ from iris_core.limits import SENTENCE
 from iris_core.messages.gateway_state import (
     BEHIND,
     AdminCommand,
+    AmendJob,
     Answer,
     Caller,
     CancelJob,
@@ -40,10 +41,11 @@ from iris_gateway.commands import Commands
 from iris_gateway.http.problem import ProblemResponse
 from tests.sim.network import Link
 
-Command: TypeAlias = SubmitJob | CancelJob | RequeueTasks | AdminCommand | DeployCommand
+Command: TypeAlias = SubmitJob | CancelJob | AmendJob | RequeueTasks | AdminCommand | DeployCommand
 _SUBJECTS: dict[type[Command], str] = {
     SubmitJob: subjects.CMD_SUBMIT,
     CancelJob: subjects.CMD_CANCEL,
+    AmendJob: subjects.CMD_AMEND,
     RequeueTasks: subjects.CMD_REQUEUE,
     AdminCommand: subjects.CMD_ADMIN,
     DeployCommand: subjects.CMD_DEPLOY,
@@ -148,7 +150,8 @@ class People:
         created = [
             command for _, command in self._plan if isinstance(command, DeployCommand) and command.action == "create"
         ]
-        self._promises.asked += (drained is not None) + len(created)
+        held = [command for _, command in self._plan if isinstance(command, AmendJob) and command.hold]
+        self._promises.asked += (drained is not None) + len(created) + len(held)
         for at, command in self._plan:
             assert isinstance(command, Command)
             await asyncio.sleep(max(0.0, began + at - loop.time()))
@@ -158,6 +161,9 @@ class People:
         await asyncio.gather(*asking.values())
         if drained is not None:  # a late drain may have come after its end
             await self._ask(msgspec.structs.replace(drained, action="undrain", request_id="undrain-at-last"))
+        for command in held:  # a late hold may have come after its release
+            release = msgspec.structs.replace(command, hold=False, stop=False)
+            await self._ask(msgspec.structs.replace(release, request_id=f"{command.request_id}-at-last"))
         await asyncio.sleep(max(0.0, began + self._calm_s - loop.time()))
         await asyncio.gather(*(self._settle(command.name) for command in created))
         for command in created:  # a late create may have come after every other word about it

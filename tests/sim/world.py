@@ -31,6 +31,7 @@ from iris_state.replication import leader
 from iris_state.replication.replica import Replica
 from iris_state.service import StateService
 from tests.sim import proxies
+from tests.sim.amendments import amended
 from tests.sim.faults import EVERYTHING, SETTLE_S, STORM_S, Fault, Storm
 from tests.sim.host import Machine, Running, Worker
 from tests.sim.judge import Judge, Violation
@@ -128,6 +129,7 @@ class World:
         self._plan = wishes(self.rng, self.rng.randint(5, 14), STORM_S, hosts, large=self.large)
         self._plan = gated(random.Random(f"{self.seed}/gates"), self._plan)
         self._plan = requeued(random.Random(f"{self.seed}/requeues"), self._plan)
+        self._plan = amended(random.Random(f"{self.seed}/amendments"), self._plan)
         self._plan += proxies.scaled(
             random.Random(f"{self.seed}/scaling"), rollouts(random.Random(f"{self.seed}/deployments"), STORM_S)
         )

@@ -25,6 +25,7 @@ shows the whole story with what came of each line. Out of scope: the machine's w
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ import msgspec
 import pytest
 
 from iris.client.job_options import read_rule
+from iris_core import codec
 from iris_core.limits import ATTEMPTS
 from iris_core.messages.gateway_state import Answer, Caller
 from iris_core.messages.message import AttemptRef
@@ -208,13 +210,18 @@ class Script:
         return _status(self.world.requeue(line.words[1], _caller(line.options), line.options.get("reason", "")))
 
     def _amend(self, line: Line) -> str:
-        """``hold /a reason=x``, ``release /a``, ``release /a --drop-after version=1``."""
-        hold, drop = line.words[0] == "hold", "--drop-after" in line.words
+        """``hold /a reason=x --stop``, ``release /a``, ``release /a --drop-after version=1``."""
+        hold, drop, stop = line.words[0] == "hold", "--drop-after" in line.words, "--stop" in line.words
         reason, version = line.options.get("reason", ""), int(line.options.get("version", "0"))
-        caller = _caller(line.options)
-        return _status(
-            self.world.amend(line.words[1], caller, hold=hold, reason=reason, drop_after=drop, version=version)
-        )
+        fields = {"hold": hold, "reason": reason, "drop_after": drop, "version": version, "stop": stop}
+        return _status(self.world.amend(line.words[1], _caller(line.options), **fields))
+
+    def _update(self, line: Line) -> str:
+        """``update /a band=batch timeout_s=60 labels={"team":"x"}``: fields of the specification as JSON."""
+        options = dict(line.options)
+        caller, version = _caller(options), int(options.pop("version", "0"))
+        patch = {name: _json(text) for name, text in options.items()}
+        return _status(self.world.amend(line.words[1], caller, version=version, patch=codec.to_json(patch)))
 
     def _admin(self, line: Line) -> str:
         return _status(self.world.admin(line.words[1], line.words[2], _caller(line.options)))
@@ -411,6 +418,8 @@ class Script:
         for part in ("run", "prepare", "start"):
             yield from (f"{part}:{self._name(ref)}" for ref in getattr(order, part))
         yield from (f"stop:{self._name(stop.ref)}" for stop in order.stop)
+        for number, timeout_ms in order.timeouts.items():
+            yield f"timeout:{self.world.ledger.jobs[number].name}={timeout_ms / 1000:g}"
         if order.register:
             yield "register"
 
@@ -458,6 +467,7 @@ _VERBS: dict[str, Callable[[Script, Line], str]] = {
     "requeue": Script._requeue,
     "hold": Script._amend,
     "release": Script._amend,
+    "update": Script._update,
     "admin": Script._admin,
     "quota": Script._quota,
     "worker": Script._worker,
@@ -553,6 +563,14 @@ def _constraints(text: str) -> Iterator[Constraint]:
     for part in text.split(",") if text else ():
         key, _, value = part.partition(":")
         yield Constraint(key, ConstraintOp.EQ, _value(value))
+
+
+def _json(text: str) -> Any:
+    """A JSON value, or a word."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def _caller(options: dict[str, str]) -> Caller:

@@ -161,6 +161,7 @@ class FakeState:
         register: bool = False,
         epoch: int = 1,
         expires_ms: int = 0,
+        timeouts: dict[int, int] | None = None,
         timeout: float = 5.0,
     ) -> OrderTaken:
         """Give an order to the last incarnation that registered. Raises Unavailable when it does not answer."""
@@ -175,6 +176,7 @@ class FakeState:
             tuple(gangs),
             register,
             expires_ms,
+            timeouts=timeouts or {},
         )
         answer = await self.connection.bus.request(subjects.order(self.worker), codec.pack(order), timeout=timeout)
         return codec.unpack(answer.data, OrderTaken)

@@ -80,12 +80,14 @@ class Host:
     stopping: set[AttemptRef] = field(default_factory=set)
     orders: list[Order] = field(default_factory=list)
     held: list[Order] = field(default_factory=list)
+    timeouts: dict[int, int] = field(default_factory=dict)
 
     def take(self, order: Order, now_ms: int) -> None:
         """Remember what is to be run, prepared and stopped; nothing of it is begun."""
         for ref in (*order.run, *order.prepare):
             self.believes.setdefault(ref, Stage(ref, KernelStatus.SCHEDULED, now_ms))
         self.stopping.update(stop.ref for stop in order.stop)
+        self.timeouts |= order.timeouts
 
 
 class World:
@@ -308,7 +310,7 @@ class World:
         host.incarnation = str(int(host.incarnation) + 1)
         for ref in without:
             host.believes.pop(ref, None)
-        host.held, host.silent, host.manner = [], False, LISTENS
+        host.held, host.silent, host.manner, host.timeouts = [], False, LISTENS, {}
         return self.register(host, attempts=host.believes.values())
 
     def say(self, name: str, *stages: Stage) -> ReportTaken:
@@ -351,6 +353,7 @@ class World:
             ails,
             monotonic_ms=now_ms,
             probes=self.probes(host),
+            timeouts=host.timeouts,
         )
         return self.step(Heartbeat(subjects.heartbeat(name), codec.pack(heartbeat)))
 

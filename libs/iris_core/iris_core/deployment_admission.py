@@ -16,6 +16,7 @@ from iris_core import codec
 from iris_core.admission import MAX_SECONDS, pointer_to, validate_spec
 from iris_core.errors import Code, Mistake, Refused
 from iris_core.limits import MISTAKES, SPEC_BYTES
+from iris_core.patches import merged
 from iris_core.serving import DeploymentSpec, ScalingPolicy
 from iris_core.spec import Probe
 
@@ -41,19 +42,6 @@ def validate_deployment(spec: DeploymentSpec) -> list[Mistake]:
         message = f"the deployment is {size} bytes long; the limit is {SPEC_BYTES}"
         return [Mistake(pointer="", code="too_large", message=message, hint="put what is large into the bundle")]
     return list(islice(_mistakes(spec), MISTAKES))
-
-
-def merged(value: Any, patch: Any) -> Any:
-    """Plain values with a JSON merge patch on top: null takes a member away, objects are merged. Source: RFC 7396."""
-    if not isinstance(patch, dict):
-        return patch
-    result = dict(value) if isinstance(value, dict) else {}
-    for key, item in patch.items():
-        if item is None:
-            result.pop(key, None)
-        else:
-            result[key] = merged(result.get(key), item)
-    return result
 
 
 def patched(spec: DeploymentSpec, patch: bytes) -> DeploymentSpec:

@@ -35,7 +35,7 @@ class Gate(msgspec.Struct, frozen=True, array_like=True, gc=False):
         number: unique within the job.
         job, when, each: of a dependency: the other job's number, and see `spec.Dependency`.
         until_ms: of a time before which nothing is placed. key: of a singleton. by, at_ms: of a hold, whose and since
-            when. reason: of a hold.
+            when. reason: of a hold. hold: the number of the hold on the queue that it belongs to; 0: the job's own.
         opened_ms: when it opened; 0: it is closed. One with ``each`` opens task by task, and at last as a whole.
     """
 
@@ -50,6 +50,7 @@ class Gate(msgspec.Struct, frozen=True, array_like=True, gc=False):
     at_ms: int = 0
     opened_ms: int = 0
     reason: str = ""
+    hold: int = 0
 
     @property
     def is_closed(self) -> bool:

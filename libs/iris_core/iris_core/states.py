@@ -194,6 +194,7 @@ class Cause(StrEnum):
     LEADER_DONE = "leader_done"
     DEPENDENCY_FAILED = "dependency_failed"
     REQUEUED = "requeued"
+    HELD = "held"
 
 
 T, J, S, K = TaskState, JobState, SessionStatus, KernelStatus

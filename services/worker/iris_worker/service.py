@@ -28,9 +28,10 @@ from iris_service.lock import lock
 from iris_service.run import Service
 from iris_service.tracing import Tracer
 from iris_worker.agent import accelerators, host, host_warnings, metadata
-from iris_worker.agent.agent import Agent, Discard, Instruction, Kill, Prepare, RenewToken
+from iris_worker.agent.agent import Agent
 from iris_worker.agent.heartbeat import HeartbeatSchedule, StallDetector, to_ms
 from iris_worker.agent.instance import Notice, attributes_of
+from iris_worker.agent.instructions import Discard, Instruction, Kill, Prepare, RenewToken, SetTimeout
 from iris_worker.agent.reporter import HANDS, Reporter
 from iris_worker.agent.spans import AttemptSpans
 from iris_worker.attempt.artifacts.uploader import Uploader
@@ -47,6 +48,7 @@ from iris_worker.attempt.isolation import Isolation, isolation
 from iris_worker.attempt.output.shipper import LogShipper
 from iris_worker.attempt.preloading import is_cloned
 from iris_worker.attempt.probes.prober import Prober
+from iris_worker.attempt.timeouts import AttemptTimeouts
 from iris_worker.clock import HostClock
 from iris_worker.launcher import limits, spawn
 from iris_worker.launcher.adopt import boot_id
@@ -103,6 +105,8 @@ class WorkerService:
         found = accelerators.find()
         attributes = host.attributes(settings, found, recognised)
         self._about = (attributes, host.total(settings, found, str(attributes.get(DEVICE_VARIANT, ""))))
+        slack_s = settings.timeout_slack_s
+        self._timeouts = AttemptTimeouts(self._clock, slack_s, lambda ref: self._do(self.agent.on_timeout(ref)))
         self._executor = self._open_executor(found)
         self._shipper = self._open_shipper(connection)
         self._fetcher = self._open_fetcher(connection)
@@ -110,7 +114,6 @@ class WorkerService:
         self._launching = False
         self._change = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._limits: dict[AttemptRef, asyncio.TimerHandle] = {}
         self._failed: asyncio.Future[None] = self._loop.create_future()
         self._noticed = asyncio.Event()
         self._notice: Notice | None = None
@@ -127,7 +130,7 @@ class WorkerService:
             Devices(str(attributes.get(DEVICE_TYPE, "")), total.chips, found),
             on_started=self.metrics.started,
             on_room=lambda: self._do(()),
-            on_limited=self._limit,
+            on_limited=self._timeouts.begin,
             on_change=self._changed,
             on_gone=self._fail,
             isolation=self._isolation,
@@ -253,6 +256,8 @@ class WorkerService:
                 self._executor.discard(one.ref)
             elif isinstance(one, RenewToken):
                 self._executor.renew_token(one.ref, one.grant)
+            elif isinstance(one, SetTimeout):
+                self._timeouts.change(one)
             else:
                 self._spawn(self._prepare(one))
         if not self._launching:
@@ -274,11 +279,6 @@ class WorkerService:
             if executor.room:
                 self._do(())
         executor.flush()
-
-    def _limit(self, ref: AttemptRef, left_s: float) -> None:
-        """End an attempt that runs past its timeout if the state service does not."""
-        retry_for_s = max(0.0, left_s + self.settings.timeout_slack_s)
-        self._limits[ref] = self._loop.call_later(retry_for_s, lambda: self._do(self.agent.on_timeout(ref)))
 
     async def _prepare(self, ask: Prepare) -> None:
         """Fetch an attempt's bundle into its directory, and provide its environment."""
@@ -335,8 +335,7 @@ class WorkerService:
         ended = [stage.ref for stage in stages if stage.ended is not None]
         self._executor.acknowledged(ended)
         for ref in ended:
-            if (limit := self._limits.pop(ref, None)) is not None:
-                limit.cancel()
+            self._timeouts.end(ref)
         self._do(todo)
 
     def _trouble(self) -> str:

@@ -1,5 +1,7 @@
 """Jobs over HTTP: submit, list, show, cancel."""
 
+import json
+
 import pytest
 
 from iris_core.messages.gateway_scheduler import PlanPreview, PlanRequest
@@ -289,3 +291,29 @@ async def test_a_job_and_a_task_are_requeued(iris: House):
     asked = [(one.target, one.reason) for one in iris.state.commands if isinstance(one, RequeueTasks)]
     assert asked == [("j1", "a new disk"), ("j1/0", "")]
     assert (job.status_code, task.status_code, task.json()["name"]) == (202, 202, "/train")
+
+
+async def test_fields_of_a_job_are_changed_by_a_patch(iris: House):
+    await iris.submit("/train")
+    patch = {"band": "batch", "timeout_s": None, "max_parallel": 2, "labels": {"team": "vision", "old": None}}
+    changed = await iris.http.patch("/v1/jobs/j1", json=patch, headers={"If-Match": '"3"'})
+    command = next(command for command in iris.state.commands if isinstance(command, AmendJob))
+    assert (changed.status_code, command.version, command.hold) == (200, 3, None)
+    assert json.loads(command.patch) == patch
+
+
+async def test_a_patch_that_holds_may_stop_what_runs(iris: House):
+    await iris.submit("/train")
+    held = await iris.http.patch("/v1/jobs/j1", json={"hold": True, "stop": True})
+    alone = await iris.http.patch("/v1/jobs/j1", json={"stop": True})
+    command = next(command for command in iris.state.commands if isinstance(command, AmendJob))
+    assert (held.status_code, alone.status_code, command.stop, command.patch) == (200, 422, True, b"")
+
+
+@pytest.mark.parametrize("field", ["command", "resources", "replicas", "coscheduling", "env", "bundle"])
+async def test_a_field_that_stays_is_refused_with_the_way_to_another(iris: House, field: str):
+    refused = await iris.http.patch("/v1/jobs/j1", json={field: 1, "band": "best"})
+    mistakes = {one["pointer"]: one for one in refused.json()["errors"]}
+    assert (refused.status_code, set(mistakes)) == (422, {f"/{field}", "/band"})
+    assert "rerun" in mistakes[f"/{field}"]["hint"]
+    assert iris.state.commands == []

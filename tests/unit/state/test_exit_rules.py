@@ -18,6 +18,7 @@ def test_a_requeue_is_no_failure_and_has_a_bound_of_its_own(script):
         /a/0 exit 1         -> PENDING failures=1 requeues=2
         schedule
         /a/0 exit 75        -> FAILED failures=1 requeues=3 no_retry=yes
+        job /a              -> error=~exit_code_75,_more_than_2_times_(max_requeues):_raise_--max-requeues
         job /a              -> FAILED
     """)
 

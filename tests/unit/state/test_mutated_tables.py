@@ -141,6 +141,11 @@ STORIES: dict[str, tuple[str, ...]] = {
         + each("requeue @ -> accepted\n @ -> FAILED failures=0 requeues=1 no_retry=yes", 0, 1, 2)
         + each("attempt @#0 -> state=killed charged_to=requeue", 0, 1, 2),
     ),
+    "stop_for_hold": (
+        three("requeues=0")
+        + "hold /a --stop -> accepted\n"
+        + each("@ -> PENDING failures=0 requeues=0\n attempt @#0 -> state=killed charged_to=-", 0, 1, 2),
+    ),
     "requeue_late": tuple(
         f"""
         worker w0

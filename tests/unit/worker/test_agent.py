@@ -11,7 +11,8 @@ from iris_core.messages.state_worker import Ended, Order, ReportTaken, Stage, St
 from iris_core.resources import ResourceRequest
 from iris_core.spec import Environment
 from iris_core.states import Cause, KernelStatus
-from iris_worker.agent.agent import Agent, Discard, Kill, Prepare, RenewToken
+from iris_worker.agent.agent import Agent
+from iris_worker.agent.instructions import Discard, Kill, Prepare, RenewToken, SetTimeout
 from tests.unit.worker.story import SELF, Story, ref_of
 
 
@@ -461,6 +462,32 @@ def test_what_starts_later_has_the_newest_grant():
     agent.on_order(Order("me", 1, renewals=(TaskGrant(1, b"later", b"key"),)), 2)
     agent.on_prepared(ref, 3)
     assert agent.next_launch().template.grant == TaskGrant(1, b"later", b"key")
+
+
+def test_a_changed_timeout_reaches_what_runs_and_what_starts_later(story: Story):
+    story.play("""
+        run 1-0-0 -> taken, launch 1-0-0
+        run 3-0-0 -> taken, launch 3-0-0
+    """)
+    agent, started = story.agent, ref_of("1-0-0")
+    agent.on_started(started, 7)
+    assert agent.timeouts() == {}
+    _, todo = agent.on_order(Order(SELF, 1, timeouts={1: 600}), 0)
+    assert (todo, agent.timeouts()) == ([SetTimeout(started, 7, 600)], {1: 600})
+    late = TaskTemplate(1, "/t", ("true",), {}, 2, ResourceRequest(), timeout_ms=5)
+    agent.on_order(Order(SELF, 1, templates=(late,), run=(ref_of("1-1-0"),)), 0)
+    held = agent.next_launch()
+    assert held is not None
+    assert held.template is not None
+    assert held.template.timeout_ms == 600
+    _, todo = agent.on_order(Order(SELF, 1, timeouts={1: 0}), 0)
+    assert todo == [SetTimeout(started, 7, None), SetTimeout(ref_of("1-1-0"), 0, None)]
+
+
+def test_what_orders_said_of_timeouts_is_forgotten_with_the_attempts(story: Story):
+    agent = story.agent
+    agent.on_order(Order(SELF, 1, timeouts={9: 600}), 0)
+    assert agent.timeouts() == {}
 
 
 def preparing() -> tuple[Agent, AttemptRef]:

@@ -40,6 +40,7 @@ SECTIONS = {
         "cancel": ("Kill jobs and everything below them.", "cancel:cancel"),
         "hold": ("Keep pending tasks of jobs from starting.", "hold:hold"),
         "release": ("Let tasks of held jobs start.", "hold:release"),
+        "update": ("Change band, timeout, limits or labels of jobs.", "update:update"),
         "requeue": ("Stop running tasks and return them to the queue.", "requeue:requeue"),
         "exec": ("Execute a command beside a running task.", "exec:exec_"),
         "cp": ("Copy a file or directory of a running task.", "cp:cp"),

@@ -9,7 +9,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Self, TypeVar, Unpack
 
 import msgspec
 
@@ -17,7 +17,9 @@ from iris.client.address import Address, find_gateway
 from iris.client.decode import from_json
 from iris.client.event_stream import EventStream
 from iris.client.events import Event, read_events, read_lines
+from iris.client.option_names import takes
 from iris.client.transport import RETRY_FOR_S, HttpRequest, Response, Transport, UrlQuery, in_path
+from iris.client.update_options import UpdateOptions, job_changes
 from iris_core.views import JobView, LogLineView, TaskView
 
 T = TypeVar("T")
@@ -139,15 +141,25 @@ class GatewayApi:
         kind = "tasks" if is_task(name) else "jobs"
         return self.post(f"/v1/{kind}/{in_path(name)}/requeue", JobView, body={"reason": reason} if reason else {})
 
-    def hold(self, job: str, reason: str = "", *, version: int | None = None) -> JobView:
-        """Keep a job's pending tasks out of the queue; running ones go on. Raises Conflict."""
-        body = {"hold": True, "reason": reason}
+    def hold(self, job: str, reason: str = "", *, stop: bool = False, version: int | None = None) -> JobView:
+        """Keep a job's pending tasks out of the queue; running ones go on, or with ``stop`` wait with them, uncharged.
+        Raises Conflict.
+        """
+        body = {"hold": True, "reason": reason, **({"stop": True} if stop else {})}
         return self.change("PATCH", f"/v1/jobs/{in_path(job)}", JobView, body=body, version=version)
 
     def release(self, job: str, *, drop_after: bool = False, version: int | None = None) -> JobView:
         """End a hold; with ``drop_after`` the job waits for no other one any more either. Raises Conflict."""
         body = {"hold": False, **({"after": []} if drop_after else {})}
         return self.change("PATCH", f"/v1/jobs/{in_path(job)}", JobView, body=body, version=version)
+
+    @takes(UpdateOptions)
+    def update(self, job: str, *, version: int | None = None, **options: Unpack[UpdateOptions]) -> JobView:
+        """Change a job that waits or runs: band, timeout, limits, labels; under the limits of a submission.
+
+        ``version``: of the job as it was read; any by default. Raises Conflict, InvalidOption, Rejected.
+        """
+        return self.change("PATCH", f"/v1/jobs/{in_path(job)}", JobView, body=job_changes(options), version=version)
 
     def login_link(self) -> str:
         """An address of the dashboard that signs a browser in, once, within minutes. Raises NotAllowed."""

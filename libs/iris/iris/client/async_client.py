@@ -14,6 +14,7 @@ from iris.client.bundle import Bundle
 from iris.client.client import IfExists
 from iris.client.deployment_options import DeployOptions
 from iris.client.job_options import CommandLine, JobOptions
+from iris.client.update_options import UpdateOptions
 from iris_core.causes import FailureGroup
 from iris_core.spec import JobSpec
 from iris_core.views import (
@@ -157,13 +158,17 @@ class AsyncClient(AsyncCalls):
         """As `Client.requeue`."""
         return await self.call(lambda: self.sync.requeue(name, reason))
 
-    async def hold(self, job: str, reason: str = "", *, version: int | None = None) -> JobView:
+    async def hold(self, job: str, reason: str = "", *, stop: bool = False, version: int | None = None) -> JobView:
         """As `Client.hold`."""
-        return await self.call(lambda: self.sync.hold(job, reason, version=version))
+        return await self.call(lambda: self.sync.hold(job, reason, stop=stop, version=version))
 
     async def release(self, job: str, *, drop_after: bool = False, version: int | None = None) -> JobView:
         """As `Client.release`."""
         return await self.call(lambda: self.sync.release(job, drop_after=drop_after, version=version))
+
+    async def update(self, job: str, *, version: int | None = None, **options: Unpack[UpdateOptions]) -> JobView:
+        """As `Client.update`."""
+        return await self.call(lambda: self.sync.update(job, version=version, **options))
 
 
 class AsyncJob(JobWaits):

@@ -91,12 +91,14 @@ class RequeueTasks(ServiceMessage, frozen=True):
 
 
 class AmendJob(ServiceMessage, frozen=True):
-    """Change what ``job`` waits for.
+    """Change what ``job`` waits for, or some fields of its specification.
 
     Attributes:
         hold: keep its pending tasks out of the queue, or no longer; None: as it is. reason: of a hold.
         drop_after: it waits for no other job any more.
         version: the expected version of the job; another one is refused. 0: any.
+        stop: with a hold, what runs of it is stopped too and waits with the rest.
+        patch: a JSON merge patch (RFC 7396) of its specification, of the fields in `amendments.AMENDABLE`; empty: none.
     """
 
     job: str
@@ -107,6 +109,8 @@ class AmendJob(ServiceMessage, frozen=True):
     reason: str = ""
     drop_after: bool = False
     version: int = 0
+    stop: bool = False
+    patch: bytes = b""
 
 
 class DeployCommand(ServiceMessage, frozen=True):

@@ -160,6 +160,7 @@ class HeartbeatMessage(ServiceMessage, frozen=True):
         probes: of every running attempt whose job has a probe.
         usage: of every running attempt that has a control group.
         warnings: what of its configuration does not agree with the host, by code.
+        timeouts: ms, by job, that orders have told since the attempts were started; 0: none.
     """
 
     worker: str
@@ -173,6 +174,7 @@ class HeartbeatMessage(ServiceMessage, frozen=True):
     probes: tuple[ProbeResult, ...] = ()
     usage: tuple[LiveUsage, ...] = ()
     warnings: dict[str, str] = {}
+    timeouts: dict[int, int] = {}
 
 
 class TaskGrant(ServiceMessage, frozen=True):
@@ -267,6 +269,7 @@ class Order(ServiceMessage, frozen=True):
         expires_ms: when the order expires, by the host's monotonic clock; afterwards only its stops are executed. 0:
             never.
         renewals: for new tokens of the attempts of these jobs that run there.
+        timeouts: ms, of jobs whose timeout was changed while attempts of them run there; 0: none.
     """
 
     incarnation: str
@@ -280,6 +283,7 @@ class Order(ServiceMessage, frozen=True):
     register: bool = False
     expires_ms: int = 0
     renewals: tuple[TaskGrant, ...] = ()
+    timeouts: dict[int, int] = {}
 
 
 class OrderTaken(ServiceMessage, frozen=True):

@@ -54,6 +54,10 @@ REQUEUE_ON_COMMAND = TaskRule(
     give_up=to(T.FAILED, attempt=T.KILLED),
 )
 """Somebody wants it stopped and tried again, whatever its attempt exits with."""
+STOP_FOR_HOLD = TaskRule(
+    name="stop_for_hold", sources=ACTIVE, outcomes=SUCCEEDS, success=to(T.PENDING, attempt=T.KILLED)
+)
+"""Somebody holds its job and wants what runs stopped: nothing is charged, whatever its attempt exits with."""
 FAIL_FOR_GOOD = TaskRule(name="fail_for_good", sources=ACTIVE, outcomes=SUCCEEDS, success=to(T.FAILED))
 """It failed with an exit code after which its job's rules allow no retry."""
 LOSE = TaskRule(
@@ -179,6 +183,7 @@ TABLE: tuple[TaskRule, ...] = (
     FAIL,
     REQUEUE,
     REQUEUE_ON_COMMAND,
+    STOP_FOR_HOLD,
     FAIL_FOR_GOOD,
     LOSE,
     LOSE_BESIDE,

@@ -14,9 +14,9 @@ from starlette.responses import Response
 
 from iris_core.admission import MASK
 from iris_core.codec import to_builtins, to_json
-from iris_core.deployment_admission import merged
 from iris_core.errors import Mistake
 from iris_core.messages.gateway_state import Answer, DeployCommand
+from iris_core.patches import merged
 from iris_core.serving import DeploymentSpec
 from iris_core.states import DeploymentLifecycle
 from iris_core.subjects import CMD_DEPLOY

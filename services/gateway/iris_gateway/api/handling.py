@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
 from starlette.responses import Response
 
 from iris_core.codec import Undecodable, from_json
+from iris_core.errors import Mistake
 from iris_core.request_ids import keyed_request
 from iris_gateway.api.work.admission import json_from
 from iris_gateway.api.work.validation import shape_mistakes
@@ -66,8 +67,12 @@ async def page(call: Call, what: str, parameters: Parameters, **arguments: objec
     return passed_on(body)
 
 
-async def json_body(call: Call, kind: type[T], default: T | None = None) -> T:
-    """The request's body as a ``kind``; ``default`` when there is none. Raises ProblemResponse with every mistake."""
+async def json_body(
+    call: Call, kind: type[T], default: T | None = None, explain: Callable[[Mistake], Mistake] = lambda mistake: mistake
+) -> T:
+    """The request's body as a ``kind``; ``default`` when there is none. Raises ProblemResponse with every mistake, each
+    as ``explain`` words it.
+    """
     body = await read_body(call.request, call.gateway.settings.body_bytes, BODY_S)
     if not body and default is not None:
         return default
@@ -75,7 +80,7 @@ async def json_body(call: Call, kind: type[T], default: T | None = None) -> T:
     try:
         return from_json(body, kind)
     except Undecodable:
-        raise invalid(shape_mistakes(json_from(body), kind)) from None
+        raise invalid([explain(mistake) for mistake in shape_mistakes(json_from(body), kind)]) from None
 
 
 def idempotency_key(call: Call) -> str:

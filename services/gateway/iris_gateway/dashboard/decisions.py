@@ -19,6 +19,7 @@ DECISIONS: Mapping[str, tuple[str, str]] = {
     "PromoteToPrepared": ("is ready to start", "is not ready to start"),
     "PromoteToRunning": ("runs", "does not run yet"),
     "PromoteToTerminated": ("has ended", "has not ended yet"),
+    "AmendJob": ("was changed", "was not changed"),
     "CheckPendingDeployment": ("was accepted", "was not accepted"),
     "ScalingDeployment": ("has the wanted number of routes", "does not have the wanted number of routes"),
     "CheckReplicaDeployment": ("is to have another number of routes", "keeps its number of routes"),

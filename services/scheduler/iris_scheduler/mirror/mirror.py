@@ -170,14 +170,26 @@ class Mirror:
     # ── one change each ─────────────────────────────────────────────────────────────────────────────────────────
 
     def _job(self, row: JobRow) -> None:
-        if row.job in self.jobs:
+        before = self.jobs.get(row.job)
+        if before is not None:
             self._gone_from_class(row.job)
+            self._change_band(before, row)
+            if row.max_parallel != before.max_parallel:
+                self.changes.counted.add(row.job)
         self.jobs[row.job] = row
         kind = self._class_for(class_key(row, row.replicas))
         self.kinds[row.job] = kind
         self._members[kind] += 1
         if self.queue.pending(row.job):
             kind.waiting.add(place_of(row))
+
+    def _change_band(self, before: JobRow, row: JobRow) -> None:
+        """Count a job's open attempts in its new band; where they are, others may preempt them now."""
+        held = self._open_attempts.get(row.job, 0) if row.band is not before.band else 0
+        self.held[before.band] -= held
+        self.held[row.band] += held
+        if held:
+            self.hosts.grown.update(hold.worker for hold, _ in self.hosts.holds() if hold.ref.job == row.job)
 
     def _class_for(self, key: ClassKey) -> JobClass:
         kind = self._classes.get(key)

@@ -7,9 +7,12 @@ somebody else. Source: docs/adr/0055-changes-record-their-actor.md.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from iris_core.actor import actor_of
+from iris_core.amendments import changes_in_words, patched_job
+from iris_core.errors import Refused
 from iris_core.limits import clipped
 from iris_core.messages.gateway_state import (
     AdminCommand,
@@ -55,9 +58,15 @@ def _rerun(ledger: Ledger, command: RerunJob) -> Audited | None:
 
 
 def _amend(ledger: Ledger, command: AmendJob) -> Audited | None:
-    action = "change" if command.hold is None else ("hold" if command.hold else "release")
-    detail = command.reason or ("waits for no other job" if command.drop_after else "")
-    return _job(command, action, ledger.find_job(command.job), detail)
+    job, action = ledger.find_job(command.job), "change"
+    if command.hold is not None:
+        action = "hold" if command.hold else "release"
+    parts = [command.reason, "what runs is stopped" if command.stop else ""]
+    parts += ["waits for no other job"] if command.drop_after else []
+    if job is not None and command.patch:
+        with suppress(Refused):  # then nothing is changed, and nothing is audited
+            parts += changes_in_words(job.spec, patched_job(job.spec, command.patch))
+    return _job(command, action, job, "; ".join(filter(None, parts)))
 
 
 def _requeue(ledger: Ledger, command: RequeueTasks) -> Audited | None:

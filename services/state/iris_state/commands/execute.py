@@ -13,13 +13,12 @@ import msgspec
 
 from iris_core.actor import actor_of, named
 from iris_core.admission import validate_spec
+from iris_core.amendments import AMENDABLE
 from iris_core.errors import Code, Invalid, Refused
-from iris_core.gates import GateKind
 from iris_core.index_set import IndexSet
 from iris_core.limits import SENTENCE
 from iris_core.messages.gateway_state import (
     AdminCommand,
-    AmendJob,
     Caller,
     CancelJob,
     RequeueTasks,
@@ -33,7 +32,7 @@ from iris_core.tables import task as table
 from iris_state.decide import cascade, gates, quota
 from iris_state.inputs.claims import Claim, Step
 from iris_state.inputs.reports.progress import lose
-from iris_state.records.changes import JobAdmitted, JobAmended, QuotaSet, Requeued, WorkerForgotten, WorkerMoved
+from iris_state.records.changes import JobAdmitted, QuotaSet, Requeued, WorkerForgotten, WorkerMoved
 from iris_state.records.entities import Job, idempotency
 from iris_state.records.ledger import Ledger
 
@@ -57,7 +56,7 @@ def earlier(ledger: Ledger, command: SubmitJob) -> Job | None:
     job = ledger.jobs[number]
     spec = _with(command.spec, user=user)
     if job.version > 1:
-        spec = _with(spec, hold=job.spec.hold, after=job.spec.after)
+        spec = _with(spec, **{field: getattr(job.spec, field) for field in (*AMENDABLE, "hold", "after")})
     if spec != job.spec:
         fields = [name for name in spec.__struct_fields__ if getattr(spec, name) != getattr(job.spec, name)]
         how = " and ".join(fields)
@@ -142,7 +141,7 @@ def _make_room(ledger: Ledger, name: JobName, command: SubmitJob) -> Iterator[St
         return
     if command.if_exists != "replace":
         raise Refused(Code.CONFLICT, f"{job.name} exists and is {job.state.name.lower()}")
-    _check_owner(command.caller, job, "replace")
+    check_owner(command.caller, job, "replace")
     yield from cascade.subtree(ledger, job, Cause.REPLACED, Initiator.USER, "replaced by a new run")
 
 
@@ -151,12 +150,12 @@ def check_may_act_for(caller: Caller, user: str, what: str) -> None:
         raise Refused(Code.FORBIDDEN, f"{caller.user} may not {what} for {user}")
 
 
-def _check_owner(caller: Caller, job: Job, what: str) -> None:
+def check_owner(caller: Caller, job: Job, what: str) -> None:
     if caller.role != "admin" and caller.user != job.user:
         raise Refused(Code.FORBIDDEN, f"{job.name} belongs to {job.user}; only its owner or an admin may {what} it")
 
 
-def _check_length(what: str, text: str) -> None:
+def check_length(what: str, text: str) -> None:
     """Limit a reason's length, because every task it applies to records it."""
     if len(text) > SENTENCE:
         raise Refused(Code.INVALID, f"the {what} is {len(text)} characters long; the limit is {SENTENCE}")
@@ -165,8 +164,8 @@ def _check_length(what: str, text: str) -> None:
 def on_cancel(ledger: Ledger, command: CancelJob) -> Iterator[Step]:
     """Kill a whole subtree, or one call of a map; jobs that have ended are unchanged. Raises Refused."""
     job, index = known_target(ledger, command.job)
-    _check_owner(command.caller, job, "cancel")
-    _check_length("reason", command.reason)
+    check_owner(command.caller, job, "cancel")
+    check_length("reason", command.reason)
     if index is None:
         yield from cascade.subtree(ledger, job, Cause.CANCELLED, Initiator.USER, command.reason)
         return
@@ -179,31 +178,13 @@ def on_cancel(ledger: Ledger, command: CancelJob) -> Iterator[Step]:
     yield Claim(table.KILL, job.number, index, cause=Cause.CANCELLED, initiator=Initiator.USER, note=command.reason)
 
 
-def on_amend(ledger: Ledger, command: AmendJob, now_ms: int) -> Iterator[Step]:
-    """Hold or release a job, or drop its dependencies. Raises Refused."""
-    job = known_job(ledger, command.job)
-    _check_owner(command.caller, job, "change")
-    _check_length("reason", command.reason)
-    if job.is_terminal:
-        raise Refused(Code.CONFLICT, f"{job.name} has ended ({job.state.name.lower()}) and waits for nothing")
-    if command.version not in (0, job.version):
-        words = f"{job.name} has version {job.version}, not {command.version}: it was changed meanwhile"
-        raise Refused(Code.CHANGED, words)
-    by = actor_of(command.caller)
-    made = gates.amended(job, command.hold, command.reason, command.drop_after, by, now_ms)
-    if made != job.gates:
-        hold = any(gate.kind is GateKind.HELD and gate.is_closed for gate in made)
-        after = () if command.drop_after else job.spec.after
-        yield JobAmended(job.number, _with(job.spec, hold=hold, after=after), made)
-
-
 def on_requeue(job: Job, index: int | None, command: RequeueTasks) -> Iterator[Step]:
     """Stop the attempts of a job, or of one task, and return what they ran to the queue; a gang whole. Raises Refused.
 
     One that is being stopped for another reason is charged for that; only its exit does not count any more.
     """
-    _check_owner(command.caller, job, "requeue")
-    _check_length("reason", command.reason)
+    check_owner(command.caller, job, "requeue")
+    check_length("reason", command.reason)
     whole = index is None or job.is_gang
     tasks = list(job.numbered()) if index is None or whole else [(index, job.task(index))]
     running = [i for i, task in tasks if task.current is not None]
@@ -217,12 +198,8 @@ def on_requeue(job: Job, index: int | None, command: RequeueTasks) -> Iterator[S
     if job.is_gang:
         running = [index if index in running else running[0]] if running else []
     words = f"requeued by {named(actor_of(command.caller))}" + (f": {command.reason}" if command.reason else "")
-    limit = job.spec.max_requeues
     for i in running:
-        over = f", more than {limit} times (max_requeues)" if job.task(i).requeue_count >= limit else ""
-        yield Claim(
-            table.REQUEUE_ON_COMMAND, job.number, i, cause=Cause.REQUEUED, initiator=Initiator.USER, note=words + over
-        )
+        yield Claim(table.REQUEUE_ON_COMMAND, job.number, i, cause=Cause.REQUEUED, initiator=Initiator.USER, note=words)
 
 
 def known_target(ledger: Ledger, text: str) -> tuple[Job, int | None]:
@@ -245,7 +222,7 @@ def rerun_of(ledger: Ledger, command: RerunJob) -> SubmitJob:
     A gang is repeated whole. What the job had waited for is left out; only a singleton key stays.
     """
     job = known_job(ledger, command.job)
-    _check_owner(command.caller, job, "rerun")
+    check_owner(command.caller, job, "rerun")
     spec = job.spec
     if command.failed_only and not job.is_gang:
         wanted = [index for index, task in job.numbered() if task.state is not TaskState.SUCCEEDED]
@@ -275,7 +252,7 @@ def on_admin(ledger: Ledger, command: AdminCommand) -> Iterator[Step]:
     """Execute an operator's command: drain, undrain, mark_lost, forget, set_quota. Raises Refused."""
     if command.caller.role != "admin":
         raise Refused(Code.FORBIDDEN, f"only an admin may {command.action.replace('_', ' ')}")
-    _check_length("target", command.target)
+    check_length("target", command.target)
     if command.action == "set_quota":
         yield QuotaSet(quota.quota_from(command.target, command.arguments))
         return
@@ -283,7 +260,7 @@ def on_admin(ledger: Ledger, command: AdminCommand) -> Iterator[Step]:
     if worker is None:
         raise Refused(Code.NOT_FOUND, f"there is no worker {command.target}")
     reason = str(command.arguments.get("reason", ""))
-    _check_length("reason", reason)
+    check_length("reason", reason)
     lost = worker.state is WorkerState.LOST
     if command.action == "drain":
         state = WorkerState.LOST if lost else WorkerState.DRAINING

@@ -86,6 +86,7 @@ def _leave(ledger: Ledger, job: Job, attempt: Attempt | None, claim: Claim, poli
         return None
     state = target.status or task.state
     gave_up = charged is not None and state is TaskState.UNSCHEDULABLE
+    over = limit if charged is Budget.REQUEUE and state is not TaskState.PENDING and spent >= limit else None
     return Moved(
         claim.job,
         claim.index,
@@ -97,10 +98,16 @@ def _leave(ledger: Ledger, job: Job, attempt: Attempt | None, claim: Claim, poli
         closed=attempt is None or claim.ended is not None or claim.cause is Cause.WORKER_LOST,
         charged_to=charged,
         ended=claim.ended,
-        note=verdict or claim.note,
+        note=verdict or (claim.note if over is None else _over(claim, over)),
         suspect=suspect,
         not_before_ms=_not_before(ledger, job, task, claim, charged) if state is TaskState.PENDING else 0,
     )
+
+
+def _over(claim: Claim, limit: int) -> str:
+    """That a task has asked to be requeued more often than it may."""
+    asked = claim.note or (claim.ended.error if claim.ended is not None else "")
+    return f"{asked or 'it asked to be requeued'}, more than {limit} times (max_requeues): raise --max-requeues"
 
 
 def _not_before(ledger: Ledger, job: Job, task: Task, claim: Claim, charged: Budget | None) -> int:

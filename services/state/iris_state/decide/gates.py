@@ -62,14 +62,19 @@ def amended(job: Job, hold: bool | None, reason: str, drop_after: bool, by: Acto
     gates = [gate for gate in job.gates if not (drop_after and gate.kind is GateKind.DEPENDENCY)]
     if hold is None:
         return tuple(gates)
-    held = next((gate for gate in gates if gate.kind is GateKind.HELD and gate.is_closed), None)
+    own = [gate for gate in gates if gate.kind is GateKind.HELD and not gate.hold]
+    held = next((gate for gate in own if gate.is_closed), None)
     if hold and held is None:
-        number = max((gate.number for gate in job.gates), default=-1) + 1
-        gates = [gate for gate in gates if gate.kind is not GateKind.HELD]
-        gates.append(Gate(number, GateKind.HELD, by=by, at_ms=now_ms, reason=reason))
+        gates = [gate for gate in gates if gate not in own]
+        gates.append(Gate(next_number(job.gates), GateKind.HELD, by=by, at_ms=now_ms, reason=reason))
     elif not hold and held is not None:
         gates.remove(held)
     return tuple(gates)
+
+
+def next_number(gates: Iterable[Gate]) -> int:
+    """The number of one more gate."""
+    return max((gate.number for gate in gates), default=-1) + 1
 
 
 def found(ledger: Ledger, wanted: Dependency) -> Job | None:

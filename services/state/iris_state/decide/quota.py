@@ -57,8 +57,14 @@ def check(ledger: Ledger, spec: JobSpec, user: str, replaced: Job | None) -> Non
         if has + adds > most:
             words = f"{user} may have {most} {limit.words}, has {has} and asks for {adds} more"
             raise Refused(Code.OVER_QUOTA, words)
-    if spec.priority_band < quota.max_band:
-        best = PriorityBand(quota.max_band).name.lower()
+    check_band(ledger, spec, user)
+
+
+def check_band(ledger: Ledger, spec: JobSpec, user: str) -> None:
+    """Raises Refused when the user may not ask for the band of the job."""
+    highest = ledger.quota_of(user).max_band
+    if spec.priority_band < highest:
+        best = PriorityBand(highest).name.lower()
         raise Refused(Code.FORBIDDEN, f"{user} may ask for band {best} at best, not {spec.band}")
 
 

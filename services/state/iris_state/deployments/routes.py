@@ -42,6 +42,7 @@ _NOT_ITS_FAULT = frozenset(
     {
         *(Cause.PREEMPTED, Cause.WORKER_LOST, Cause.WORKER_CRASHED, Cause.MISSING),
         *(Cause.CANCELLED, Cause.JOB_ENDED, Cause.PARENT_ENDED, Cause.REPLACED, Cause.REQUEUED),
+        Cause.HELD,
     }
 )
 """A route that ends so has not failed to start: another one is created at once."""

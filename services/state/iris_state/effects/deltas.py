@@ -49,6 +49,7 @@ class DeltaBuilder:
         self._released: list[Nomination] = []
         self._gone: dict[int, None] = {}
         self._released_jobs: dict[int, None] = {}
+        self._changed: dict[int, None] = {}
 
     def _admitted(self, change: c.JobAdmitted) -> None:
         self._jobs[change.number] = None
@@ -86,12 +87,14 @@ class DeltaBuilder:
             self._released_jobs[change.job] = None
 
     def _amended(self, change: c.JobAmended) -> None:
-        """Its place in the queue is told anew: out of it, and into it as of the end of the commit."""
+        """Its row and its place in the queue are told anew: out of it, and into it as of the end of the commit."""
         self._requeue()
         if change.job not in self._jobs:
-            spec = self._ledger.jobs[change.job].spec
-            self._unqueued.update(dict.fromkeys((change.job, index) for index in spec.index_set))
+            job = self._ledger.jobs[change.job]
+            self._changed[change.job] = None
+            self._unqueued.update(dict.fromkeys((change.job, index) for index in job.indexes))
             self._released_jobs[change.job] = None
+            self._nominated |= {key: host for key, host in self._ledger.nominations.items() if key[0] == change.job}
 
     def _requeue(self) -> None:
         """A task that left its attempt, or whose attempt has ended, may be in the queue again."""
@@ -164,13 +167,13 @@ class DeltaBuilder:
     def take(self, version: int, after: int, at_ms: int) -> Delta:
         """The delta of the commit with this journal sequence, after the one at ``after``; then begin the next."""
         ledger = self._ledger
-        new = [ledger.jobs[number] for number in self._jobs if number in ledger.jobs]
+        told = [ledger.jobs[number] for number in self._jobs | self._changed if number in ledger.jobs]
         queued = [*self._whole(self._jobs | self._released_jobs), *self._again()]
         moved = [ref for ref in self._touched if ref not in self._opened]
         delta = Delta(
             version=version,
             at_ms=at_ms,
-            jobs=tuple(job_row(job) for job in new),
+            jobs=tuple(job_row(job) for job in told),
             workers=tuple(worker_row(ledger.workers[w], self._max_building) for w in self._workers),
             quotas=tuple(ledger.quotas[user] for user in self._quotas),
             closed=tuple(self._closed),

@@ -6,7 +6,7 @@ docs/ARCHITECTURE.md#storage; docs/design/semantics.md#sessions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -35,6 +35,7 @@ class _Draft:
     stop: dict[AttemptRef, Cause] = field(default_factory=dict)
     incarnation: str = ""
     renew: bool = False
+    timeouts: dict[int, int] = field(default_factory=dict)
 
 
 class OrderBook:
@@ -65,10 +66,17 @@ class OrderBook:
         if change.status is SessionStatus.PREPARED:
             self.start_all(self._ledger.jobs[change.job])
 
+    def _amended(self, change: c.JobAmended) -> None:
+        """Tell the hosts of a job's attempts its timeout, if it was ever changed."""
+        job = self._ledger.jobs[change.job]
+        for _, task in job.numbered() if job.retimed else ():
+            if task.current is not None:
+                self._tell_timeout(task.current.worker, job)
+
     REACTIONS = complete(
-        {c.Assigned: _assigned, c.Moved: _moved, c.SessionMoved: _session_moved},
+        {c.Assigned: _assigned, c.Moved: _moved, c.SessionMoved: _session_moved, c.JobAmended: _amended},
         nothing=(
-            *(c.GatesOpened, c.JobAmended, c.Requeued),
+            *(c.GatesOpened, c.Requeued),
             *(c.JobAdmitted, c.Staged, c.Closed, c.JobMoved, c.JobPruned, c.Judged, c.Nominated, c.Avoided),
             *(c.WorkerRegistered, c.WorkerMoved, c.WorkerForgotten, c.QuotaSet),
             *(c.Answered, c.Dropped, c.Audited, c.Led),
@@ -137,6 +145,17 @@ class OrderBook:
             presence.renew_ms = now_ms + self._token_life_ms // RENEWALS
             self._draft(worker).renew = True
 
+    def repeat_timeouts(self, worker: str, known: Mapping[int, int]) -> None:
+        """Tell a host the timeouts of jobs that were changed and that it does not know; ``known``: by job, ms."""
+        if self._ledger.retimed:
+            there = {number for number, _, _ in self._ledger.presence[worker].open}
+            for number in sorted(self._ledger.retimed & there):
+                if known.get(number) != (self._ledger.jobs[number].timeout_ms or 0):
+                    self._tell_timeout(worker, self._ledger.jobs[number])
+
+    def _tell_timeout(self, worker: str, job: Job) -> None:
+        self._draft(worker).timeouts[job.number] = job.timeout_ms or 0
+
     def take(self, epoch: int, now_ms: int) -> dict[str, Order]:
         """Each worker's order; then begin the next commit's."""
         drafts, self._drafts = self._drafts, {}
@@ -201,6 +220,7 @@ class OrderBook:
             register=bool(draft.incarnation),
             expires_ms=expires_ms,
             renewals=self._renewals(key, worker, now_ms) if draft.renew else (),
+            timeouts=draft.timeouts,
         )
 
     def _gang(self, job: Job) -> Gang:
@@ -258,21 +278,22 @@ class OrderBook:
 def parts(order: Order) -> Iterator[Order]:
     """The order split into orders of at most `CHUNK_BYTES`, or of one attempt where that is larger.
 
-    Each part is idempotent, so the parts may be executed in any sequence and repeated separately. Renewals go with the
-    first.
+    Each part is idempotent, so the parts may be executed in any sequence and repeated separately. Renewals and
+    timeouts go with the first.
     """
     refs = [(name, ref) for name in _LISTS for ref in getattr(order, name)]
     if len(refs) < 2 or len(codec.pack(order)) <= CHUNK_BYTES:
         yield order
         return
-    renewals = order.renewals
+    renewals, timeouts = order.renewals, order.timeouts
     for half in (refs[: len(refs) // 2], refs[len(refs) // 2 :]):
         lists = {name: tuple(ref for kind, ref in half if kind == name) for name in _LISTS}
         jobs = {ref.job for name in _LISTS[:3] for ref in lists[name]}
         templates = tuple(template for template in order.templates if template.job in jobs)
         gangs = tuple(gang for gang in order.gangs if gang.job in jobs)
-        yield from parts(msgspec.structs.replace(order, templates=templates, gangs=gangs, renewals=renewals, **lists))
-        renewals = ()
+        first = {"renewals": renewals, "timeouts": timeouts}
+        yield from parts(msgspec.structs.replace(order, templates=templates, gangs=gangs, **first, **lists))
+        renewals, timeouts = (), {}
 
 
 RENEWALS = 4

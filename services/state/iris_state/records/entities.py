@@ -35,6 +35,7 @@ from iris_core.states import (
     TaskState,
     WorkerState,
 )
+from iris_core.tables.task import BUDGET_OF_STATE, is_finished
 
 Key = tuple[int, int]
 """A task: job number and index."""
@@ -88,7 +89,7 @@ class Attempt(msgspec.Struct, array_like=True, gc=False):
     @property
     def exit_ignored(self) -> bool:
         """Whether its task is tried again whatever it exits with."""
-        return self.requeued or self.cause is Cause.REQUEUED
+        return self.requeued or self.cause in (Cause.REQUEUED, Cause.HELD)
 
 
 class Session(msgspec.Struct, array_like=True):
@@ -192,7 +193,7 @@ class Job(msgspec.Struct, array_like=True):
     ``rerun_of``: the number of the job that it repeats, in whole or in part; 0: none.
     ``by``: who has submitted it; ``ended_by``: whose command ended it.
     ``gates``: open and closed ones, by number; ``eligible_ms``: when the last gate of the whole job opened, 0: never
-    closed. ``version``: grows with each amendment.
+    closed. ``version``: grows with each amendment. ``retimed``: its timeout was changed, and hosts may know another.
     """
 
     number: int
@@ -222,6 +223,7 @@ class Job(msgspec.Struct, array_like=True):
     gates: tuple[Gate, ...] = ()
     eligible_ms: int = 0
     version: int = 1
+    retimed: bool = False
 
     def task(self, index: int) -> Task:
         """The task of an index that the job has. A rerun of a part has some of 0 to N-1 only."""
@@ -481,6 +483,12 @@ def spent_and_limit(job: Job, task: Task, budget: Budget) -> tuple[int, int]:
     if budget is Budget.REQUEUE:
         return task.requeue_count, job.spec.max_requeues
     return task.preemption_count, job.spec.max_retries_preemption
+
+
+def has_budget_left(job: Job, task: Task, state: TaskState) -> bool:
+    """Whether a task that ends in this state failed for good before its retries were used up."""
+    budget = BUDGET_OF_STATE.get(state)
+    return budget is not None and not is_finished(state, *spent_and_limit(job, task, budget))
 
 
 def kernel_status(task: Task) -> KernelStatus:

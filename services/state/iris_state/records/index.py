@@ -73,6 +73,14 @@ class JobIndex:
         self.leave(("state", previous), job.number)
         self.enter(("state", job.state), job.number)
 
+    def relist(self, job: Job, before: set[Field]) -> None:
+        """A job that was listed under the fields ``before`` has other ones now."""
+        after = set(fields_of(job))
+        for field in before - after:
+            self.leave(field, job.number)
+        for field in after - before:
+            self.enter(field, job.number)
+
     def remove(self, job: Job) -> None:
         """Remove a job."""
         self.all.remove(job.number)

@@ -94,6 +94,7 @@ class Ledger:
         self.open_of_job: Counter[int] = Counter()
         self.open_attempts = 0
         self.held_back: set[int] = set()
+        self.retimed: set[int] = set()
         self.gates = GateIndex(self.jobs)
         self.requested: dict[int, Amount] = {}
         self.totals = Totals()
@@ -231,6 +232,8 @@ class Ledger:
             for gate in job.closed_gates:
                 if gate.kind is GateKind.NOT_BEFORE and not job.is_terminal:
                     self.timers.set(("gate", job.number, WHOLE), gate.until_ms)
+        if job.retimed and not job.is_terminal:
+            self.retimed.add(job.number)
         self.start_scheduling_timeout(job)
 
     def start_scheduling_timeout(self, job: Job, indexes: Sequence[int] = ()) -> None:

@@ -28,6 +28,7 @@ from iris_core.messages.state_worker import (
     TaskTemplate,
 )
 from iris_core.states import Cause, KernelStatus
+from iris_worker.agent.instructions import Discard, Instruction, Kill, Prepare, RenewToken, SetTimeout
 from iris_worker.agent.reports import Reports, fitting
 from iris_worker.agent.seen import SeenAttempts
 
@@ -68,43 +69,6 @@ class LocalAttempt:
         return self.stage.ended is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Prepare:
-    """Provide the attempt's bundle and environment; answer with `on_prepared` or `on_unprepared`."""
-
-    ref: AttemptRef
-    template: TaskTemplate
-
-
-@dataclass(frozen=True, slots=True)
-class Kill:
-    """Send the process group TERM after ``settle_ms``, then KILL; answer with `on_ended`. What is stored of an attempt
-    that has exited is stored by then, or not at all.
-    """
-
-    ref: AttemptRef
-    grace_ms: int
-    settle_ms: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Discard:
-    """The attempt will never start: delete what was prepared for it."""
-
-    ref: AttemptRef
-
-
-@dataclass(frozen=True, slots=True)
-class RenewToken:
-    """Replace the attempt's token by one of this grant."""
-
-    ref: AttemptRef
-    grant: TaskGrant
-
-
-Instruction = Prepare | Kill | Discard | RenewToken
-
-
 class Agent:
     """The worker's view of itself.
 
@@ -125,6 +89,7 @@ class Agent:
         self._seen = SeenAttempts()
         self._ready: deque[LocalAttempt] = deque()
         self._starting: set[AttemptRef] = set()
+        self._timeouts: dict[int, int] = {}
 
     # ── orders ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -157,6 +122,8 @@ class Agent:
             self._start(ref, gangs.get(ref.job), now_ms)
         if order.renewals:
             todo += self._renewals(order.renewals)
+        for job, timeout_ms in order.timeouts.items():
+            todo += self._set_timeout(job, timeout_ms)
         return OrderTaken(self.incarnation, monotonic_ms=monotonic_ms), todo
 
     def _renewals(self, grants: Iterable[TaskGrant]) -> list[Instruction]:
@@ -173,6 +140,25 @@ class Agent:
                 held.template = structs.replace(held.template, grant=grant)
         return todo
 
+    def _set_timeout(self, job: int, timeout_ms: int) -> list[Instruction]:
+        """Another timeout for the attempts of a job that run here or are to start; 0: none."""
+        self._timeouts[job] = timeout_ms
+        todo: list[Instruction] = []
+        for ref, held in self._held.items():
+            if ref.job != job or held.is_over:
+                continue
+            if held.template is not None:
+                held.template = structs.replace(held.template, timeout_ms=timeout_ms or None)
+            if held.launched:
+                todo.append(SetTimeout(ref, held.stage.at_ms, timeout_ms or None))
+        return todo
+
+    def timeouts(self) -> dict[int, int]:
+        """The timeouts that orders have changed, in ms by job, of the jobs with attempts here; 0: none."""
+        here = {ref.job for ref in self._held} if self._timeouts else set()
+        self._timeouts = {job: timeout_ms for job, timeout_ms in self._timeouts.items() if job in here}
+        return self._timeouts
+
     def _take(
         self,
         ref: AttemptRef,
@@ -186,6 +172,8 @@ class Agent:
         if ref in self._seen:
             return
         self._seen.add(ref)
+        if template is not None and ref.job in self._timeouts:  # the template may be older than that
+            template = structs.replace(template, timeout_ms=self._timeouts[ref.job] or None)
         held = self._held[ref] = LocalAttempt(ref, template, Stage(ref, K.PREPARING, now_ms), gang, barrier)
         if template is None:
             self._end(held, now_ms, Ended(Cause.INFRASTRUCTURE, error="the order does not say what to run"))

@@ -83,6 +83,7 @@ class HeartbeatSchedule:
         detail: str = "",
         probes: tuple[ProbeResult, ...] = (),
         usage: tuple[LiveUsage, ...] = (),
+        timeouts: dict[int, int] | None = None,
     ) -> tuple[HeartbeatMessage, float]:
         """The next heartbeat and its delay in seconds.
 
@@ -98,6 +99,7 @@ class HeartbeatSchedule:
             *(self.worker, self.incarnation, self.sequence, now_ms, attempts),
             *(not detail, detail, monotonic_ms, probes, usage),
             warnings=self.warnings,
+            timeouts=timeouts or {},
         )
         return heartbeat, lag
 

@@ -217,7 +217,7 @@ class Reporter:
                         await self._advanced.wait()
             now_s, now_ms = self._clock.steady_s(), self._clock.wall_ms()
             heartbeat, lag_s = self._heart.heartbeat(
-                self._agent.attempts(), now_s, now_ms, trouble(), probes(), usage()
+                self._agent.attempts(), now_s, now_ms, trouble(), probes(), usage(), self._agent.timeouts()
             )
             self._metrics.heartbeat(lag_s)
             if self._registered:

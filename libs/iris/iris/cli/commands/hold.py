@@ -12,11 +12,12 @@ from iris.client.client import Client
 @click.command(cls=CliCommand)
 @click.argument("jobs", nargs=-1, required=True, type=NAME, metavar="JOB...")
 @click.option("--reason", default="", help="Reason shown with the job.")
+@click.option("--stop", is_flag=True, help="Stop what runs too; nothing is charged for it.")
 @connected
-def hold(client: Client, jobs: tuple[str, ...], reason: str) -> None:
+def hold(client: Client, jobs: tuple[str, ...], reason: str, stop: bool) -> None:
     """Start no pending task of these jobs until they are released; what runs goes on."""
     for job in jobs:
-        click.echo(f"{client.hold(job, reason).name} held", err=True)
+        click.echo(f"{client.hold(job, reason, stop=stop).name} held", err=True)
 
 
 @click.command(cls=CliCommand)

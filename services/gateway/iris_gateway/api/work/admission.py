@@ -13,9 +13,10 @@ import msgspec
 
 from iris_core.admission import validate_spec
 from iris_core.codec import Undecodable, from_json
-from iris_core.deployment_admission import merged, validate_deployment
+from iris_core.deployment_admission import validate_deployment
 from iris_core.errors import Mistake
 from iris_core.messages.gateway_state import Caller
+from iris_core.patches import merged
 from iris_core.serving import DeploymentSpec
 from iris_core.spec import Constraint, JobSpec
 from iris_gateway.api.work.validation import escape, huge_integers, shape_mistakes

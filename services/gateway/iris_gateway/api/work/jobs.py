@@ -10,15 +10,13 @@ import re
 import msgspec
 from starlette.responses import Response
 
-from iris_core.errors import Mistake
-from iris_core.messages.gateway_state import AmendJob, Answer, CancelJob, RequeueTasks, RerunJob, SubmitJob
-from iris_core.spec import MAX_REPLICAS, Dependency, JobSpec
+from iris_core.messages.gateway_state import Answer, CancelJob, RequeueTasks, RerunJob, SubmitJob
+from iris_core.spec import MAX_REPLICAS, JobSpec
 from iris_core.states import JobState, SessionStatus, TaskState, display_name
-from iris_core.subjects import CMD_AMEND, CMD_CANCEL, CMD_REQUEUE, CMD_RERUN, CMD_SUBMIT
+from iris_core.subjects import CMD_CANCEL, CMD_REQUEUE, CMD_RERUN, CMD_SUBMIT
 from iris_core.views import JOB_ORDERS, JOBS_ORDERED, NEWEST_FIRST, HistoryRow, JobView, SessionView, TreeView
 from iris_gateway.api.handling import (
     TAG,
-    expected_version,
     idempotency_key,
     json_body,
     listing,
@@ -29,13 +27,14 @@ from iris_gateway.api.handling import (
 )
 from iris_gateway.api.pages import page_of
 from iris_gateway.api.work.admission import spec_from
+from iris_gateway.api.work.amend import JobPatch, amend
 from iris_gateway.api.work.bundles import JobCode, check_code
 from iris_gateway.auth.bearer import may_read
 from iris_gateway.commands import Envelope
 from iris_gateway.http.bodies import BODY_S, check_media_type, read_body
 from iris_gateway.http.endpoint import JSON, Answers, Call, Endpoint, passed_on
 from iris_gateway.http.parameters import Parameter, job_reference
-from iris_gateway.http.problem import ProblemResponse, invalid
+from iris_gateway.http.problem import ProblemResponse
 
 JOB_STATES = tuple(display_name(state) for state in JobState if state)
 TASK_STATES = tuple(display_name(state) for state in TaskState if state)
@@ -63,19 +62,6 @@ class RerunBody(msgspec.Struct, forbid_unknown_fields=True):
     """Which tasks to run again."""
 
     failed_only: bool = False
-
-
-class JobPatch(msgspec.Struct, forbid_unknown_fields=True):
-    """What of a job changes: fields of its specification; those left out stay.
-
-    Attributes:
-        hold: keep its pending tasks out of the queue, or no longer. reason: why it is held.
-        after: only an empty list, which drops its dependencies.
-    """
-
-    hold: bool | None = None
-    reason: str = ""
-    after: tuple[Dependency, ...] | None = None
 
 
 class _Made(msgspec.Struct):
@@ -198,33 +184,6 @@ async def send_requeue(call: Call, target: str) -> Response:
         return RequeueTasks(target, call.caller, envelope.request_id, envelope.at_ms, body.reason)
 
     return passed_on((await call.command(CMD_REQUEUE, command, key=request_key(call))).body, 202)
-
-
-async def amend(call: Call) -> Response:
-    """Change what a job waits for, by a merge patch of its specification."""
-    job, version = job_of(call), expected_version(call)
-    call.parameters().finish()
-    body = await json_body(call, JobPatch, JobPatch())
-    if body.after:
-        wrong = Mistake(pointer="/after", code="unexpected", message="dependencies are only dropped", hint="[]")
-        raise invalid([wrong])
-    if call.caller.role == "worker":
-        raise ProblemResponse("forbidden", "worker tokens may not change jobs")
-
-    def command(envelope: Envelope) -> AmendJob:
-        return AmendJob(
-            job,
-            call.caller,
-            envelope.request_id,
-            envelope.at_ms,
-            hold=body.hold,
-            reason=body.reason,
-            drop_after=body.after is not None,
-            version=version,
-        )
-
-    answer = await call.command(CMD_AMEND, command, key=request_key(call))
-    return tagged(answer.body)
 
 
 async def rerun(call: Call) -> Response:

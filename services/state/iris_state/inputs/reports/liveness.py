@@ -52,6 +52,7 @@ def on_heartbeat(
     if presence.undelivered or not presence.answered:
         orders.probe(heartbeat.worker)
     orders.renew_tokens(heartbeat.worker, now_ms)
+    orders.repeat_timeouts(heartbeat.worker, heartbeat.timeouts)
     yield from _health(ledger, policy, heartbeat)
     yield from on_stages(ledger, policy, heartbeat.worker, heartbeat.attempts)
     stop_unknown_attempts(ledger, orders, heartbeat.worker, heartbeat.attempts)

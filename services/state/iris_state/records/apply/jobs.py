@@ -7,11 +7,15 @@ from typing import Any
 
 import msgspec
 
+from iris_core.amendments import changes_in_words
 from iris_core.gates import BACKOFF, WHOLE, GateKind
 from iris_core.names import JobName
-from iris_core.states import JobState, TaskState, display_name
+from iris_core.spec import JobSpec
+from iris_core.states import JobState, KernelStatus, SchedulingResult, SessionStatus, TaskState, display_name
 from iris_state.records import changes as c
-from iris_state.records.entities import Fact, Job, Session, Task, idempotency
+from iris_state.records.apply.sessions import remember
+from iris_state.records.entities import Fact, HistoryEntry, Job, Session, Task, has_budget_left, idempotency
+from iris_state.records.index import fields_of
 from iris_state.records.ledger import Ledger
 
 
@@ -71,6 +75,7 @@ def moved(ledger: Ledger, change: c.JobMoved, at_ms: int) -> None:
         if job.spec.singleton and not ledger.open_of_job[job.number]:
             ledger.gates.end_singleton(job)
         ledger.held_back.discard(job.number)
+        ledger.retimed.discard(job.number)
         ledger.drop_reason(job)
         ledger.looks.pop(job.number, None)
     if job.number in ledger.gates.waiters and job.is_terminal:
@@ -103,24 +108,75 @@ def gates_opened(ledger: Ledger, change: c.GatesOpened, at_ms: int) -> None:
 
 
 def amended(ledger: Ledger, change: c.JobAmended, at_ms: int) -> None:
-    """Set what a job waits for; its pending tasks enter or leave the queue by that."""
+    """Set what a job waits for and is; its pending tasks enter or leave the queue by that, or move in it."""
     job = ledger.jobs[change.job]
     was_gated, before = job.is_gated, job.gates
     ledger.stop_scheduling_timeout(job)
+    _remember(ledger, job, change, at_ms)
     kept = {gate.number for gate in change.gates}
     dropped = sum(gate.bit for gate in before if gate.each and gate.number not in kept)
-    job.spec, job.gates, job.version = change.spec, change.gates, job.version + 1
+    job.version += 1
+    if change.spec != job.spec:
+        _specify(ledger, job, change.spec)
+    job.gates = change.gates
     for task in job.tasks if dropped else ():
         task.gates &= ~dropped
     ledger.gates.remove(job, before)
     ledger.gates.add(job)
     if job.is_gated:
-        ledger.queue.drop(job.number)
-        ledger.drop_reason(job)
+        suspend(ledger, job)
     elif was_gated or dropped:
         become_eligible(ledger, job, at_ms)
     else:
         ledger.start_scheduling_timeout(job)
+
+
+AMEND = "AmendJob"
+"""In place of a handler, in the history of a job that somebody has changed."""
+
+
+def _remember(ledger: Ledger, job: Job, change: c.JobAmended, at_ms: int) -> None:
+    """Add what changes to the job's history."""
+    before, after = ({gate for gate in gates if gate.is_closed} for gates in (job.gates, change.gates))
+    words = changes_in_words(job.spec, change.spec)
+    words += [f"held: {gate.reason}".removesuffix(": ") for gate in after - before if gate.kind is GateKind.HELD]
+    words += ["released" for gate in before - after if gate.kind is GateKind.HELD]
+    if any(gate.kind is GateKind.DEPENDENCY for gate in before - after):
+        words.append("waits for no other job")
+    status = job.session.status if job.session is not None else SessionStatus.PENDING
+    judged = (status.value, status.value, SchedulingResult.SUCCESS, "; ".join(words))
+    remember(ledger, job, HistoryEntry(c.GANG, AMEND, *judged, 1, at_ms, at_ms, change.by))
+
+
+def _specify(ledger: Ledger, job: Job, spec: JobSpec) -> None:
+    """Set a job's specification; its place in the queue, its timeouts and its place in listings follow from it."""
+    ledger.drop_reason(job)
+    ledger.count_tasks(job, -1)
+    listed, retimed = set(fields_of(job)), spec.timeout_s != job.spec.timeout_s
+    job.spec, job.band = spec, spec.priority_band
+    ledger.count_tasks(job, 1)
+    ledger.index.relist(job, listed)
+    if waiting := ledger.queue.ranges(job.number):
+        ledger.queue.drop(job.number)
+        ledger.queue.add(job.number, job.key, waiting)
+    if retimed:
+        job.retimed = True
+        ledger.retimed.add(job.number)
+    for index, task in job.numbered():
+        if retimed:
+            ledger.timers.clear(("timeout", job.number, index))
+        if retimed and task.current is not None and task.current.status is KernelStatus.RUNNING:
+            ledger.watch(job, index, task.current)
+        if task.is_terminal:
+            task.no_retry = has_budget_left(job, task, task.state)
+
+
+def suspend(ledger: Ledger, job: Job) -> None:
+    """Take the pending tasks of a job out of the queue, and withdraw what is nominated for them."""
+    ledger.queue.drop(job.number)
+    ledger.drop_reason(job)
+    for key in [key for key in ledger.nominations if key[0] == job.number]:
+        del ledger.nominations[key]
 
 
 def become_eligible(ledger: Ledger, job: Job, at_ms: int, indexes: Sequence[int] = ()) -> None:

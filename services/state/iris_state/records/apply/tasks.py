@@ -18,10 +18,10 @@ from iris_core.states import (
     TaskState,
 )
 from iris_core.tables.session import SINGLE
-from iris_core.tables.task import ASSIGN, BUDGET_OF_STATE, STAGES, becomes, is_finished
+from iris_core.tables.task import ASSIGN, STAGES, becomes
 from iris_state.records import changes as c
 from iris_state.records import minutes
-from iris_state.records.entities import Attempt, Fact, Job, Task, kernel_status, spent_and_limit
+from iris_state.records.entities import Attempt, Fact, Job, Task, has_budget_left, kernel_status
 from iris_state.records.ledger import Ledger
 
 ChangeWriter = Callable[[Ledger, Any, int], None]
@@ -134,8 +134,7 @@ def _end(ledger: Ledger, job: Job, task: Task, change: c.Moved) -> None:
         ledger.avoided.pop((change.job, change.index), None)
     if task.not_before_ms:
         ledger.delay(job, change.index, 0)
-    budget = BUDGET_OF_STATE.get(change.state)
-    task.no_retry = budget is not None and not is_finished(change.state, *spent_and_limit(job, task, budget))
+    task.no_retry = has_budget_left(job, task, change.state)
 
 
 def _await_end(ledger: Ledger, job: Job, index: int) -> None:

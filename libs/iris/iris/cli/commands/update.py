@@ -1,0 +1,43 @@
+"""`iris update`: change jobs that wait or run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from iris.cli.options import NAME, connected
+from iris.cli.parsing import CliCommand
+from iris.client.client import Client
+
+
+@click.command(cls=CliCommand)
+@click.argument("jobs", nargs=-1, required=True, type=NAME, metavar="JOB...")
+@click.option("--band", type=click.Choice(["production", "interactive", "batch"]), help="Another band.")
+@click.option("--timeout", help="Kill a task that runs longer than 2h; none: no limit.", metavar="TIME")
+@click.option("--max-parallel", help="Tasks of the job that run at a time; all: no limit.", metavar="N")
+@click.option("--max-retries-failure", type=int, help="Failures of a task that are retried.")
+@click.option("--max-retries-preemption", type=int, help="Preemptions and lost hosts that are retried.")
+@click.option("--max-requeues", type=int, help="Returns of a task to the queue by its own wish.")
+@click.option("-l", "--label", "labels", multiple=True, help="Add or replace a label.", metavar="KEY=VALUE")
+@click.option("--drop-label", "dropped", multiple=True, help="Take a label away.", metavar="KEY")
+@connected
+def update(client: Client, jobs: tuple[str, ...], labels: list[str], dropped: list[str], **given: Any) -> None:
+    """Change jobs that wait or run, under the limits of a submission.
+
+    Command, resources and replicas stay: cancel the job and submit it again for that. A new timeout counts from the
+    start of each task, so one that has run longer is killed. What runs above a lower --max-parallel goes on.
+    """
+    wanted = {name: value for name, value in given.items() if value is not None}
+    changed: dict[str, str | None] = dict.fromkeys(dropped)
+    for label in labels:
+        key, equals, value = label.partition("=")
+        if not equals:
+            raise click.UsageError(f"--label {label}: write KEY=VALUE")
+        changed[key] = value
+    if changed:
+        wanted["labels"] = changed
+    if not wanted:
+        raise click.UsageError("say what to change: --band, --timeout, --max-parallel, --label, ...")
+    for job in jobs:
+        click.echo(f"{client.update(job, **wanted).name} changed", err=True)
