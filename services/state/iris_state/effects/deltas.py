@@ -167,13 +167,13 @@ class DeltaBuilder:
     def take(self, version: int, after: int, at_ms: int) -> Delta:
         """The delta of the commit with this journal sequence, after the one at ``after``; then begin the next."""
         ledger = self._ledger
-        told = [ledger.jobs[number] for number in self._jobs | self._changed if number in ledger.jobs]
+        known = [ledger.jobs[number] for number in self._jobs | self._changed if number in ledger.jobs]
         queued = [*self._whole(self._jobs | self._released_jobs), *self._again()]
         moved = [ref for ref in self._touched if ref not in self._opened]
         delta = Delta(
             version=version,
             at_ms=at_ms,
-            jobs=tuple(job_row(job) for job in told),
+            jobs=tuple(job_row(job) for job in known),
             workers=tuple(worker_row(ledger.workers[w], self._max_building) for w in self._workers),
             quotas=tuple(ledger.quotas[user] for user in self._quotas),
             closed=tuple(self._closed),
