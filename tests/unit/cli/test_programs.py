@@ -259,7 +259,9 @@ def test_the_proxy_withholds_the_tokens_that_the_gateway_accepts(tmp_path):
     config = tmp_path / "iris.toml"
     issuer = 'oidc_issuer = "https://id.example.org"\noidc_audience = "iris"\noidc_keys = "keys.json"'
     config.write_text(f'[gateway]\ntoken_file = "tokens"\n{issuer}\n[proxy]\noidc_audience = "other"\n')
-    programs = draw(ClusterPaths(tmp_path), StartOptions(str(tmp_path), str(config))).programs("nats://127.0.0.1:1")
+    programs = draw(ClusterPaths(tmp_path), StartOptions(str(tmp_path), str(config), LOOPBACK)).programs(
+        "nats://127.0.0.1:1"
+    )
     [proxy] = [program.argv for program in programs if program.service == "proxy"]
     given = [word for word in proxy if word.startswith(("proxy.token_file", "proxy.oidc"))]
     assert given == ["proxy.token_file=tokens", "proxy.oidc_issuer=https://id.example.org"]
