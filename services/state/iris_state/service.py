@@ -12,7 +12,7 @@ import os
 import uuid
 from urllib.parse import urlsplit
 
-from iris_bus.contract import Connection, EventPublisher, Full, Gap, RecordsLost, Unavailable
+from iris_bus.contract import Connection, EventPublisher, Fenced, Full, Gap, RecordsLost, Unavailable
 from iris_core.messages.processes import ReplicaInfo
 from iris_core.subjects import JOURNAL, RECORDS_LOST, STORES
 from iris_service.run import Service, quiet_gc
@@ -87,6 +87,8 @@ class StateService:
             try:
                 await self._leader.run()
             except RecordsLost as error:
+                if await self.replica.journal.end() > self.replica.machine.sequence:
+                    raise Fenced("another replica has written to the journal") from error
                 await self.replica.connection.streams.annotate(JOURNAL.name, RECORDS_LOST, str(error))
                 raise
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from iris_bus.contract import RecordsLost
+from iris_bus.contract import Fenced, RecordsLost
 from iris_core import codec, subjects
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import HeartbeatMessage, Register, WorkerReport
@@ -91,3 +91,17 @@ async def test_no_replica_leads_after_one_has_found_the_records_lost(how: str):
         assert (await anew.submit("/later")).status == "created"
         assert (await anew.wanting.streams.standing(JOURNAL.name)).notes == {RECORDS_LOST: ""}
         await anew.end()
+
+
+async def test_a_leader_that_was_deposed_marks_nothing():
+    memory = Memory()
+    async with asyncio.timeout(30):
+        first = House(memory)
+        first.lead()
+        await first.submit("/a")
+        bus, journal = first.wanting.bus, first.wanting.journal()
+        await journal.append(b"", expected=await journal.end())
+        bus.publish(subjects.heartbeat("w0"), codec.pack(HeartbeatMessage("w0", "1", 1, 1, (OLD,))))
+        with pytest.raises(Fenced):
+            await first.running
+        assert (await first.wanting.streams.standing(JOURNAL.name)).notes == {}
