@@ -15,6 +15,7 @@ from iris_core import codec, subjects
 from iris_core.messages.gateway_state import BEHIND, Answer, Caller, Query, SubmitJob
 from iris_core.messages.processes import Ping
 from iris_core.spec import JobSpec
+from iris_core.view_queries import JobQuery, JobsQuery
 from iris_gateway.http.position import Position
 from iris_gateway.queries import Queries
 from iris_state.service import StateService
@@ -109,10 +110,10 @@ async def test_sixty_large_jobs_are_listed_without_an_answer_no_server_takes(gro
         spec = JobSpec(name=f"/large-{number}", command=("true",), env=env)
         await group.ask(subjects.CMD_SUBMIT, SubmitJob(spec, ANN, f"r{number}", 1))
     queries = Queries(group.connection.bus)
-    page = await queries.ask("jobs", ANN, limit=100)
+    page = await queries.ask(JobsQuery(limit=100), ANN)
     assert len(codec.from_json(page, dict)["items"]) == 60
     assert len(page) < LARGEST
-    assert codec.from_json(await queries.ask("job", ANN, job="/large-0"), dict)["spec"]["env"] == env
+    assert codec.from_json(await queries.ask(JobQuery("/large-0"), ANN), dict)["spec"]["env"] == env
     assert (await group.leader())[1].epoch == before.epoch
 
 
@@ -132,7 +133,7 @@ async def test_reads_go_on_when_the_leader_is_killed_and_never_miss_what_was_wri
         written = await group.submit(f"/a{number}")
         assert written.status == "created"
         position.note(written.position)
-        assert codec.from_json(await queries.ask("job", ANN, job=f"/a{number}"), dict)["name"] == f"/a{number}"
+        assert codec.from_json(await queries.ask(JobQuery(f"/a{number}"), ANN), dict)["name"] == f"/a{number}"
         if number > 10 and (await group.until(lambda pong: pong.ready)).epoch > before.epoch:
             break
     assert await group.names() == {f"/a{done}" for done in range(number + 1)}

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from iris_core import codec, subjects
 from iris_core.messages.gateway_state import Query
+from iris_core.view_queries import ViewQuery
 from iris_state.decide.machine import Machine as Judging
 from iris_state.inputs.kinds import Input, Timer
 from iris_state.inputs.quarantine import kind_of
 from iris_state.records.ledger import Ledger
-from iris_state.views import READS
+from iris_state.views import KINDS, READS
 from tests.sim.people import USER
 from tests.support.raising import Planted, raising
 
@@ -98,15 +99,19 @@ def raise_in_timer(world: World) -> None:
     raise_in_judging(world, timers=True)
 
 
+class PlantedQuery(ViewQuery, frozen=True):
+    """Raises."""
+
+
 def raise_in_reading(world: World) -> None:
     """Somebody asks the leader what it raises at."""
 
-    def read(ledger: Ledger, arguments: dict[str, Any]) -> None:
+    def read(ledger: Ledger, query: PlantedQuery) -> None:
         world.server.count("query raised")
         world.planted += 1
         raise Planted
 
-    READS["planted"] = read
+    READS[PlantedQuery], KINDS["planted"] = read, PlantedQuery
     bus = world.links["people"].bus
     bus.publish(subjects.STATE_QUERY, codec.pack(Query("planted", {}, USER)), reply=bus.new_inbox())
 

@@ -27,6 +27,7 @@ from iris_core.messages.gateway_state import (
 from iris_core.messages.gateway_worker import LogChunk, TaskOutput
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.processes import Ping, ReplicaInfo, ServiceInfo
+from iris_core.view_queries import DEFAULT_LIMIT
 from iris_core.views import AttemptView, JobEvent, JobView, Page, TaskEvent, TaskView, moment
 
 COMMANDS = {
@@ -160,7 +161,8 @@ class FakeState:
         if scripted := self.scripted.get(query.what):
             return scripted
         if query.what == "jobs":
-            return Answer("ok", to_json(Page(items=list(self.jobs.values())[: query.arguments["limit"]])))
+            limit = query.arguments.get("limit", DEFAULT_LIMIT)
+            return Answer("ok", to_json(Page(items=list(self.jobs.values())[:limit])))
         if query.what == "named_jobs":
             return Answer("ok", to_json(Page(items=list(filter(None, map(self.find, query.arguments["names"]))))))
         if query.what == "job":

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -18,6 +17,7 @@ from iris_bus.contract import Bus, NoResponders, Unavailable
 from iris_core.codec import Undecodable, pack, unpack
 from iris_core.messages.gateway_state import BEHIND, Answer, Caller, Query
 from iris_core.subjects import STATE_QUERY, STATE_READ
+from iris_core.view_queries import ViewQuery, arguments_of, view_name
 from iris_gateway.http.position import Position
 from iris_gateway.http.problem import ProblemResponse, refused
 
@@ -69,15 +69,15 @@ class Queries:
         self._asking: set[asyncio.Task[Answer | None]] = set()
         self._flights: dict[_Question, _Flight] = {}
 
-    async def ask(self, what: str, caller: Caller, **arguments: object) -> bytes:
+    async def ask(self, query: ViewQuery, caller: Caller) -> bytes:
         """The JSON of one view. Raises ProblemResponse: not_found, invalid, unavailable."""
-        return (await self.read(what, caller, arguments)).body
+        return (await self.read(query, caller)).body
 
-    async def read(self, what: str, caller: Caller, arguments: Mapping[str, object], at_least: int = 0) -> Answer:
+    async def read(self, query: ViewQuery, caller: Caller, at_least: int = 0) -> Answer:
         """One view as of the caller's position ``at_least``. Raises ProblemResponse as `ask`."""
         known = at_least if at_least > self._position.newest else 0
         asker = msgspec.structs.replace(caller, token="", address="")  # equal reads of one user are one
-        question = _Question(pack(Query(what, dict(arguments), asker)), known)
+        question = _Question(pack(Query(view_name(type(query)), arguments_of(query), asker)), known)
         answer = await asyncio.shield(self._shared(question))
         if answer.status != "ok":
             raise refused(answer.status, answer.body)

@@ -9,6 +9,7 @@ from iris_bus.contract import Message, Subscription
 from iris_core.codec import pack, unpack
 from iris_core.messages.gateway_state import Answer, Caller, CancelJob
 from iris_core.subjects import CMD_CANCEL, STATE_QUERY
+from iris_core.view_queries import JobsQuery
 from iris_gateway.commands import NO_LEADER, NOT_SENT, UNANSWERED, Commands, Envelope
 from iris_gateway.http.problem import ProblemResponse
 from iris_gateway.queries import Queries
@@ -174,7 +175,7 @@ async def test_equal_reads_at_one_time_are_asked_at_most_twice():
     await memory.connect().bus.subscribe(STATE_QUERY, asked.append)
     bus, answering = memory.connect().bus, memory.connect().bus
     queries = Queries(bus)
-    waiting = [asyncio.create_task(queries.ask("jobs", Caller(), limit=1)) for _ in range(50)]
+    waiting = [asyncio.create_task(queries.ask(JobsQuery(limit=1), Caller())) for _ in range(50)]
     answered = 0
     while not all(task.done() for task in waiting):
         await asyncio.sleep(0)
@@ -191,9 +192,9 @@ async def test_a_read_after_a_write_never_shares_an_answer_from_before_it():
     await memory.connect().bus.subscribe(STATE_QUERY, asked.append)
     answering = memory.connect().bus
     queries = Queries(memory.connect().bus)
-    before = asyncio.create_task(queries.ask("jobs", Caller()))
+    before = asyncio.create_task(queries.ask(JobsQuery(), Caller()))
     await rounds_until(lambda: asked)
-    after = asyncio.create_task(queries.ask("jobs", Caller()))
+    after = asyncio.create_task(queries.ask(JobsQuery(), Caller()))
     await asyncio.sleep(0)
     answering.publish(asked[0].reply, pack(Answer("ok", b'"old"')))
     await rounds_until(lambda: len(asked) == 2)

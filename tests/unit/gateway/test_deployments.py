@@ -194,7 +194,7 @@ async def test_a_deletion_is_accepted(chat: House):
 
 async def test_reads_are_those_of_the_state_service(iris: House):
     listed = (await iris.http.get("/v1/deployments?status=ready&user=ada&limit=7")).json()
-    assert listed == {"what": "deployments", "status": "ready", "user": "ada", "limit": 7, "cursor": ""}
+    assert listed == {"what": "deployments", "status": "ready", "user": "ada", "limit": 7}
     for part in ("routes", "history"):
         found = (await iris.http.get(f"/v1/deployments/chat/{part}?limit=5")).json()
         assert (found["what"], found["deployment"], found["limit"]) == (f"deployment_{part}", "chat", 5)

@@ -1,6 +1,6 @@
 """Names in URLs reach the state service decoded exactly as the client encoded them."""
 
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote
 
 import pytest
 from hypothesis import given
@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from iris_core.errors import Refused
 from iris_core.names import JobName
-from iris_gateway.http.parameters import Parameters, job_reference, segment, task_reference
+from iris_core.view_queries import AuditQuery, DemandQuery, JobsQuery, arguments_of, view_name
+from iris_gateway.http.parameters import job_reference, read_query, segment, task_reference
 from iris_gateway.http.problem import ProblemResponse
 
 component = st.from_regex(r"[A-Za-z][A-Za-z0-9._-]{0,20}", fullmatch=True)
@@ -52,15 +53,41 @@ def test_any_text_survives_a_segment(text: str):
 
 @given(st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=4))
 def test_what_nobody_reads_is_refused_by_name(given_: dict[str, str]):
-    parameters = Parameters(given_.items())
     if given_:
         with pytest.raises(ProblemResponse) as raised:
-            parameters.finish()
+            read_query(DemandQuery, given_.items())
         assert {mistake.pointer for mistake in raised.value.errors} == {f"?{name}" for name in given_}
     else:
-        parameters.finish()
+        assert read_query(DemandQuery, given_.items()) == DemandQuery()
 
 
 @pytest.mark.parametrize(("text", "ms"), [("90s", 10_000), ("1m", 40_000), ("1970-01-01T00:00:01+00:00", 1000)])
 def test_a_moment_is_a_time_or_a_period_before_now(text: str, ms: int):
-    assert Parameters([("since", text)]).since_ms("since", 100_000) == ms
+    assert read_query(AuditQuery, [("since", text)], now_ms=100_000).since_ms == ms
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        *("limit=0", "limit=501", "limit=-1", "limit=1e2", "limit=", "cursor=a b", "cursor=" + "a" * 1025),
+        *("state=gone", "state=", "user=", "user=" + "u" * 129, "band=best", "name_prefix=train", "name_prefix=/a%0A"),
+        *("label=team", "label=a=" + "b" * 511, "order=age", "without_routes=maybe", "state=failed&state=failed"),
+        *("since_ms=1", "names=/a", "job=/a"),
+    ],
+)
+def test_a_parameter_out_of_its_limits_is_a_mistake(query: str):
+    with pytest.raises(ProblemResponse) as raised:
+        read_query(JobsQuery, parse_qsl(query, keep_blank_values=True))
+    (mistake,) = raised.value.errors
+    assert mistake.pointer == "?" + query.partition("=")[0]
+
+
+def test_every_mistake_in_a_query_is_told_at_once():
+    with pytest.raises(ProblemResponse) as raised:
+        read_query(JobsQuery, [("limit", "0"), ("state", "gone"), ("colour", "red")])
+    assert {one.code for one in raised.value.errors} == {"out_of_range", "wrong_value", "unknown_parameter"}
+
+
+def test_a_query_sends_what_differs_from_its_defaults():
+    query = read_query(JobsQuery, [("without_routes", ""), ("parent", "train"), ("limit", "100")])
+    assert (view_name(JobsQuery), arguments_of(query)) == ("jobs", {"without_routes": True, "parent": "/train"})

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from iris_core import subjects
 from iris_core.messages.gateway_state import Answer, Caller, Query
 from iris_core.quota import Quota
-from iris_state.views import READS
+from iris_state.views import KINDS
 from tests.support.script import Script
 
 STATUSES = {"ok", "accepted", "created", "invalid", "not_found", "conflict", "forbidden"}
@@ -66,7 +66,7 @@ def house() -> Script:
     return furnished()
 
 
-@pytest.mark.parametrize("what", [*READS, "nothing", ""])
+@pytest.mark.parametrize("what", [*KINDS, "nothing", ""])
 @given(names=NAMES, others=given_some(QUESTIONS))
 def test_every_question_is_answered(house: Script, what: str, names: dict[str, Any], others: dict[str, Any]):
     answer = house.world.ask(subjects.STATE_QUERY, Query(what, {**names, **others}), Answer)

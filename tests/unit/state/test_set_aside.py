@@ -18,6 +18,7 @@ from iris_core.resources import Amount
 from iris_core.spec import JobSpec
 from iris_core.states import JobState, WorkerState
 from iris_core.tables.session import PREPARE
+from iris_core.view_queries import JobQuery
 from iris_state import views
 from iris_state.decide.machine import Machine
 from iris_state.effects.kinds import ReplyTo, Unjudged
@@ -180,7 +181,7 @@ async def test_a_query_that_raises_is_answered_so(house: House, monkeypatch: pyt
     def broken(*_: Any) -> Any:
         raise Planted
 
-    monkeypatch.setitem(views.READS, "job", broken)
+    monkeypatch.setitem(views.READS, JobQuery, broken)
     query = codec.pack(Query("job", {"job": "/a"}, ANN))
     reply = await house.wanting.bus.request(subjects.STATE_QUERY, query, timeout=10)
     assert codec.unpack(reply.data, Answer).status == "internal"

@@ -10,18 +10,25 @@ from starlette.responses import Response
 
 from iris_core.limits import SENTENCE
 from iris_core.messages.gateway_state import AdminCommand
-from iris_core.states import WorkerState
 from iris_core.subjects import CMD_ADMIN
+from iris_core.view_queries import (
+    DeadLettersQuery,
+    DemandQuery,
+    OverviewQuery,
+    QueueQuery,
+    SessionQuery,
+    SessionsQuery,
+    SlicesQuery,
+    WorkerQuery,
+    WorkersQuery,
+)
 from iris_core.views import DemandView, ProcessView, QueueRow, SessionView, WorkerView, moment
-from iris_gateway.api.handling import json_body, listing, page, request_key, view
+from iris_gateway.api.handling import json_body, listing, request_key, view
 from iris_gateway.api.pages import page_of
-from iris_gateway.api.work.jobs import SESSION_STATES
 from iris_gateway.commands import Envelope
 from iris_gateway.http.endpoint import Answers, Call, Endpoint, json_response, passed_on
-from iris_gateway.http.parameters import Parameter, identifier
+from iris_gateway.http.parameters import identifier
 from iris_gateway.processes import KnownProcess
-
-WORKER_STATES = tuple(state.value for state in WorkerState)
 
 
 class WorkerActionBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -30,48 +37,7 @@ class WorkerActionBody(msgspec.Struct, forbid_unknown_fields=True):
     reason: Annotated[str, msgspec.Meta(max_length=SENTENCE)] = ""
 
 
-async def workers(call: Call) -> Response:
-    parameters = call.parameters()
-    state = parameters.choice("state", WORKER_STATES)
-    return await page(call, "workers", parameters, state=state)
-
-
-async def worker(call: Call) -> Response:
-    return await view(call, "worker", id=identifier(call.segment("worker"), "worker"))
-
-
-async def slices(call: Call) -> Response:
-    return await page(call, "slices", call.parameters())
-
-
-async def queue(call: Call) -> Response:
-    return await page(call, "queue", call.parameters())
-
-
-async def sessions(call: Call) -> Response:
-    parameters = call.parameters()
-    status = parameters.choice("status", SESSION_STATES)
-    return await page(call, "sessions", parameters, status=status)
-
-
-async def session(call: Call) -> Response:
-    return await view(call, "session", id=identifier(call.segment("session"), "session"))
-
-
-async def demand(call: Call) -> Response:
-    return await view(call, "demand")
-
-
-async def overview(call: Call) -> Response:
-    return await view(call, "overview")
-
-
-async def dead_letters(call: Call) -> Response:
-    return await page(call, "dead_letters", call.parameters())
-
-
 async def processes(call: Call) -> Response:
-    call.parameters().finish()
     return json_response({"items": [_process(one) for one in await call.gateway.processes.all()]})
 
 
@@ -94,7 +60,6 @@ def worker_action(action: str) -> Callable[[Call], Awaitable[Response]]:
 
     async def act(call: Call) -> Response:
         target = identifier(call.segment("worker"), "worker")
-        call.parameters().finish()
         body = await json_body(call, WorkerActionBody, WorkerActionBody())
         arguments = {"reason": body.reason} if body.reason else {}
         return passed_on(await administer(call, action, target, arguments), 202)
@@ -109,10 +74,6 @@ async def administer(call: Call, action: str, target: str, arguments: dict[str, 
         return AdminCommand(action, target, call.caller, envelope.request_id, envelope.at_ms, arguments)
 
     return (await call.command(CMD_ADMIN, command, key=request_key(call))).body
-
-
-_WORKER_STATE = Parameter("state", "Only workers in this state.", {"type": "string", "enum": list(WORKER_STATES)})
-_STATUS = Parameter("status", "Only sessions in this status.", {"type": "string", "enum": list(SESSION_STATES)})
 
 
 _WORKER = Answers("The worker.", WorkerView)
@@ -131,20 +92,20 @@ def _action(path: str, action: str, summary: str, answer: Answers = _WORKER) -> 
 
 
 ENDPOINTS = (
-    listing("/v1/workers", workers, "List workers", page_of(WorkerView), _WORKER_STATE),
-    Endpoint("GET", "/v1/workers/{worker}", worker, "Show a worker", {200: Answers("The worker.", WorkerView)}),
+    listing("/v1/workers", WorkersQuery, "List workers", page_of(WorkerView)),
+    view("/v1/workers/{worker}", WorkerQuery, "Show a worker", _WORKER),
     _action("drain", "drain", "Drain a worker"),
     _action("undrain", "undrain", "Undrain a worker"),
     _action("mark-lost", "mark_lost", "Declare a worker lost"),
     _action("forget", "forget", "Forget a lost worker", Answers("Its id.", dict[str, str])),
-    listing("/v1/slices", slices, "Groups of workers", dict[str, Any]),
-    listing("/v1/queue", queue, "The queue, in scheduling order", page_of(QueueRow)),
-    listing("/v1/sessions", sessions, "List sessions", page_of(SessionView), _STATUS),
-    Endpoint("GET", "/v1/sessions/{session}", session, "Show a session", {200: Answers("The session.", SessionView)}),
-    Endpoint("GET", "/v1/demand", demand, "Capacity that pending work lacks", {200: Answers("It.", DemandView)}),
-    listing("/v1/dead-letters", dead_letters, "Commands that failed with an internal error", dict[str, Any]),
+    listing("/v1/slices", SlicesQuery, "Groups of workers", dict[str, Any]),
+    listing("/v1/queue", QueueQuery, "The queue, in scheduling order", page_of(QueueRow)),
+    listing("/v1/sessions", SessionsQuery, "List sessions", page_of(SessionView)),
+    view("/v1/sessions/{session}", SessionQuery, "Show a session", Answers("The session.", SessionView)),
+    view("/v1/demand", DemandQuery, "Capacity that pending work lacks", Answers("It.", DemandView)),
+    listing("/v1/dead-letters", DeadLettersQuery, "Commands that failed with an internal error", dict[str, Any]),
     Endpoint(
         "GET", "/v1/processes", processes, "List processes", {200: Answers("They.", dict[str, list[ProcessView]])}
     ),
-    Endpoint("GET", "/v1/overview", overview, "Figures of the whole cluster", {200: Answers("Them.", dict[str, Any])}),
+    view("/v1/overview", OverviewQuery, "Figures of the whole cluster", Answers("Them.", dict[str, Any])),
 )

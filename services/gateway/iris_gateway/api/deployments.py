@@ -18,10 +18,17 @@ from iris_core.errors import Mistake
 from iris_core.messages.gateway_state import Answer, DeployCommand
 from iris_core.patches import merged
 from iris_core.serving import DeploymentSpec
-from iris_core.states import DeploymentLifecycle
 from iris_core.subjects import CMD_DEPLOY
+from iris_core.view_queries import (
+    DeploymentHistoryQuery,
+    DeploymentQuery,
+    DeploymentRequestsQuery,
+    DeploymentRoutesQuery,
+    DeploymentsQuery,
+    DeploymentWhyQuery,
+)
 from iris_core.views import DeploymentView, HistoryRow, RouteView
-from iris_gateway.api.handling import TAG, expected_version, listing, page, request_key, tagged, view
+from iris_gateway.api.handling import TAG, expected_version, listing, request_key, tagged, view
 from iris_gateway.api.pages import page_of
 from iris_gateway.api.work.admission import all_mistakes, deployment_from, json_from
 from iris_gateway.api.work.bundles import check_bundle
@@ -30,10 +37,8 @@ from iris_gateway.auth.bearer import may_act
 from iris_gateway.commands import Envelope
 from iris_gateway.http.bodies import BODY_S, check_media_type, read_body
 from iris_gateway.http.endpoint import JSON, Answers, Call, Endpoint, passed_on
-from iris_gateway.http.parameters import Parameter, identifier
+from iris_gateway.http.parameters import identifier
 from iris_gateway.http.problem import ProblemResponse, invalid
-
-STATUSES = tuple(status.value for status in DeploymentLifecycle)
 
 
 class DeploymentPatch(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -77,7 +82,6 @@ def name_of(call: Call) -> str:
 
 
 async def create(call: Call) -> Response:
-    call.parameters().finish()
     check_media_type(call.request, JSON)
     spec = deployment_from(await read_body(call.request, call.gateway.settings.body_bytes, BODY_S), call.caller)
     await check_bundle(call, spec.template.bundle, spec.user, _BUNDLE)
@@ -105,22 +109,8 @@ async def _command(call: Call, action: str, name: str, fields: dict[str, Any], k
     return await call.command(CMD_DEPLOY, command, key=request_key(call, key))
 
 
-async def listed(call: Call) -> Response:
-    parameters = call.parameters()
-    status = parameters.choice("status", STATUSES)
-    user = parameters.text("user", allow=lambda text: 0 < len(text) <= 128)
-    return await page(call, "deployments", parameters, status=status, user=user)
-
-
-async def shown(call: Call) -> Response:
-    name = name_of(call)
-    call.parameters().finish()
-    return tagged(await call.read("deployment", deployment=name))
-
-
 async def patch(call: Call) -> Response:
     name, version = name_of(call), expected_version(call)
-    call.parameters().finish()
     check_media_type(call.request, JSON, MERGE_PATCH)
     value = json_from(await read_body(call.request, call.gateway.settings.body_bytes, BODY_S))
     return tagged((await send_change(call, name, value, version)).body)
@@ -144,7 +134,7 @@ async def _change(call: Call, name: str, value: Any) -> tuple[str, dict[str, Any
     controls = [field for field in _CONTROLS if isinstance(value, dict) and field in value]
     owner, code = None, None
     if wanted:
-        deployment = msgspec.json.decode(await call.read("deployment", deployment=name), type=_Specified)
+        deployment = msgspec.json.decode(await call.read(DeploymentQuery(name)), type=_Specified)
         if not may_act(call.caller, deployment.user):
             words = f"{name} belongs to {deployment.user}; only its owner or an admin may change it"
             raise ProblemResponse("forbidden", words)
@@ -177,33 +167,10 @@ def _without_masks(spec: DeploymentSpec) -> Any:
 
 async def delete(call: Call) -> Response:
     name, version = name_of(call), expected_version(call)
-    call.parameters().finish()
     return passed_on((await send_delete(call, name, version)).body, 202)
 
 
-async def routes(call: Call) -> Response:
-    return await page(call, "deployment_routes", call.parameters(), deployment=name_of(call))
-
-
-async def history(call: Call) -> Response:
-    return await page(call, "deployment_history", call.parameters(), deployment=name_of(call))
-
-
-async def requests(call: Call) -> Response:
-    return await view(call, "deployment_requests", deployment=name_of(call))
-
-
-async def why(call: Call) -> Response:
-    return await view(call, "deployment_why", deployment=name_of(call))
-
-
 MERGE_PATCH = "application/merge-patch+json"
-_STATUS = Parameter(
-    "status",
-    "Only deployments in this status; without it all but destroyed ones.",
-    {"type": "string", "enum": list(STATUSES)},
-)
-_USER = Parameter("user", "Only this user's deployments.", {"type": "string", "minLength": 1, "maxLength": 128})
 _CHANGES = ("conflict", "idempotency_mismatch", "precondition_failed", "forbidden")
 
 ENDPOINTS = (
@@ -216,13 +183,12 @@ ENDPOINTS = (
         body=DeploymentSpec,
         problems=("conflict", "idempotency_mismatch", "forbidden", "over_quota"),
     ),
-    listing("/v1/deployments", listed, "List deployments, newest first", page_of(DeploymentView), _STATUS, _USER),
-    Endpoint(
-        "GET",
+    listing("/v1/deployments", DeploymentsQuery, "List deployments, newest first", page_of(DeploymentView)),
+    view(
         "/v1/deployments/{deployment}",
-        shown,
+        DeploymentQuery,
         "Show a deployment with its routes",
-        {200: Answers("The deployment.", DeploymentView, headers=TAG)},
+        Answers("The deployment.", DeploymentView, headers=TAG),
     ),
     Endpoint(
         "PATCH",
@@ -243,28 +209,26 @@ ENDPOINTS = (
     ),
     listing(
         "/v1/deployments/{deployment}/routes",
-        routes,
+        DeploymentRoutesQuery,
         "The routes of a deployment: those that have not ended before those that have, newest first",
         page_of(RouteView),
     ),
     listing(
         "/v1/deployments/{deployment}/history",
-        history,
+        DeploymentHistoryQuery,
         "What was decided about a deployment and its routes",
         page_of(HistoryRow),
     ),
-    Endpoint(
-        "GET",
+    view(
         "/v1/deployments/{deployment}/requests",
-        requests,
+        DeploymentRequestsQuery,
         "Requests, errors and latency of a deployment in each minute of the last hour, as proxies report them",
-        {200: Answers("The minutes with requests, oldest first.", dict[str, Any])},
+        Answers("The minutes with requests, oldest first.", dict[str, Any]),
     ),
-    Endpoint(
-        "GET",
+    view(
         "/v1/deployments/{deployment}/why",
-        why,
+        DeploymentWhyQuery,
         "Why a deployment is as it is",
-        {200: Answers("The reasons.", dict[str, Any])},
+        Answers("The reasons.", dict[str, Any]),
     ),
 )

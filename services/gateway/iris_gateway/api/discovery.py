@@ -4,29 +4,36 @@ docs/design/serving.md#discovery.
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import msgspec
 from starlette.responses import Response
 
 from iris_core.serving import Discovery
+from iris_core.view_queries import about
 from iris_gateway.discovery import DiscoveredSets, ScrapeTarget
 from iris_gateway.http.endpoint import Answers, Call, Endpoint, json_response
-from iris_gateway.http.parameters import Parameter, identifier
+from iris_gateway.http.parameters import identifier
 from iris_gateway.http.problem import ProblemResponse
 
 LONGEST_WAIT_S = 20
 
 
+class DiscoveryParameters(msgspec.Struct, frozen=True):
+    """For which change a request waits."""
+
+    after: Annotated[int, about("Answer when the version is another one.", ge=0, le=2**53)] = 0
+    wait_s: Annotated[int, about("And after so many seconds at the latest.", ge=0, le=LONGEST_WAIT_S)] = LONGEST_WAIT_S
+
+
 async def prometheus(call: Call) -> Response:
-    call.parameters().finish()
     return json_response(_known(call).targets())
 
 
 async def discovered(call: Call) -> Response:
     sets, name = _known(call), identifier(call.segment("deployment"), "deployment")
-    parameters = call.parameters()
-    after = parameters.number("after", 0, 0, 2**53)
-    wait_s = parameters.number("wait_s", LONGEST_WAIT_S, 0, LONGEST_WAIT_S)
-    parameters.finish()
-    found = await sets.changed(name, after, wait_s)
+    wanted = call.asked(DiscoveryParameters)
+    found = await sets.changed(name, wanted.after, wanted.wait_s)
     if found is None:
         raise ProblemResponse("not_found", f"there is no deployment {name!r}")
     return json_response(found)
@@ -40,13 +47,6 @@ def _known(call: Call) -> DiscoveredSets:
         raise ProblemResponse("unavailable", "the routes of deployments are not known yet")
     return call.gateway.discovered
 
-
-_AFTER = Parameter("after", "Answer when the version is another one.", {"type": "integer", "minimum": 0, "default": 0})
-_WAIT = Parameter(
-    "wait_s",
-    "And after so many seconds at the latest.",
-    {"type": "integer", "minimum": 0, "maximum": LONGEST_WAIT_S, "default": LONGEST_WAIT_S},
-)
 
 ENDPOINTS = (
     Endpoint(
@@ -63,7 +63,7 @@ ENDPOINTS = (
         discovered,
         "Where a deployment answers, now or when that changes",
         {200: Answers("The whole set.", Discovery)},
-        parameters=(_AFTER, _WAIT),
+        parameters=DiscoveryParameters,
         problems=("unavailable",),
     ),
 )

@@ -13,22 +13,16 @@ from starlette.responses import Response
 from iris_core.codec import Undecodable, from_json
 from iris_core.errors import Mistake
 from iris_core.request_ids import keyed_request
+from iris_core.view_queries import PageQuery, ViewQuery
 from iris_gateway.api.work.admission import json_from
 from iris_gateway.api.work.validation import shape_mistakes
 from iris_gateway.http.bodies import BODY, BODY_S, check_media_type, read_body
-from iris_gateway.http.endpoint import JSON, Answers, Call, Endpoint, EndpointHandler, passed_on
-from iris_gateway.http.parameters import MAX_LIMIT, Parameter, Parameters
+from iris_gateway.http.endpoint import JSON, Answers, Call, Endpoint, passed_on
 from iris_gateway.http.problem import ProblemResponse, invalid
 
 T = TypeVar("T")
 
 MAX_KEY = 255
-
-LIMIT = Parameter(
-    "limit", "Maximum number of items.", {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": 100}
-)
-CURSOR = Parameter("cursor", "`next_cursor` of the page before.", {"type": "string", "pattern": "^[A-Za-z0-9_=-]+$"})
-PAGING = (LIMIT, CURSOR)
 
 TAG = {"ETag": "The version, for `If-Match`."}
 
@@ -45,26 +39,19 @@ def tagged(body: bytes, status: int = 200, headers: Mapping[str, str] | None = N
     return passed_on(body, status, {**(headers or {}), "etag": f'"{version}"'})
 
 
-def listing(
-    path: str, handler: EndpointHandler, summary: str, kind: Any, *filters: Parameter, task: bool = False
-) -> Endpoint:
-    """An endpoint that answers with one page of type ``kind``."""
-    answers = {200: Answers("One page.", kind)}
-    return Endpoint("GET", path, handler, summary, answers, parameters=(*filters, *PAGING), task=task)
+def view(path: str, kind: type[ViewQuery], summary: str, answer: Answers) -> Endpoint:
+    """An endpoint that answers with one view of the state service. A token of a task reaches what its path names."""
+
+    async def show(call: Call) -> Response:
+        body = await call.read(call.asked(kind))
+        return tagged(body) if answer.headers == TAG else passed_on(body)
+
+    return Endpoint("GET", path, show, summary, {200: answer}, parameters=kind, task=kind.for_tasks and "{" in path)
 
 
-async def view(call: Call, what: str, **arguments: object) -> Response:
-    """One object of the state service, for an endpoint without query parameters."""
-    call.parameters().finish()
-    return passed_on(await call.read(what, **arguments))
-
-
-async def page(call: Call, what: str, parameters: Parameters, **arguments: object) -> Response:
-    """One page of a listing; reads ``limit`` and ``cursor`` and refuses parameters that were not read."""
-    limit, cursor = parameters.limit(), parameters.cursor()
-    parameters.finish()
-    body = await call.read(what, limit=limit, cursor=cursor, **arguments)
-    return passed_on(body)
+def listing(path: str, kind: type[PageQuery], summary: str, answer: Any) -> Endpoint:
+    """An endpoint that answers with one page of type ``answer``."""
+    return view(path, kind, summary, Answers("One page.", answer))
 
 
 async def json_body(

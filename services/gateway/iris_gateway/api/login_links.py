@@ -16,7 +16,6 @@ class LoginLink(msgspec.Struct):
 
 
 async def create(call: Call) -> Response:
-    call.parameters().finish()
     gateway = call.gateway
     if gateway.open:
         return json_response(LoginLink("/"), 201)

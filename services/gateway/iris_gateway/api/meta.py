@@ -15,9 +15,9 @@ from iris_core.quota import GATEWAY_LIMITS
 from iris_core.reasons import ReasonCode
 from iris_core.spec import MAX_COMMAND_BYTES, MAX_ENV_BYTES, MAX_REPLICAS
 from iris_core.tables import deployment, route
+from iris_core.view_queries import MAX_LIMIT
 from iris_core.views import CallerView
 from iris_gateway.http.endpoint import Answers, Call, Endpoint, json_response
-from iris_gateway.http.parameters import MAX_LIMIT
 from iris_gateway.settings import GatewaySettings
 
 API = "v1"
@@ -65,14 +65,12 @@ _TERMINAL = {*states.SESSION_TERMINAL, *states.KERNEL_TERMINAL, *deployment.TERM
 
 
 async def meta(call: Call) -> Response:
-    call.parameters().finish()
     settings = call.gateway.settings
     login = LoginTerms(settings.oidc_issuer, settings.oidc_client) if settings.oidc_client else None
     return json_response(Meta(__version__, API, limits_of(settings), vocabulary(), login))
 
 
 async def whoami(call: Call) -> Response:
-    call.parameters().finish()
     return json_response(CallerView(user=call.caller.user, role=call.caller.role))
 
 

@@ -11,9 +11,10 @@ from starlette.responses import Response
 from iris_core.quota import QUOTA_LIMITS
 from iris_core.spec import BandName
 from iris_core.states import PriorityBand
+from iris_core.view_queries import QuotaQuery, QuotasQuery
 from iris_core.views import QuotaView
 from iris_gateway.api.cluster import administer
-from iris_gateway.api.handling import json_body, listing, page, view
+from iris_gateway.api.handling import json_body, listing, view
 from iris_gateway.api.pages import page_of
 from iris_gateway.http.endpoint import Answers, Call, Endpoint, passed_on
 from iris_gateway.http.parameters import identifier
@@ -29,25 +30,16 @@ QuotaBody = msgspec.defstruct(
 )
 
 
-async def listed(call: Call) -> Response:
-    return await page(call, "quotas", call.parameters())
-
-
-async def shown(call: Call) -> Response:
-    return await view(call, "quota", user=identifier(call.segment("user"), "user"))
-
-
 async def put(call: Call) -> Response:
     user = identifier(call.segment("user"), "user")
-    call.parameters().finish()
     limits = msgspec.structs.asdict(await json_body(call, QuotaBody))
     limits["max_band"] = PriorityBand[limits["max_band"].upper()].value
     return passed_on(await administer(call, "set_quota", user, limits))
 
 
 ENDPOINTS = (
-    listing("/v1/quotas", listed, "List quotas", page_of(QuotaView)),
-    Endpoint("GET", "/v1/quotas/{user}", shown, "Show a user's quota", {200: Answers("The quota.", QuotaView)}),
+    listing("/v1/quotas", QuotasQuery, "List quotas", page_of(QuotaView)),
+    view("/v1/quotas/{user}", QuotaQuery, "Show a user's quota", Answers("The quota.", QuotaView)),
     Endpoint(
         "PUT",
         "/v1/quotas/{user}",

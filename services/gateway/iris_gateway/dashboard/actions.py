@@ -15,6 +15,7 @@ import msgspec
 from starlette.responses import RedirectResponse, Response
 
 from iris_core.messages.gateway_state import Caller
+from iris_core.view_queries import NamedJobsQuery
 from iris_gateway.api.handling import request_key
 from iris_gateway.api.work.jobs import send_cancel, send_rerun
 from iris_gateway.auth.bearer import may_act
@@ -35,7 +36,7 @@ async def confirm_cancel(call: Call) -> Response:
     caller = identify(call.gateway, call.request)
     call = replace(call, caller=caller)
     names = _chosen(call.request.query_params.getlist("job"))
-    jobs = msgspec.json.decode(await call.read("named_jobs", names=names, limit=AT_ONCE))["items"]
+    jobs = msgspec.json.decode(await call.read(NamedJobsQuery(tuple(names), limit=AT_ONCE)))["items"]
     missing = {*names} - {name for job in jobs for name in (job["id"], job["name"])}
     refused = [(job, why) for job in jobs if (why := _obstacle(caller, job))]
     live = [job for job in jobs if not _obstacle(caller, job)]

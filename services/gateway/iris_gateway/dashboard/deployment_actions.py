@@ -15,6 +15,7 @@ import msgspec
 from starlette.responses import RedirectResponse, Response
 
 from iris_core.admission import MASK
+from iris_core.view_queries import DeploymentQuery
 from iris_gateway.api.deployments import name_of, send_change, send_delete
 from iris_gateway.api.work.admission import json_from
 from iris_gateway.auth.identity import identify
@@ -95,7 +96,7 @@ def _reading(call: Call) -> Call:
 
 
 async def _shown(call: Call, name: str) -> Any:
-    return msgspec.json.decode(await call.read("deployment", deployment=name))
+    return msgspec.json.decode(await call.read(DeploymentQuery(name)))
 
 
 def _editable(spec: Mapping[str, Any]) -> dict[str, Any]:

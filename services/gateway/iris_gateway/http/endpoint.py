@@ -7,17 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from iris_core.codec import to_json
 from iris_core.messages.gateway_state import Answer, Caller
+from iris_core.view_queries import ViewQuery
 from iris_gateway.commands import Envelope
 from iris_gateway.gateway import Gateway
-from iris_gateway.http.parameters import Parameter, Parameters, segment
+from iris_gateway.http.parameters import path_fields, read_query, segment
 from iris_gateway.http.position import HEADER, SCOPE, position_from
+
+S = TypeVar("S", bound=msgspec.Struct)
 
 JSON = "application/json"
 TEXT = "text/plain"
@@ -38,13 +42,15 @@ class Call:
         """A path parameter, percent-decoded."""
         return segment(self.request.path_params[name])
 
-    def parameters(self) -> Parameters:
-        return Parameters(self.request.query_params.multi_items())
+    def asked(self, kind: type[S]) -> S:
+        """The path and the query as a struct; see `read_query`. Raises ProblemResponse."""
+        path, query = path_fields(kind, self.request.path_params), self.request.query_params.multi_items()
+        return read_query(kind, query, path, self.gateway.now_ms())
 
-    async def read(self, what: str, **arguments: object) -> bytes:
+    async def read(self, query: ViewQuery) -> bytes:
         """The JSON of one view, at least as new as the caller's position. Raises Problem."""
         known = position_from(self.request.headers.get(HEADER, ""))
-        answer = await self.gateway.queries.read(what, self.caller, arguments, known)
+        answer = await self.gateway.queries.read(query, self.caller, known)
         self.request.scope[SCOPE] = answer.position
         return answer.body
 
@@ -80,6 +86,7 @@ class Endpoint:
         path: with ``{parameters}`` of one segment each.
         public: answered without authentication. admin: for admins only. page: its refusals are HTML pages.
         task: a task's token may be used; the state service judges which jobs it reaches.
+        parameters: the struct whose fields with a description are its query parameters; without one, it has none.
         body: the type of the JSON body, or a media type; None when there is none.
         problems: codes of its own refusals, besides those of every endpoint.
     """
@@ -89,7 +96,7 @@ class Endpoint:
     handler: EndpointHandler
     summary: str
     answers: Mapping[int, Answers]
-    parameters: tuple[Parameter, ...] = ()
+    parameters: type[msgspec.Struct] | None = None
     body: Any = None
     public: bool = False
     admin: bool = False

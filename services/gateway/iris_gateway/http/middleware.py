@@ -11,6 +11,7 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 
+import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
@@ -69,6 +70,8 @@ class PathRoutes:
 
     async def _handled(self, endpoint: Endpoint, call: Call) -> Response:
         """The endpoint's response; a change is a span of the request's trace, or begins one."""
+        if endpoint.parameters is None and endpoint.path.startswith("/v1/"):
+            call.asked(msgspec.Struct)  # refuses any
         if call.request.method in SAFE:
             return await endpoint.handler(call)
         tracer = self._gateway.tracer

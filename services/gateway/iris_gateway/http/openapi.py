@@ -16,6 +16,7 @@ from iris_core.admission import MAX_RETRIES
 from iris_core.spec import MAX_REPLICAS
 from iris_gateway.http import problem
 from iris_gateway.http.endpoint import EVENT_STREAM, JSON, Answers, Endpoint
+from iris_gateway.http.parameters import query_parameters
 from iris_gateway.http.problem import ProblemDocument
 from iris_gateway.http.problem_types import PROBLEM_TYPES
 
@@ -116,7 +117,7 @@ def _parameters(endpoint: Endpoint) -> Iterator[dict[str, Any]]:
     for name in _PLACEHOLDER.findall(endpoint.path):
         description, schema = _SEGMENTS.get(name, (f"The {name}.", {"type": "string", "minLength": 1}))
         yield {"name": name, "in": "path", "required": True, "description": description, "schema": schema}
-    for parameter in endpoint.parameters:
+    for parameter in query_parameters(endpoint.parameters) if endpoint.parameters is not None else ():
         schema = dict(parameter.schema)
         yield {"name": parameter.name, "in": "query", "description": parameter.description, "schema": schema}
     if endpoint.method in ("POST", "PATCH", "DELETE") or "idempotency_mismatch" in endpoint.problems:

@@ -1,4 +1,4 @@
-"""Reads path segments and query parameters strictly; each mistake names its parameter.
+"""Reads path segments and query parameters strictly, into structs; each mistake names its parameter.
 
 Out of scope: bodies. Source: docs/design/interfaces.md#http.
 """
@@ -9,26 +9,28 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeVar
+from functools import cache
+from typing import Any, TypeVar
 from urllib.parse import unquote_to_bytes
+
+import msgspec
 
 from iris_core.errors import Mistake, Refused
 from iris_core.names import JobName
 from iris_gateway.http.problem import ProblemResponse, invalid
 
-MAX_LIMIT = 500
-DEFAULT_LIMIT = 100
-MAX_CURSOR = 1024
-
 _JOB_ID = re.compile(r"j[1-9][0-9]{0,17}\Z")
 _TASK_ID = re.compile(r"j[1-9][0-9]{0,17}/(?:0|[1-9][0-9]{0,4})\Z")
 _WORD = re.compile(r"[^\x00-\x1f\x7f]{1,256}\Z")
-_CURSOR = re.compile(r"[A-Za-z0-9_=-]+\Z")
 _PERIOD = re.compile(r"(?P<count>[0-9]{1,9})(?P<unit>ms|s|m|h|d)\Z")
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _TRUTH = {"true": True, "1": True, "yes": True, "": True, "false": False, "0": False, "no": False}
 
-T = TypeVar("T")
+_SINCE: dict[str, Any] = {
+    "anyOf": [{"type": "string", "format": "date-time"}, {"type": "string", "pattern": "^[0-9]{1,9}(ms|s|m|h|d)$"}]
+}
+
+S = TypeVar("S", bound=msgspec.Struct)
 
 
 def segment(raw: str) -> str:
@@ -74,103 +76,138 @@ def identifier(text: str, what: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One query parameter as the documentation shows it; ``schema`` is JSON Schema."""
+    """One query parameter as it is read and documented: a field, its name in a query, and its JSON Schema."""
 
+    field: str
     name: str
     description: str
-    schema: Mapping[str, object]
+    schema: Mapping[str, Any]
 
 
-class Parameters:
-    """The query of one request. Reads collect mistakes; `finish` refuses them all at once, including unknown
-    parameters.
+@cache
+def query_parameters(kind: type[msgspec.Struct]) -> tuple[Parameter, ...]:
+    """The fields of a struct that have a description. A time, whose name ends in ``_ms``, is given as text."""
+    described = msgspec.json.schema(kind)["$defs"][kind.__name__]["properties"]
+    return tuple(
+        _parameter(field.name, dict(schema))
+        for field in msgspec.structs.fields(kind)
+        if "description" in (schema := _given(described[field.encode_name]))
+    )
+
+
+def _given(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of an optional value when it is there."""
+    return dict(schema["anyOf"][0]) if "anyOf" in schema else schema
+
+
+def _parameter(field: str, schema: dict[str, Any]) -> Parameter:
+    description = schema.pop("description")
+    schema.get("items", {}).pop("description", None)
+    if not schema.get("default", 0) and schema["type"] != "boolean":
+        schema.pop("default", None)
+    name = field.removesuffix("_ms")
+    return Parameter(field, name, description, schema if name == field else _SINCE)
+
+
+def read_query(
+    kind: type[S], pairs: Iterable[tuple[str, str]], path: Mapping[str, str] | None = None, now_ms: int = 0
+) -> S:
+    """The query of one request as a struct, beside the fields that its ``path`` names.
+
+    Raises ProblemResponse invalid with every mistake, unknown parameters among them; not_found for what names no job.
     """
-
-    def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
-        self._given: dict[str, list[str]] = {}
-        for name, value in pairs:
-            self._given.setdefault(name, []).append(value)
-        self._read: set[str] = set()
-        self._mistakes: list[Mistake] = []
-
-    def finish(self) -> None:
-        """Raises ProblemResponse invalid when a parameter was wrong, or was given and not read."""
-        for name in self._given.keys() - self._read:
-            self.wrong(name, "unknown_parameter", "is not a parameter here", "one of: " + ", ".join(sorted(self._read)))
-        if self._mistakes:
-            raise invalid(self._mistakes)
-
-    def wrong(self, name: str, code: str, message: str, hint: str = "") -> None:
-        """Record a mistake about one parameter."""
-        self._mistakes.append(Mistake(pointer=f"?{name}", code=code, message=message, hint=hint))
-
-    def allow(self, name: str) -> None:
-        """Allow a parameter without reading it."""
-        self._read.add(name)
-
-    def text(self, name: str, default: str = "", *, allow: Callable[[str], bool] = bool, hint: str = "") -> str:
-        """A parameter with at most one value that is allowed."""
-        self._read.add(name)
-        values = self._given.get(name, [])
-        if not values:
-            return default
-        if len(values) > 1:
-            self.wrong(name, "repeated", "is given more than once")
-        elif not allow(values[0]):
-            self.wrong(name, "wrong_value", f"cannot be {values[0][:80]!r}", hint)
+    values: dict[str, Any] = dict(path or {})
+    given: dict[str, list[str]] = {}
+    for name, text in pairs:
+        given.setdefault(name, []).append(text)
+    known = {one.name: one for one in query_parameters(kind) if one.field not in values}
+    mistakes: list[Mistake] = []
+    for name, texts in given.items():
+        if name not in known:
+            hint = "one of: " + ", ".join(sorted(known))
+            mistakes.append(_wrong(name, "is not a parameter here", hint, "unknown_parameter"))
+            continue
+        value = _value(known[name], texts, now_ms)
+        if isinstance(value, Mistake):
+            mistakes.append(value)
         else:
-            return values[0]
-        return default
+            values[known[name].field] = value
+    if mistakes:
+        raise invalid(mistakes)
+    return kind(**values)
 
-    def choice(self, name: str, choices: Iterable[str], default: str = "") -> str:
-        """One of several words."""
-        words = tuple(choices)
-        return self.text(name, default, allow=words.__contains__, hint="one of: " + ", ".join(words))
 
-    def words(self, name: str, choices: Iterable[str]) -> list[str]:
-        """Any number of several words, separated by commas or repeated."""
-        self._read.add(name)
-        known = tuple(choices)
-        given = [word for value in self._given.get(name, []) for word in value.split(",")]
-        for word in given:
-            if word not in known:
-                self.wrong(name, "wrong_value", f"cannot be {word[:80]!r}", "one of: " + ", ".join(known))
-        return [word for word in given if word in known]
+def _wrong(name: str, message: str, hint: str = "", code: str = "wrong_value") -> Mistake:
+    return Mistake(pointer=f"?{name}", code=code, message=message, hint=hint)
 
-    def number(self, name: str, default: int, least: int, most: int) -> int:
-        """A whole number within bounds."""
-        text = self.text(name, str(default), allow=lambda t: t.isascii() and t.isdigit() and len(t) <= 18)
-        value = int(text)
-        if least <= value <= most:
-            return value
-        self.wrong(name, "out_of_range", f"must be {least} to {most}, not {value}")
-        return default
 
-    def limit(self) -> int:
-        """``limit``: the number of items of a page."""
-        return self.number("limit", DEFAULT_LIMIT, 1, MAX_LIMIT)
+def _value(parameter: Parameter, texts: list[str], now_ms: int) -> Any:
+    """What a parameter was given as, or the mistake in it."""
+    name, schema = parameter.name, parameter.schema
+    if schema.get("type") == "array":
+        texts = [word for text in texts for word in text.split(",")]
+        items = Parameter(name, name, "", schema["items"])
+        found = [_value(items, [text], now_ms) for text in texts]
+        return next((one for one in found if isinstance(one, Mistake)), tuple(found))
+    if len(texts) > 1:
+        return _wrong(name, "is given more than once", code="repeated")
+    text = texts[0]
+    if schema is _SINCE:
+        moment = _moment_ms(text, now_ms)
+        hint = "a time such as 2026-01-31T08:00:00Z, or 10m"
+        return moment if moment is not None else _wrong(name, f"cannot be {text[:80]!r}", hint)
+    if schema["type"] == "boolean":
+        return _TRUTH[text] if text in _TRUTH else _wrong(name, f"cannot be {text[:80]!r}", "true or false")
+    if schema["type"] == "integer":
+        return _number(name, text, schema)
+    if not _fits(text, schema):
+        choices = schema.get("enum") or ()
+        hint = "one of: " + ", ".join(choices) if choices else ", ".join(schema.get("examples", ()))
+        return _wrong(name, f"cannot be {text[:80]!r}", hint)
+    reference = _REFERENCES.get(name)
+    return reference(text) if reference is not None else text
 
-    def cursor(self) -> str:
-        """``cursor``: where a page begins, from the previous page."""
-        return self.text("cursor", allow=lambda t: len(t) <= MAX_CURSOR and _CURSOR.match(t) is not None)
 
-    def truth(self, name: str) -> bool:
-        """A switch: ``?follow`` and ``?follow=true`` are on."""
-        words = self.text(name, "false", allow=_TRUTH.__contains__, hint="true or false")
-        return _TRUTH[words]
+def _number(name: str, text: str, schema: Mapping[str, Any]) -> int | Mistake:
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        return _wrong(name, f"cannot be {text[:80]!r}")
+    least, most = schema["minimum"], schema["maximum"]
+    if least <= int(text) <= most:
+        return int(text)
+    return _wrong(name, f"must be {least} to {most}, not {int(text)}", code="out_of_range")
 
-    def since_ms(self, name: str, now_ms: int) -> int:
-        """A time: RFC 3339, or a duration before now such as ``10m``; 0 when absent."""
-        text = self.text(name)
-        if not text:
-            return 0
-        if period := _PERIOD.match(text):
-            return now_ms - int(period["count"]) * _UNITS_MS[period["unit"]]
-        try:
-            moment = datetime.fromisoformat(text)
-        except ValueError:
-            moment = None
-        if moment is None or moment.tzinfo is None:
-            self.wrong(name, "wrong_value", f"cannot be {text[:80]!r}", "a time such as 2026-01-31T08:00:00Z, or 10m")
-            return 0
-        return int(moment.timestamp() * 1000)
+
+def _fits(text: str, schema: Mapping[str, Any]) -> bool:
+    if "enum" in schema:
+        return text in schema["enum"]
+    pattern = schema.get("pattern", "").removesuffix("$")
+    whole = pattern != schema.get("pattern", "")
+    return (
+        schema.get("minLength", 1) <= len(text) <= schema.get("maxLength", len(text))
+        and re.search(rf"(?:{pattern})\Z" if whole else pattern, text) is not None
+    )
+
+
+def _moment_ms(text: str, now_ms: int) -> int | None:
+    """A time: RFC 3339, or a duration before now such as ``10m``; None for another text."""
+    if period := _PERIOD.match(text):
+        return now_ms - int(period["count"]) * _UNITS_MS[period["unit"]]
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return int(moment.timestamp() * 1000) if moment.tzinfo is not None else None
+
+
+_REFERENCES = {"parent": job_reference, "within": job_reference}
+"""Query parameters that name a job."""
+_SEGMENTS: dict[str, Callable[[str], str]] = {"job": job_reference, "task": task_reference}
+
+
+def path_fields(kind: type[msgspec.Struct], raw: Mapping[str, str]) -> dict[str, str]:
+    """The fields that a path names, from its segments as they came. Raises ProblemResponse not_found."""
+    return {
+        name: _SEGMENTS[name](segment(text)) if name in _SEGMENTS else identifier(segment(text), name)
+        for name, text in raw.items()
+        if name in kind.__struct_fields__
+    }

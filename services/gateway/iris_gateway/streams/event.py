@@ -18,7 +18,6 @@ from iris_bus.contract import Message
 A_TYPE = r"(task|job|session|deployment|route)(\.state(\.[a-z_]{1,32})?)?"
 """A valid type of events in a filter, as a regular expression."""
 
-_TYPE = re.compile(rf"{A_TYPE}\Z")
 _JOB_ID = re.compile(r"j[0-9]{1,18}\Z")
 
 
@@ -118,8 +117,3 @@ EVERYTHING = Filter()
 def of_run(wanted: Filter, job: str, name: str, next_run: str | None) -> Filter:
     """The filter, of one job by its id, and of all below it: not of other jobs that have had its name."""
     return replace(wanted, within=name, number=int(job[1:]), next_run=int(next_run[1:]) if next_run else 0)
-
-
-def is_event_type(text: str) -> bool:
-    """Whether ``text`` is a valid type in a filter."""
-    return _TYPE.match(text) is not None

@@ -13,25 +13,24 @@ from typing import TypeVar
 import msgspec
 
 from iris_core.errors import Code, Refused
-from iris_core.messages.gateway_state import Caller, CancelJob, Query, RequeueTasks, RerunJob, SubmitJob
+from iris_core.messages.gateway_state import Caller, CancelJob, RequeueTasks, RerunJob, SubmitJob
 from iris_core.task_tokens import ROLE
+from iris_core.view_queries import ViewQuery
 from iris_state.commands.decode import UserCommand
 from iris_state.records.entities import Job
 from iris_state.records.ledger import Ledger
 
-READABLE = frozenset({"job", "tree", "tasks", "task", "attempts", "why", "history", "sessions"})
-"""The views of one job or one task."""
 Command = TypeVar("Command", bound=UserCommand)
 
 
-def allowed_query(ledger: Ledger, query: Query) -> None:
+def allowed_query(ledger: Ledger, query: ViewQuery, caller: Caller) -> None:
     """Raises Refused when a task may not read this."""
-    if query.caller.role != ROLE:
+    if caller.role != ROLE:
         return
-    own = _own_job(ledger, query.caller)
-    if query.what not in READABLE:
+    own = _own_job(ledger, caller)
+    if not query.for_tasks:
         raise _forbidden(own, "reads only jobs of its own subtree")
-    job, task = str(query.arguments.get("job") or ""), str(query.arguments.get("task") or "")
+    job, task = getattr(query, "job", ""), getattr(query, "task", "")
     if task:
         found = ledger.find_task(task)
         _check_within(ledger, own, found[0] if found is not None else None, task)

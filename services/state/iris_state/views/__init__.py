@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+
 from iris_core import codec
+from iris_core import view_queries as q
 from iris_core.errors import Code, Mistake, Refused
 from iris_core.messages.gateway_state import AdminCommand, Caller, Query
 from iris_state.commands import task_scope
@@ -55,46 +58,57 @@ def admin(ledger: Ledger, command: AdminCommand) -> bytes:
 
 def read(ledger: Ledger, query: Query) -> bytes:
     """Answer one query. Raises Refused."""
-    if query.what not in READS and query.what not in OF_CALLER:
+    kind = KINDS.get(query.what)
+    if kind is None:
         raise Refused(Code.NOT_FOUND, f"there is no view {query.what}")
-    task_scope.allowed_query(ledger, query)
-    of_caller = OF_CALLER.get(query.what)
-    view = of_caller(ledger, query) if of_caller is not None else READS[query.what](ledger, query.arguments)
+    given = {name: value for name, value in query.arguments.items() if value not in ("", None)}
+    try:
+        asked = msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise Refused(Code.INVALID, f"the query of {query.what} is not valid: {error}") from None
+    task_scope.allowed_query(ledger, asked, query.caller)
+    if isinstance(asked, q.AuditQuery):  # of which every caller has another one
+        view: Any = audit.audit(ledger, asked, query.caller)
+    else:
+        view = READS[kind](ledger, asked)
     return codec.to_json(privacy.shown(query.caller, view))
 
 
-READS: dict[str, Callable[[Ledger, dict[str, Any]], Any]] = {
-    "jobs": jobs.jobs,
-    "named_jobs": jobs.named_jobs,
-    "job": lambda ledger, a: jobs.job_view(ledger, found_job(ledger, a)),
-    "tasks": tasks.tasks,
-    "task": lambda ledger, a: tasks.task_view(ledger, *found_task(ledger, a)),
-    "task_states": tasks.task_states,
-    "attempts": tasks.attempts,
-    "tree": jobs.tree,
-    "why": jobs.why,
-    "history": jobs.history,
-    "sessions": sessions.sessions,
-    "session": sessions.session,
-    "queue": queue.queue,
-    "closed_gate": queue.closed_gate,
-    "workers": hosts.workers,
-    "worker": hosts.worker,
-    "slices": hosts.slices,
-    "quota": lambda ledger, a: quota_view(ledger, str(a.get("user", ""))),
-    "quotas": users.quotas,
-    "users": users.users,
-    "overview": hosts.overview,
-    "last_hour": hosts.last_hour,
-    "demand": demand.demand,
-    "dead_letters": hosts.dead_letters,
-    "deployments": deployments.deployments,
-    "deployment": lambda ledger, a: deployments.deployment_view(ledger, deployments.found_deployment(ledger, a)),
-    "deployment_routes": deployments.routes,
-    "deployment_history": deployments.history,
-    "deployment_requests": deployments.requests,
-    "deployment_why": deployments.why,
+READS: dict[type[q.ViewQuery], Callable[[Ledger, Any], Any]] = {
+    q.JobsQuery: jobs.jobs,
+    q.NamedJobsQuery: jobs.named_jobs,
+    q.JobQuery: lambda ledger, query: jobs.job_view(ledger, found_job(ledger, query.job)),
+    q.TasksQuery: tasks.tasks,
+    q.TaskQuery: lambda ledger, query: tasks.task_view(ledger, *found_task(ledger, query.task)),
+    q.TaskStatesQuery: tasks.task_states,
+    q.AttemptsQuery: tasks.attempts,
+    q.TreeQuery: jobs.tree,
+    q.WhyQuery: jobs.why,
+    q.HistoryQuery: jobs.history,
+    q.SessionsQuery: sessions.sessions,
+    q.SessionQuery: sessions.session,
+    q.QueueQuery: queue.queue,
+    q.ClosedGateQuery: queue.closed_gate,
+    q.WorkersQuery: hosts.workers,
+    q.WorkerQuery: hosts.worker,
+    q.SlicesQuery: hosts.slices,
+    q.QuotaQuery: lambda ledger, query: quota_view(ledger, query.user),
+    q.QuotasQuery: users.quotas,
+    q.UsersQuery: users.users,
+    q.OverviewQuery: lambda ledger, _: hosts.overview(ledger),
+    q.LastHourQuery: hosts.last_hour,
+    q.DemandQuery: lambda ledger, _: demand.demand(ledger),
+    q.DeadLettersQuery: hosts.dead_letters,
+    q.DeploymentsQuery: deployments.deployments,
+    q.DeploymentQuery: lambda ledger, query: deployments.deployment_view(
+        ledger, deployments.found_deployment(ledger, query.deployment)
+    ),
+    q.DeploymentRoutesQuery: deployments.routes,
+    q.DeploymentHistoryQuery: deployments.history,
+    q.DeploymentRequestsQuery: deployments.requests,
+    q.DeploymentWhyQuery: deployments.why,
 }
-
-OF_CALLER: dict[str, Callable[[Ledger, Query], Any]] = {"audit": audit.audit}
-"""Views of which every caller has another one."""
+KINDS: dict[str, type[q.ViewQuery]] = {q.view_name(q.AuditQuery): q.AuditQuery} | {
+    q.view_name(kind): kind for kind in READS
+}
+"""The struct of each view, by its name on the wire."""

@@ -13,6 +13,13 @@ from iris_core.limits import clipped
 from iris_core.states import DeploymentLifecycle, RouteStatus
 from iris_core.tables import deployment as deployment_table
 from iris_core.tables import route as route_table
+from iris_core.view_queries import (
+    DeploymentHistoryQuery,
+    DeploymentRequestsQuery,
+    DeploymentRoutesQuery,
+    DeploymentsQuery,
+    DeploymentWhyQuery,
+)
 from iris_core.views import (
     ConditionView,
     DeploymentView,
@@ -37,8 +44,7 @@ WHY_ROWS = 20
 """The newest rows of history that `why` shows."""
 
 
-def found_deployment(ledger: Ledger, arguments: dict[str, Any]) -> Deployment:
-    name = str(arguments.get("deployment", ""))
+def found_deployment(ledger: Ledger, name: str) -> Deployment:
     record = ledger.find_deployment(name)
     if record is None:
         raise Refused(Code.NOT_FOUND, f"there is no deployment {name[:80]}")
@@ -173,48 +179,48 @@ def _last_failure(record: Deployment) -> str:
     return clipped(f"{ended[-1].id}: {ended[-1].reason}") if ended else "see the history"
 
 
-def deployments(ledger: Ledger, arguments: dict[str, Any]) -> Page:
+def deployments(ledger: Ledger, query: DeploymentsQuery) -> Page:
     """Deployments, newest first; destroyed ones only when that status is requested."""
-    status, user = arguments.get("status"), arguments.get("user")
-    last = behind(arguments)
+    status, user = query.status, query.user
+    last = behind(query.cursor)
     rows = ((n, ledger.deployments[n]) for n in sorted(ledger.deployments, reverse=True) if last is None or n < last)
 
     def wanted(record: Deployment) -> bool:
         shown = record.status.value == status if status else not record.is_terminal
-        return shown and user in (None, "", record.user)
+        return shown and user in ("", record.user)
 
-    return page(rows, lambda record: deployment_view(ledger, record, whole=False), arguments, wanted)
+    return page(rows, lambda record: deployment_view(ledger, record, whole=False), query, wanted)
 
 
-def routes(ledger: Ledger, arguments: dict[str, Any]) -> Page:
+def routes(ledger: Ledger, query: DeploymentRoutesQuery) -> Page:
     """The routes of a deployment: those that have not ended before the last few that have, each newest first."""
-    record, after = found_deployment(ledger, arguments), numbers_behind(arguments, 2)
+    record, after = found_deployment(ledger, query.deployment), numbers_behind(query.cursor, 2)
     places = sorted((int(route.status in ENDED_ROUTE), -number) for number, route in record.routes.items())
     rows = (
         (f"{ended}-{-number}", record.routes[-number])
         for ended, number in places
         if after is None or (ended, number) > (after[0], -after[1])
     )
-    return page(rows, lambda route: route_view(ledger, record, route), arguments)
+    return page(rows, lambda route: route_view(ledger, record, route), query)
 
 
-def requests(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
+def requests(ledger: Ledger, query: DeploymentRequestsQuery) -> dict[str, Any]:
     """The minutes of the last hour in which a deployment got requests or answered some, oldest first."""
-    record = found_deployment(ledger, arguments)
+    record = found_deployment(ledger, query.deployment)
     minutes = ledger.loads.minutes.of(record.number, ledger.now_ms)
     return {"minutes": [{"at": moment(one.number * 60_000), **msgspec.structs.asdict(one)} for one in minutes]}
 
 
-def history(ledger: Ledger, arguments: dict[str, Any]) -> Page:
+def history(ledger: Ledger, query: DeploymentHistoryQuery) -> Page:
     """Judgements about a deployment and its routes, oldest first."""
-    record, last = found_deployment(ledger, arguments), behind(arguments)
+    record, last = found_deployment(ledger, query.deployment), behind(query.cursor)
     rows = ((at, entry) for at, entry in enumerate(record.history) if last is None or at > last)
-    return page(rows, lambda entry: _row(record, entry), arguments)
+    return page(rows, lambda entry: _row(record, entry), query)
 
 
-def why(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
+def why(ledger: Ledger, query: DeploymentWhyQuery) -> dict[str, Any]:
     """Why a deployment has its status: conditions, routes that do not serve, and the newest judgements."""
-    record = found_deployment(ledger, arguments)
+    record = found_deployment(ledger, query.deployment)
     unhealthy = [route for route in record.held() if route.status is not RouteStatus.HEALTHY]
     return {
         "deployment": record.name,

@@ -13,9 +13,10 @@ from typing import NamedTuple
 from iris_core import codec
 from iris_core.codec import Undecodable
 from iris_core.errors import Code, Refused
+from iris_core.view_queries import JobsQuery
 from iris_core.views import JOB_COLUMNS
 from iris_state.records.entities import Job
-from iris_state.views.pages import behind_name, cursor_of, limit_of
+from iris_state.views.pages import behind_name, cursor_of
 
 SortValue = str | int
 NAME, USER = 400, 100
@@ -47,30 +48,27 @@ KEYS: dict[str, Callable[[Job, int], SortValue]] = {
 assert KEYS.keys() == set(JOB_COLUMNS), "every column has its key"
 
 
-def in_order(jobs: Iterable[Job], order: str, arguments: dict[str, object], now_ms: int) -> list[tuple[str, Job]]:
+def in_order(jobs: Iterable[Job], query: JobsQuery, now_ms: int) -> list[tuple[str, Job]]:
     """The jobs of the next page and one more, each with its cursor, as `pages.page` takes them.
 
     Equal ones are in the order of their submission. Durations are those at the time of the first page, so that
     later pages neither repeat nor omit a job that only goes on running.
 
-    Args:
-        order: a column, behind ``-`` for descending. arguments: of the query.
-
     Raises:
         Refused: an unknown order, or a cursor of another listing.
     """
-    column, descending = order.removeprefix("-"), order.startswith("-")
+    column, descending = query.order.removeprefix("-"), query.order.startswith("-")
     key = KEYS.get(column)
     if key is None:
         raise Refused(Code.INVALID, f"order is one of {', '.join(KEYS)}; prefix with - to reverse")
-    after = _place(arguments)
+    after = _place(query.cursor)
     at_ms = now_ms if after is None else after.at_ms
     keyed = ((key(job, at_ms), job.number, job) for job in jobs)
     try:
         if after is not None:
             last = after[1:]
             keyed = (one for one in keyed if (one[:2] < last if descending else one[:2] > last))
-        first = (nlargest if descending else nsmallest)(limit_of(arguments) + 1, keyed)
+        first = (nlargest if descending else nsmallest)(query.limit + 1, keyed)
     except TypeError:  # a name compared with a number
         raise Refused(Code.INVALID, "not a cursor of this listing") from None
     return [(_cursor(_Place(at_ms, key, number)), job) for key, number, job in first]
@@ -80,8 +78,8 @@ def _cursor(place: _Place) -> str:
     return cursor_of(codec.to_json(place).decode())
 
 
-def _place(arguments: dict[str, object]) -> _Place | None:
-    text = behind_name(arguments)
+def _place(cursor: str) -> _Place | None:
+    text = behind_name(cursor)
     try:
         return codec.from_json(text.encode(), _Place) if text else None
     except Undecodable:

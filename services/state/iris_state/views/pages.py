@@ -7,14 +7,13 @@ from typing import Any, TypeVar
 
 from iris_core import codec
 from iris_core.errors import Code, Refused
+from iris_core.view_queries import PageQuery
 from iris_core.views import Page
 from iris_state.records.entities import Job
 from iris_state.records.ledger import Ledger, whole_number
 
 T = TypeVar("T")
 
-MAX_PAGE = 500
-DEFAULT_PAGE = 100
 SCANNED = 2000
 """Records that one page reads, at most."""
 MAX_TEXT = 4096
@@ -23,51 +22,40 @@ PAGE_BYTES = 1 << 20
 """Bytes of one page, unless a single item is larger."""
 
 
-def found_job(ledger: Ledger, arguments: dict[str, Any]) -> Job:
-    name = str(arguments.get("job", ""))
+def found_job(ledger: Ledger, name: str) -> Job:
     record = ledger.find_job(name)
     if record is None:
         raise Refused(Code.NOT_FOUND, f"there is no job {name}")
     return record
 
 
-def found_task(ledger: Ledger, arguments: dict[str, Any]) -> tuple[Job, int]:
-    name = str(arguments.get("task", ""))
+def found_task(ledger: Ledger, name: str) -> tuple[Job, int]:
     found = ledger.find_task(name)
     if found is None:
         raise Refused(Code.NOT_FOUND, f"there is no task {name}")
     return found
 
 
-def limit_of(arguments: dict[str, Any]) -> int:
-    limit = arguments.get("limit")
-    limit = DEFAULT_PAGE if limit is None else limit
-    if not isinstance(limit, int) or not 1 <= limit <= MAX_PAGE:
-        raise Refused(Code.INVALID, f"limit is 1 to {MAX_PAGE}")
-    return limit
-
-
-def behind(arguments: dict[str, Any]) -> int | None:
+def behind(cursor: str) -> int | None:
     """The number after which a page continues; cursors are opaque to clients."""
-    found = numbers_behind(arguments, 1)
+    found = numbers_behind(cursor, 1)
     return found[0] if found is not None else None
 
 
-def numbers_behind(arguments: dict[str, Any], count: int) -> list[int] | None:
+def numbers_behind(cursor: str, count: int) -> list[int] | None:
     """The numbers, joined by ``-``, after which a page continues; None for the first page."""
-    cursor = arguments.get("cursor")
     if not cursor:
         return None
-    numbers = [number for part in str(cursor).split("-") if (number := whole_number(part)) is not None]
-    if len(numbers) != count or str(cursor).count("-") != count - 1:
+    numbers = [number for part in cursor.split("-") if (number := whole_number(part)) is not None]
+    if len(numbers) != count or cursor.count("-") != count - 1:
         raise Refused(Code.INVALID, "not a cursor of this listing")
     return numbers
 
 
-def behind_name(arguments: dict[str, Any]) -> str:
+def behind_name(cursor: str) -> str:
     """The name after which a page continues, empty for the first page; see `cursor_of`."""
     try:
-        return bytes.fromhex(str(arguments.get("cursor") or "")).decode()
+        return bytes.fromhex(cursor).decode()
     except ValueError:
         raise Refused(Code.INVALID, "not a cursor of this listing") from None
 
@@ -85,7 +73,7 @@ def always(record: object) -> bool:
 def page(
     rows: Iterable[tuple[int | str, T]],
     view: Callable[[T], Any],
-    arguments: dict[str, Any],
+    query: PageQuery,
     wanted: Callable[[T], bool] = always,
 ) -> Page:
     """The matching ones of (position, record) rows; the cursor is the last position read.
@@ -94,7 +82,7 @@ def page(
     page may be empty and not the last one: a listing ends where there is no cursor.
     """
     items: list[Any] = []
-    limit, size = limit_of(arguments), 0
+    limit, size = query.limit, 0
     last: int | str = ""
     for looked_at, (position, record) in enumerate(rows):
         if len(items) == limit or looked_at == SCANNED:

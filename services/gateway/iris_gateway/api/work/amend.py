@@ -59,7 +59,6 @@ _FIXED = frozenset(JobSpec.__struct_fields__) - frozenset(JobPatch.__struct_fiel
 async def amend(call: Call) -> Response:
     """Change a job by the patch in the body."""
     job, version = job_reference(call.segment("job")), expected_version(call)
-    call.parameters().finish()
     body = await json_body(call, JobPatch, JobPatch(), explain=_explained)
     return tagged((await send_amend(call, job, body, version, request_key(call))).body)
 

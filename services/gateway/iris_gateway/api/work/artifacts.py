@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Annotated
 
 import msgspec
 from starlette.responses import Response
 
 from iris_core import subjects
+from iris_core.view_queries import AttemptsQuery, about
 from iris_core.views import ArtifactView
 from iris_gateway.api.work.tasks import AttemptRecord, TaskRecord, task_of, task_record
 from iris_gateway.auth.bearer import require_reader
 from iris_gateway.http.endpoint import Answers, Call, Endpoint
-from iris_gateway.http.parameters import Parameter
 from iris_gateway.http.problem import ProblemResponse
 from iris_gateway.streams.sse import stream
 
@@ -20,15 +21,18 @@ GZIP = "application/gzip"
 _LAST = 9_999_999
 
 
+class ArtifactParameters(msgspec.Struct, frozen=True):
+    """Of which attempt."""
+
+    attempt: Annotated[int, about("Its number; the last one by default.", ge=0, le=_LAST)] | None = None
+
+
 class _AttemptsPage(msgspec.Struct):
     items: list[AttemptRecord]
 
 
 async def fetched(call: Call) -> Response:
-    parameters = call.parameters()
-    wanted = parameters.number("attempt", 0, 0, _LAST) if "attempt" in call.request.query_params else None
-    parameters.allow("attempt")
-    parameters.finish()
+    wanted = call.asked(ArtifactParameters).attempt
     task = await task_record(call, task_of(call))
     require_reader(call.caller, task.user, task.task)
     attempt = await _attempt(call, task, wanted)
@@ -47,7 +51,7 @@ async def _attempt(call: Call, task: TaskRecord, wanted: int | None) -> AttemptR
     """One attempt, also one that the task does not show; None: the last one. Raises ProblemResponse not_found."""
     found = [one for one in task.attempts if one.number == wanted] if wanted is not None else task.attempts[-1:]
     if wanted is not None and not found:
-        page = await call.read("attempts", task=task.id, cursor=str(wanted - 1) if wanted else "", limit=1)
+        page = await call.read(AttemptsQuery(task.id, cursor=str(wanted - 1) if wanted else "", limit=1))
         found = msgspec.json.decode(page, type=_AttemptsPage).items
     if not found:
         what = "no attempt yet" if wanted is None else f"no attempt {wanted}"
@@ -86,7 +90,7 @@ ENDPOINTS = (
         fetched,
         "The output directory of an attempt that has ended",
         {200: Answers("A tar archive.", media_types=(GZIP,))},
-        parameters=(Parameter("attempt", "Its number; the last one by default.", {"type": "integer", "minimum": 0}),),
+        parameters=ArtifactParameters,
         problems=("conflict", "forbidden", "gone"),
         task=True,
     ),

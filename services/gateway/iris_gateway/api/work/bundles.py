@@ -7,6 +7,7 @@ from starlette.responses import Response
 
 from iris_core.errors import Mistake
 from iris_core.spec import Calls, JobSpec, code_of
+from iris_core.view_queries import JobQuery
 from iris_gateway.http.bodies import chunks
 from iris_gateway.http.endpoint import BYTES, Answers, Call, Endpoint
 from iris_gateway.http.problem import ProblemResponse, invalid
@@ -33,21 +34,19 @@ ACCEPTED = frozenset({BYTES, "application/gzip", "application/x-gzip", "applicat
 
 
 async def head(call: Call) -> Response:
-    call.parameters().finish()
     if not await call.gateway.bundles.has(call.caller, call.segment("sha256")):
         raise ProblemResponse("not_found", "this bundle is not stored here")
     return Response(status_code=200)
 
 
 async def put(call: Call) -> Response:
-    call.parameters().finish()
     given = call.request.headers.get("content-type", BYTES).partition(";")[0].strip().lower()
     if given not in ACCEPTED:
         raise ProblemResponse(
             "unsupported_media_type", f"a bundle is {BYTES}, not {given[:80]!r}", headers={"accept": BYTES}
         )
     if call.caller.attempt is not None:  # no command follows that would find out that the attempt has ended
-        await call.read("job", job=f"j{call.caller.attempt.job}")
+        await call.read(JobQuery(f"j{call.caller.attempt.job}"))
     settings, digest = call.gateway.settings, call.segment("sha256")
     parts = chunks(call.request, settings.bundle_bytes, _BUNDLE_S, settings.body_idle_s)
     new = await call.gateway.bundles.put(call.caller, digest, parts)
@@ -79,7 +78,7 @@ async def _own_code(call: Call) -> tuple[str, ...]:
     """The code of the task that calls; its owner may not have stored it, but has it in a job that runs."""
     if call.caller.attempt is None:
         return ()
-    own = await call.read("job", job=f"j{call.caller.attempt.job}")
+    own = await call.read(JobQuery(f"j{call.caller.attempt.job}"))
     return msgspec.json.decode(own, type=JobCode).spec.code
 
 

@@ -72,7 +72,6 @@ class ExecutionInput(msgspec.Struct, forbid_unknown_fields=True):
 
 
 async def start(call: Call) -> Response:
-    call.parameters().finish()
     name, body = task_of(call), await json_body(call, ExecutionBody)
     if (size := command_bytes(body.command)) > MAX_COMMAND_BYTES:
         raise ProblemResponse("too_large", f"the command has {size} bytes; the limit is {MAX_COMMAND_BYTES}")
@@ -106,7 +105,6 @@ async def start(call: Call) -> Response:
 
 
 async def write(call: Call) -> Response:
-    call.parameters().finish()
     execution, body = call.segment("execution"), await json_body(call, ExecutionInput)
     request = WriteExecution(
         *(execution, call.caller.user, body.offset, body.data, body.end, body.signal, body.rows, body.columns)

@@ -5,24 +5,22 @@ Out of scope: validation (`iris_gateway.api.work.admission`, then the state serv
 
 from __future__ import annotations
 
-import re
+from typing import Annotated
 
 import msgspec
 from starlette.responses import Response
 
 from iris_core.messages.gateway_state import Answer, CancelJob, RequeueTasks, RerunJob, SubmitJob
 from iris_core.spec import MAX_REPLICAS, JobSpec
-from iris_core.states import JobState, SessionStatus, TaskState, display_name
 from iris_core.subjects import CMD_CANCEL, CMD_REQUEUE, CMD_RERUN, CMD_SUBMIT
-from iris_core.views import JOB_ORDERS, JOBS_ORDERED, NEWEST_FIRST, HistoryRow, JobView, SessionView, TreeView
+from iris_core.view_queries import HistoryQuery, JobQuery, JobsQuery, PageQuery, SessionsQuery, TreeQuery, about
+from iris_core.views import HistoryRow, JobView, SessionView, TreeView
 from iris_gateway.api.handling import (
     TAG,
     idempotency_key,
     json_body,
     listing,
-    page,
     request_key,
-    tagged,
     view,
 )
 from iris_gateway.api.pages import page_of
@@ -33,17 +31,35 @@ from iris_gateway.auth.bearer import may_read
 from iris_gateway.commands import Envelope
 from iris_gateway.http.bodies import BODY_S, check_media_type, read_body
 from iris_gateway.http.endpoint import JSON, Answers, Call, Endpoint, passed_on
-from iris_gateway.http.parameters import Parameter, job_reference
+from iris_gateway.http.parameters import job_reference
 from iris_gateway.http.problem import ProblemResponse
 
-JOB_STATES = tuple(display_name(state) for state in JobState if state)
-TASK_STATES = tuple(display_name(state) for state in TaskState if state)
-BANDS = ("production", "interactive", "batch")
-IF_EXISTS = ("error", "keep", "replace")
-SESSION_STATES = tuple(status.value.lower() for status in SessionStatus)
 
-_A_PREFIX = r"/[A-Za-z0-9._/-]{0,1023}"
-_PREFIX = re.compile(rf"{_A_PREFIX}\Z")
+class SubmitParameters(msgspec.Struct, frozen=True):
+    """How a job is submitted."""
+
+    if_exists: Annotated[
+        str,
+        about(
+            "What to do when a job of this name lives: refuse, return it, or cancel it first.",
+            one_of=("error", "keep", "replace"),
+        ),
+    ] = "error"
+    parent: Annotated[
+        str,
+        about(
+            "The job this one is a child of: refused when there is none. "
+            "Without it a child of a job nobody knows is a root."
+        ),
+    ] = ""
+
+
+class HistoryParameters(PageQuery, frozen=True):
+    """Which decisions about a job."""
+
+    task: Annotated[int, about("Only of the task with this index, and of its gang.", ge=0, le=MAX_REPLICAS)] | None = (
+        None
+    )
 
 
 class CancelBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -74,11 +90,7 @@ def job_of(call: Call) -> str:
 
 
 async def submit(call: Call) -> Response:
-    parameters = call.parameters()
-    if_exists = parameters.choice("if_exists", IF_EXISTS, "error")
-    parent = parameters.text("parent")
-    parameters.finish()
-    above = job_reference(parent) if parent else ""
+    how = call.asked(SubmitParameters)
     key = idempotency_key(call)
     spec = await read_spec(call)
     await check_code(call, spec, spec.user)
@@ -90,9 +102,9 @@ async def submit(call: Call) -> Response:
             request_id=envelope.request_id,
             submitted_ms=envelope.at_ms,
             idempotency_key=key,
-            if_exists=if_exists,
+            if_exists=how.if_exists,
             traceparent=envelope.traceparent,
-            parent=above,
+            parent=how.parent,
         )
 
     return made(await call.command(CMD_SUBMIT, command))
@@ -114,46 +126,14 @@ def made(answer: Answer) -> Response:
     return passed_on(answer.body, 200, where)
 
 
-async def listed(call: Call) -> Response:
-    parameters = call.parameters()
-    state = parameters.choice("state", JOB_STATES)
-    user = parameters.text("user", allow=lambda text: 0 < len(text) <= 128)
-    band = parameters.choice("band", BANDS)
-    prefix = parameters.text("name_prefix", allow=lambda text: _PREFIX.match(text) is not None, hint="/train")
-    label = parameters.text("label", allow=lambda text: "=" in text and len(text) <= 512, hint="team=vision")
-    parent = parameters.text("parent")
-    order = parameters.choice("order", JOB_ORDERS)
-    filters = {"state": state, "user": user, "band": band, "name_prefix": prefix, "label": label, "order": order}
-    if parameters.truth("without_routes"):
-        filters["without_routes"] = "true"
-    return await page(call, "jobs", parameters, **filters, parent=job_reference(parent) if parent else "")
-
-
-async def shown(call: Call) -> Response:
-    call.parameters().finish()
-    return tagged(await call.read("job", job=job_of(call)))
-
-
-async def tree(call: Call) -> Response:
-    return await view(call, "tree", job=job_of(call))
-
-
 async def history(call: Call) -> Response:
-    job, parameters = job_of(call), call.parameters()
-    if "task" not in call.request.query_params:
-        return await page(call, "history", parameters, job=job)
-    return await page(call, "history", parameters, task=f"{job}/{parameters.number('task', 0, 0, MAX_REPLICAS)}")
-
-
-async def sessions(call: Call) -> Response:
-    parameters = call.parameters()
-    status = parameters.choice("status", SESSION_STATES)
-    return await page(call, "sessions", parameters, job=job_of(call), status=status)
+    job, wanted = job_of(call), call.asked(HistoryParameters)
+    of = {"job": job} if wanted.task is None else {"task": f"{job}/{wanted.task}"}
+    return passed_on(await call.read(HistoryQuery(**of, limit=wanted.limit, cursor=wanted.cursor)))
 
 
 async def cancel(call: Call) -> Response:
     job = job_of(call)
-    call.parameters().finish()
     body = await json_body(call, CancelBody, CancelBody())
     return passed_on((await send_cancel(call, job, body.reason, request_key(call))).body, 202)
 
@@ -175,7 +155,6 @@ async def requeue(call: Call) -> Response:
 
 async def send_requeue(call: Call, target: str) -> Response:
     """Stop what runs of a job or a task and return it to the queue, as the caller. Raises Problem."""
-    call.parameters().finish()
     body = await json_body(call, RequeueBody, RequeueBody())
     if call.caller.role == "worker":
         raise ProblemResponse("forbidden", "worker tokens may not requeue tasks")
@@ -188,7 +167,6 @@ async def send_requeue(call: Call, target: str) -> Response:
 
 async def rerun(call: Call) -> Response:
     job = job_of(call)
-    call.parameters().finish()
     body = await json_body(call, RerunBody, RerunBody())
     return made(await send_rerun(call, job, body.failed_only, request_key(call)))
 
@@ -197,7 +175,7 @@ async def send_rerun(call: Call, job: str, failed_only: bool, key: str = "") -> 
     """Submit a job again, as the caller. Raises Problem."""
     if call.caller.role == "worker":
         raise ProblemResponse("forbidden", "worker tokens may not submit jobs")
-    found = msgspec.json.decode(await call.gateway.queries.ask("job", call.caller, job=job), type=JobCode)
+    found = msgspec.json.decode(await call.gateway.queries.ask(JobQuery(job), call.caller), type=JobCode)
     code = found.spec.code if may_read(call.caller, found.user) else ()  # others are refused below
     if not all([await call.gateway.bundles.use(digest, add=found.user) for digest in code]):
         raise ProblemResponse("gone", "the bundle of this job has expired: run it again from its directory")
@@ -207,37 +185,6 @@ async def send_rerun(call: Call, job: str, failed_only: bool, key: str = "") -> 
 
     return await call.command(CMD_RERUN, command, key=key)
 
-
-_STATE = Parameter("state", "Only jobs in this state.", {"type": "string", "enum": list(JOB_STATES)})
-_USER = Parameter("user", "Only this user's jobs.", {"type": "string", "minLength": 1, "maxLength": 128})
-_BAND = Parameter("band", "Only jobs of this band.", {"type": "string", "enum": list(BANDS)})
-_NAMED = Parameter("name_prefix", "Only jobs whose name begins so.", {"type": "string", "pattern": f"^{_A_PREFIX}$"})
-_LABEL = Parameter("label", "Only jobs with this label, `key=value`.", {"type": "string", "maxLength": 512})
-_PARENT = Parameter("parent", "Only the jobs right below this one.", {"type": "string"})
-_ORDER = Parameter(
-    "order",
-    f"Ascending, or behind `-` descending. Any but `{NEWEST_FIRST}` lists the newest {JOBS_ORDERED:,} jobs only.",
-    {"type": "string", "enum": list(JOB_ORDERS), "default": NEWEST_FIRST},
-)
-_NO_ROUTES = Parameter(
-    "without_routes", "No jobs that are routes of deployments.", {"type": "boolean", "default": False}
-)
-_TASK = Parameter(
-    "task",
-    "Only of the task with this index, and of its gang.",
-    {"type": "integer", "minimum": 0, "maximum": MAX_REPLICAS},
-)
-_IF_EXISTS = Parameter(
-    "if_exists",
-    "What to do when a job of this name lives: refuse, return it, or cancel it first.",
-    {"type": "string", "enum": list(IF_EXISTS), "default": "error"},
-)
-_UNDER = Parameter(
-    "parent",
-    "The job this one is a child of: refused when there is none. Without it a child of a job nobody knows is a root.",
-    {"type": "string"},
-)
-_STATUS = Parameter("status", "Only sessions in this status.", {"type": "string", "enum": list(SESSION_STATES)})
 
 _MADE = {
     200: Answers("The job that was there.", JobView, headers={"Location": "The job.", "Idempotent-Replayed": "true"}),
@@ -251,29 +198,24 @@ ENDPOINTS = (
         submit,
         "Submit a job",
         _MADE,
-        parameters=(_IF_EXISTS, _UNDER),
+        parameters=SubmitParameters,
         body=JobSpec,
         problems=("not_found", "conflict", "idempotency_mismatch", "parent_ended", "forbidden", "over_quota"),
         task=True,
     ),
-    listing(
-        "/v1/jobs",
-        listed,
-        "List jobs, newest first",
-        page_of(JobView),
-        *(_STATE, _USER, _BAND, _NAMED, _LABEL, _PARENT, _ORDER, _NO_ROUTES),
-    ),
-    Endpoint("GET", "/v1/jobs/{job}", shown, "Show a job", {200: Answers("The job.", JobView, headers=TAG)}, task=True),
+    listing("/v1/jobs", JobsQuery, "List jobs, newest first", page_of(JobView)),
+    view("/v1/jobs/{job}", JobQuery, "Show a job", Answers("The job.", JobView, headers=TAG)),
+    view("/v1/jobs/{job}/tree", TreeQuery, "Show a job and its descendants", Answers("The tree.", TreeView)),
     Endpoint(
         "GET",
-        "/v1/jobs/{job}/tree",
-        tree,
-        "Show a job and its descendants",
-        {200: Answers("The tree.", TreeView)},
+        "/v1/jobs/{job}/history",
+        history,
+        "Decisions about a job",
+        {200: Answers("One page.", page_of(HistoryRow))},
+        parameters=HistoryParameters,
         task=True,
     ),
-    listing("/v1/jobs/{job}/history", history, "Decisions about a job", page_of(HistoryRow), _TASK, task=True),
-    listing("/v1/jobs/{job}/sessions", sessions, "The sessions of a job", page_of(SessionView), _STATUS, task=True),
+    listing("/v1/jobs/{job}/sessions", SessionsQuery, "The sessions of a job", page_of(SessionView)),
     Endpoint(
         "PATCH",
         "/v1/jobs/{job}",

@@ -5,20 +5,20 @@ end.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from typing import Annotated
 
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
+from iris_core.view_queries import JobQuery, about
 from iris_core.views import LogEnd, LogLineView
 from iris_gateway.api.work.jobs import job_of
 from iris_gateway.api.work.tasks import TaskRecord, task_of, task_record
 from iris_gateway.auth.bearer import require_reader
 from iris_gateway.http.endpoint import EVENT_STREAM, JSON_LINES, TEXT, Answers, Call, Endpoint
-from iris_gateway.http.parameters import Parameter, Parameters
 from iris_gateway.http.problem import ProblemResponse
 from iris_gateway.streams.completion import Completion
 from iris_gateway.streams.log_formats import Shown, Write, write_job_text, write_text
@@ -32,8 +32,28 @@ MAX_TAIL = 100_000
 PIECE = 1000
 """Lines of a tail that are formatted at once."""
 
-_ATTEMPT = re.compile(r"(all|last|0|[1-9][0-9]{0,6})\Z")
 _STILL_HERE = b":\n\n"
+
+
+class TaskLogsParameters(msgspec.Struct, frozen=True):
+    """Which output of a task, and in which form."""
+
+    follow: Annotated[bool, about("Go on until the end.")] = False
+    attempt: Annotated[
+        str, about("Its number, `last`, or `all`.", pattern="^(all|last|0|[1-9][0-9]{0,6})$", example="0, last, all")
+    ] = "last"
+    tail: Annotated[int, about("Only this many of the lines there are.", ge=0, le=MAX_TAIL)] | None = None
+    since_ms: Annotated[int, about("Nothing printed before this time, or longer ago than this: `10m`.")] = 0
+    stream: Annotated[tuple[Annotated[str, about("", one_of=STREAMS)], ...], about("stdout or stderr only.")] = ()
+    format: Annotated[str, about("Instead of an Accept header.", one_of=FORMATS)] = ""
+
+
+class JobLogsParameters(TaskLogsParameters, frozen=True):
+    """Which output of a job, and in which form."""
+
+    attempt: Annotated[str, about("Its number, or `all`.", pattern="^(all|0|[1-9][0-9]{0,6})$", example="0, all")] = (
+        "all"
+    )
 
 
 class _Job(msgspec.Struct):
@@ -67,28 +87,28 @@ class LogRequest:
 
 
 async def of_task(call: Call) -> Response:
-    parameters = call.parameters()
+    asked = call.asked(TaskLogsParameters)
     task = await task_record(call, task_of(call))
     require_reader(call.caller, task.user, task.job)
 
     async def ask() -> str:
         return (await task_record(call, task.id)).state
 
-    follow, attempt = parameters.truth("follow"), _attempt(parameters, "last")
+    attempt = asked.attempt
     if attempt.isdigit() and not (task.attempts and int(attempt) <= task.attempts[-1].number):
         raise ProblemResponse("not_found", f"{task.task} has no attempt {attempt}; {_made(task)}")
     last = task.attempts[-1].number if task.attempts else 0
-    only = int(attempt) if attempt.isdigit() else last if attempt == "last" and not follow else None
+    only = int(attempt) if attempt.isdigit() else last if attempt == "last" and not asked.follow else None
     first = last if attempt == "last" else 0
-    query = LogQuery(*task.numbers, only, first, _streams(parameters), _since(call, parameters))
-    return await _respond(call, parameters, query, (task.job, task.task, task.state), ask, write_text)
+    query = LogQuery(*task.numbers, only, first, frozenset(asked.stream or STREAMS), asked.since_ms)
+    return await _respond(call, asked, query, (task.job, task.task, task.state), ask, write_text)
 
 
 async def of_job(call: Call) -> Response:
-    parameters = call.parameters()
+    asked = call.asked(JobLogsParameters)
 
     async def look(job: str) -> _Job:
-        return msgspec.json.decode(await call.read("job", job=job), type=_Job)
+        return msgspec.json.decode(await call.read(JobQuery(job)), type=_Job)
 
     job = await look(job_of(call))
     require_reader(call.caller, job.user, job.name)
@@ -96,32 +116,26 @@ async def of_job(call: Call) -> Response:
     async def ask() -> str:
         return (await look(job.id)).state
 
-    attempt = _attempt(parameters, "all")
-    if attempt == "last":
-        parameters.wrong("attempt", "wrong_value", "of a whole job cannot be 'last'", "a number, or all")
-    only = int(attempt) if attempt.isdigit() else None
-    query = LogQuery(int(job.id[1:]), None, only, 0, _streams(parameters), _since(call, parameters))
-    return await _respond(call, parameters, query, (job.name, "", job.state), ask, write_job_text)
+    only = int(asked.attempt) if asked.attempt.isdigit() else None
+    query = LogQuery(int(job.id[1:]), None, only, 0, frozenset(asked.stream or STREAMS), asked.since_ms)
+    return await _respond(call, asked, query, (job.name, "", job.state), ask, write_job_text)
 
 
 async def _respond(
     call: Call,
-    parameters: Parameters,
+    asked: TaskLogsParameters,
     query: LogQuery,
     known: tuple[str, str, str],
     ask: Callable[[], Awaitable[str]],
     plain: Write,
 ) -> Response:
     job, task, state = known
-    follow = parameters.truth("follow") and call.request.method == "GET"
-    tail = parameters.number("tail", -1, 0, MAX_TAIL) if "tail" in call.request.query_params else None
-    parameters.allow("tail")
-    media_type = _format(call, parameters)
-    parameters.finish()
+    follow = asked.follow and call.request.method == "GET"
+    media_type = FORMATS[asked.format] if asked.format else _accepted(call)
     after = resume_point(call, None) or 0
     shown = Shown(job)
     write = {TEXT: plain, JSON_LINES: shown.write_json_lines, EVENT_STREAM: shown.write_frames}[media_type]
-    request = LogRequest(query, job, task, state, ask, media_type, write, follow, None if after else tail, after)
+    request = LogRequest(query, job, task, state, ask, media_type, write, follow, None if after else asked.tail, after)
     until = await call.gateway.logs.last(query)
     body = _written(call, request, until)
     if until > after:
@@ -193,28 +207,14 @@ async def _coming(call: Call, request: LogRequest, reading: Reading, ending: Com
                 yield _STILL_HERE
 
 
-def _attempt(parameters: Parameters, default: str) -> str:
-    return parameters.text("attempt", default, allow=lambda text: _ATTEMPT.match(text) is not None, hint="0, last, all")
-
-
-def _streams(parameters: Parameters) -> frozenset[str]:
-    return frozenset(parameters.words("stream", STREAMS) or STREAMS)
-
-
-def _since(call: Call, parameters: Parameters) -> int:
-    return parameters.since_ms("since", call.gateway.now_ms())
-
-
 def _made(task: TaskRecord) -> str:
     """Which attempts exist, as text."""
     last = task.attempts[-1].number if task.attempts else -1
     return "it has none yet" if last < 0 else "its only one is 0" if not last else f"its last one is {last}"
 
 
-def _format(call: Call, parameters: Parameters) -> str:
-    """The media type of the response: by ``?format``, else by ``Accept``."""
-    if word := parameters.choice("format", FORMATS):
-        return FORMATS[word]
+def _accepted(call: Call) -> str:
+    """The media type of the response by ``Accept``."""
     return next((kind for kind in (EVENT_STREAM, JSON_LINES) if call.accepts(kind)), TEXT)
 
 
@@ -222,19 +222,6 @@ def _content_type(media_type: str) -> str:
     return media_type if media_type == JSON_LINES else f"{media_type}; charset=utf-8"
 
 
-SINCE = {
-    "anyOf": [{"type": "string", "format": "date-time"}, {"type": "string", "pattern": "^[0-9]{1,9}(ms|s|m|h|d)$"}]
-}
-_PARAMETERS = (
-    Parameter("follow", "Go on until the end.", {"type": "boolean", "default": False}),
-    Parameter(
-        "attempt", "Its number, `last`, or `all`.", {"type": "string", "pattern": "^(all|last|0|[1-9][0-9]{0,6})$"}
-    ),
-    Parameter("tail", "Only this many of the lines there are.", {"type": "integer", "minimum": 0, "maximum": MAX_TAIL}),
-    Parameter("since", "Nothing printed before this time, or longer ago than this: `10m`.", SINCE),
-    Parameter("stream", "stdout or stderr only.", {"type": "string", "enum": list(STREAMS)}),
-    Parameter("format", "Instead of an Accept header.", {"type": "string", "enum": list(FORMATS)}),
-)
 _ANSWERS = {200: Answers("The output.", LogLineView, media_types=(TEXT, JSON_LINES, EVENT_STREAM))}
 
 ENDPOINTS = (
@@ -244,7 +231,7 @@ ENDPOINTS = (
         of_task,
         "Output of a task",
         _ANSWERS,
-        parameters=_PARAMETERS,
+        parameters=TaskLogsParameters,
         task=True,
     ),
     Endpoint(
@@ -253,7 +240,7 @@ ENDPOINTS = (
         of_job,
         "Output of all tasks of a job",
         _ANSWERS,
-        parameters=_PARAMETERS,
+        parameters=JobLogsParameters,
         task=True,
     ),
 )

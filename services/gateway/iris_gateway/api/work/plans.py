@@ -10,6 +10,7 @@ from iris_core.messages.gateway_scheduler import PlanPreview, PlanRequest
 from iris_core.reasons import Reason
 from iris_core.spec import JobSpec
 from iris_core.subjects import SCHEDULER_PLAN
+from iris_core.view_queries import ClosedGateQuery
 from iris_core.views import ClosedGate, PlacementView, PlanView
 from iris_gateway.api.work.bundles import check_code
 from iris_gateway.api.work.jobs import read_spec
@@ -20,7 +21,6 @@ _TIMEOUT_S = 10.0
 
 
 async def planned(call: Call) -> Response:
-    call.parameters().finish()
     spec = await read_spec(call)
     await check_code(call, spec)
     preview = await ask_scheduler(call, PlanRequest(spec, call.caller, call.gateway.now_ms()))
@@ -44,7 +44,7 @@ async def closed_gate(call: Call, spec: JobSpec) -> Reason | None:
     """What the job would wait for besides capacity; None: nothing. Raises ProblemResponse for an unknown job."""
     if not (spec.after or spec.not_before or spec.singleton or spec.hold):
         return None
-    return from_json(await call.read("closed_gate", spec=to_json(spec).decode()), ClosedGate).reason
+    return from_json(await call.read(ClosedGateQuery(to_json(spec).decode())), ClosedGate).reason
 
 
 async def ask_scheduler(call: Call, request: PlanRequest) -> PlanPreview:

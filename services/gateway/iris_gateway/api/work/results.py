@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from iris_core.messages.gateway_worker import CallResult
 from iris_core.states import display_name
+from iris_core.view_queries import JobQuery
 from iris_core.views import CallResultView, ResultsEnd, ResultsView
 from iris_gateway.api.work.jobs import job_of
 from iris_gateway.auth.bearer import require_reader
@@ -28,14 +29,13 @@ class _Map(msgspec.Struct):
 
 
 async def followed(call: Call) -> Response:
-    call.parameters().finish()
     job = await _look(call, job_of(call))
     require_reader(call.caller, job.user, job.name)
     return stream(call, _written(call, job, resume_point(call, None) or 0))
 
 
 async def _look(call: Call, job: str) -> _Map:
-    return msgspec.json.decode(await call.read("job", job=job), type=_Map)
+    return msgspec.json.decode(await call.read(JobQuery(job)), type=_Map)
 
 
 async def _written(call: Call, job: _Map, after: int) -> AsyncIterator[bytes]:

@@ -7,12 +7,13 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
+from iris_core.view_queries import AttemptsQuery, TaskQuery, TasksQuery, WhyQuery
 from iris_core.views import ArtifactView, AttemptPage, JobView, TaskView
-from iris_gateway.api.handling import json_body, listing, page, request_key, view
+from iris_gateway.api.handling import json_body, listing, request_key, view
 from iris_gateway.api.pages import page_of
-from iris_gateway.api.work.jobs import TASK_STATES, CancelBody, RequeueBody, job_of, send_cancel, send_requeue
+from iris_gateway.api.work.jobs import CancelBody, RequeueBody, send_cancel, send_requeue
 from iris_gateway.http.endpoint import Answers, Call, Endpoint, passed_on
-from iris_gateway.http.parameters import Parameter, task_reference
+from iris_gateway.http.parameters import task_reference
 
 
 class AttemptRecord(msgspec.Struct):
@@ -49,26 +50,11 @@ def task_of(call: Call) -> str:
 
 async def task_record(call: Call, task: str) -> TaskRecord:
     """The record of a task. Raises Problem."""
-    return msgspec.json.decode(await call.read("task", task=task), type=TaskRecord)
-
-
-async def listed(call: Call) -> Response:
-    parameters = call.parameters()
-    state = parameters.choice("state", TASK_STATES)
-    return await page(call, "tasks", parameters, job=job_of(call), state=state)
-
-
-async def shown(call: Call) -> Response:
-    return await view(call, "task", task=task_of(call))
-
-
-async def attempts(call: Call) -> Response:
-    return await page(call, "attempts", call.parameters(), task=task_of(call))
+    return msgspec.json.decode(await call.read(TaskQuery(task)), type=TaskRecord)
 
 
 async def cancel(call: Call) -> Response:
     task = task_of(call)
-    call.parameters().finish()
     body = await json_body(call, CancelBody, CancelBody())
     return passed_on((await send_cancel(call, task, body.reason, request_key(call))).body, 202)
 
@@ -77,22 +63,13 @@ async def requeue(call: Call) -> Response:
     return await send_requeue(call, task_of(call))
 
 
-async def why_job(call: Call) -> Response:
-    return await view(call, "why", job=job_of(call))
-
-
-async def why_task(call: Call) -> Response:
-    return await view(call, "why", task=task_of(call))
-
-
-_STATE = Parameter("state", "Only tasks in this state.", {"type": "string", "enum": list(TASK_STATES)})
-_REASONS = {200: Answers("The reasons.", dict[str, Any])}
+_REASONS = Answers("The reasons.", dict[str, Any])
 
 ENDPOINTS = (
-    listing("/v1/jobs/{job}/tasks", listed, "List a job's tasks by index", page_of(TaskView), _STATE, task=True),
-    Endpoint("GET", "/v1/jobs/{job}/why", why_job, "Why a job waits", _REASONS, task=True),
-    Endpoint("GET", "/v1/tasks/{task}", shown, "Show a task", {200: Answers("The task.", TaskView)}, task=True),
-    listing("/v1/tasks/{task}/attempts", attempts, "List a task's attempts", AttemptPage, task=True),
+    listing("/v1/jobs/{job}/tasks", TasksQuery, "List a job's tasks by index", page_of(TaskView)),
+    view("/v1/jobs/{job}/why", WhyQuery, "Why a job waits", _REASONS),
+    view("/v1/tasks/{task}", TaskQuery, "Show a task", Answers("The task.", TaskView)),
+    listing("/v1/tasks/{task}/attempts", AttemptsQuery, "List a task's attempts", AttemptPage),
     Endpoint(
         "POST",
         "/v1/tasks/{task}/cancel",
@@ -113,5 +90,5 @@ ENDPOINTS = (
         problems=("conflict", "forbidden"),
         task=True,
     ),
-    Endpoint("GET", "/v1/tasks/{task}/why", why_task, "Why a task waits", _REASONS, task=True),
+    view("/v1/tasks/{task}/why", WhyQuery, "Why a task waits", _REASONS),
 )

@@ -6,7 +6,8 @@ Admins read all of it; others what they did, and what was done to their own reco
 from __future__ import annotations
 
 from iris_core.actor import actor_view
-from iris_core.messages.gateway_state import Caller, Query
+from iris_core.messages.gateway_state import Caller
+from iris_core.view_queries import AuditQuery
 from iris_core.views import AuditView, Page, moment
 from iris_state.records.audit import AuditEntry
 from iris_state.records.changes import Audited
@@ -14,22 +15,20 @@ from iris_state.records.ledger import Ledger
 from iris_state.views.pages import behind, page
 
 
-def audit(ledger: Ledger, query: Query) -> Page:
+def audit(ledger: Ledger, query: AuditQuery, caller: Caller) -> Page:
     """Commands ``by`` a user, done to ``of`` (a job, a worker, a deployment, or all that a user owns), since
     ``since_ms``.
     """
-    asked, caller = query.arguments, query.caller
-    by, of, since_ms = str(asked.get("by") or ""), str(asked.get("of") or ""), asked.get("since_ms") or 0
-    names = _names(ledger, of)
+    names = _names(ledger, query.of)
 
     def wanted(entry: AuditEntry) -> bool:
         done = entry.done
-        if not may_read(caller, done) or by not in ("", done.by.user) or entry.at_ms < since_ms:
+        if not may_read(caller, done) or query.by not in ("", done.by.user) or entry.at_ms < query.since_ms:
             return False
-        return not of or not names.isdisjoint((done.record, done.name, done.owner))
+        return not query.of or not names.isdisjoint((done.record, done.name, done.owner))
 
-    rows = ((entry.number, entry) for entry in ledger.audit.newest_first(behind(asked)))
-    return page(rows, _view, asked, wanted)
+    rows = ((entry.number, entry) for entry in ledger.audit.newest_first(behind(query.cursor)))
+    return page(rows, _view, query, wanted)
 
 
 def may_read(caller: Caller, done: Audited) -> bool:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import asdict
 
@@ -137,7 +137,7 @@ def times(room: Amount, amount: Amount) -> int:
     return min((has // asks for has, asks in zip(room.values, amount.values, strict=True) if asks), default=_ANY_NUMBER)
 
 
-def demand(ledger: Ledger, arguments: Mapping[str, Any] | None = None) -> DemandView:
+def demand(ledger: Ledger) -> DemandView:
     """What is missing now. O(waiting jobs looked at + hosts + classes x shapes)."""
     classes, not_counted, truncated = _classes(ledger)
     shapes = known_shapes(ledger, classes)

@@ -15,6 +15,7 @@ from iris_core.constraints import TPU_NAME, TPU_TOPOLOGY
 from iris_core.errors import Code, Refused
 from iris_core.states import JobState, TaskState, WorkerState, display_name
 from iris_core.topology import topology_of
+from iris_core.view_queries import DeadLettersQuery, LastHourQuery, SlicesQuery, WorkerQuery, WorkersQuery
 from iris_core.views import Page, WorkerView, moment
 from iris_state.records.entities import Worker
 from iris_state.records.ledger import Ledger
@@ -51,41 +52,41 @@ def worker_view(ledger: Ledger, worker: Worker) -> WorkerView:
     )
 
 
-def workers(ledger: Ledger, arguments: dict[str, Any]) -> Page:
+def workers(ledger: Ledger, query: WorkersQuery) -> Page:
     """Workers by id, those of slices left out with ``without_slice``; the cursor is the last id read."""
-    last, state, alone = behind_name(arguments), arguments.get("state"), arguments.get("without_slice")
+    last, state, alone = behind_name(query.cursor), query.state, query.without_slice
     rows = ((cursor_of(id_), ledger.workers[id_]) for id_ in sorted(ledger.workers) if id_ > last)
 
     def wanted(worker: Worker) -> bool:
-        return state in (None, "", worker.state.value) and not (alone and TPU_NAME in worker.attributes)
+        return state in ("", worker.state.value) and not (alone and TPU_NAME in worker.attributes)
 
-    return page(rows, lambda worker: worker_view(ledger, worker), arguments, wanted)
-
-
-def worker(ledger: Ledger, arguments: dict[str, Any]) -> WorkerView:
-    return worker_view(ledger, _found_worker(ledger, arguments.get("id")))
+    return page(rows, lambda worker: worker_view(ledger, worker), query, wanted)
 
 
-def _found_worker(ledger: Ledger, id_: object) -> Worker:
-    worker = ledger.workers.get(str(id_))
+def worker(ledger: Ledger, query: WorkerQuery) -> WorkerView:
+    return worker_view(ledger, _found_worker(ledger, query.worker))
+
+
+def _found_worker(ledger: Ledger, id_: str) -> Worker:
+    worker = ledger.workers.get(id_)
     if worker is None:
         raise Refused(Code.NOT_FOUND, f"there is no worker {id_}")
     return worker
 
 
-def slices(ledger: Ledger, arguments: dict[str, Any]) -> Page:
+def slices(ledger: Ledger, query: SlicesQuery) -> Page:
     """Workers that share a ``tpu-name``, by ``tpu-worker-id``; the cursor is the place of the last slice by name.
 
     ``job``: only slices on whose hosts it has an open attempt.
     """
     groups = _by_slice(ledger)
-    if job := ledger.find_job(str(arguments.get("job") or "")):
+    if job := ledger.find_job(query.job):
         held = {attempt.worker for task in job.tasks for attempt in task.attempts if attempt.is_open}
         groups = {name: hosts for name, hosts in groups.items() if any(host.id in held for host in hosts)}
-    after = behind(arguments)
+    after = behind(query.cursor)
     start = 0 if after is None else after + 1
     rows = enumerate(sorted(groups)[start:], start)
-    return page(rows, lambda name: _slice(ledger, name, groups[name]), arguments)
+    return page(rows, lambda name: _slice(ledger, name, groups[name]), query)
 
 
 def slice_states(ledger: Ledger) -> Counter[tuple[str, str]]:
@@ -139,7 +140,7 @@ def _slice_order(worker: Worker) -> tuple[float, str]:
     return (float(place) if isinstance(place, int | float) else float("inf"), worker.id)
 
 
-def overview(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
+def overview(ledger: Ledger) -> dict[str, Any]:
     """Counts for the first page: tasks and jobs by state, workers and slices, what healthy workers have and hold, the
     first users.
     """
@@ -163,11 +164,11 @@ def overview(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def last_hour(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
+def last_hour(ledger: Ledger, query: LastHourQuery) -> dict[str, Any]:
     """The last minutes in which tasks were placed or ended, oldest first, sixty at most; and what one ``worker``, else
     all healthy ones, held from each minute on in which that changed.
     """
-    host = _found_worker(ledger, arguments.get("worker")) if arguments.get("worker") else None
+    host = _found_worker(ledger, query.worker) if query.worker else None
     held = held_in_last_hour(ledger, host)
     return {
         "minutes": [{"at": moment(one.number * 60_000), **asdict(one)} for one in ledger.totals.minutes],
@@ -177,12 +178,12 @@ def last_hour(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def dead_letters(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
+def dead_letters(ledger: Ledger, query: DeadLettersQuery) -> dict[str, Any]:
     """Commands that failed with an internal error: how many ever, and those whose answers are kept."""
-    total, after = ledger.totals.dead_letters, behind(arguments) or 0
+    total, after = ledger.totals.dead_letters, behind(query.cursor) or 0
     kept = [(request, body) for request, (status, body) in ledger.answers.items() if status == Code.INTERNAL.value]
     numbered = enumerate(kept, total - len(kept) + 1)
-    found = page(((number, (number, *one)) for number, one in numbered if number > after), _dead_letter, arguments)
+    found = page(((number, (number, *one)) for number, one in numbered if number > after), _dead_letter, query)
     return {"total": total, "items": found.items, "next_cursor": found.next_cursor}
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import asdict
 
 from iris_core.resources import NOTHING, Amount
 from iris_core.states import PriorityBand, display_name
+from iris_core.view_queries import PageQuery, QuotasQuery, UsersQuery
 from iris_core.views import Page, QuotaView
 from iris_state.decide.quota import used
 from iris_state.records.ledger import Ledger
@@ -20,21 +20,21 @@ def quota_view(ledger: Ledger, user: str) -> Struct:
     return _view(ledger, user, _running(ledger))
 
 
-def quotas(ledger: Ledger, arguments: dict[str, Any]) -> Page:
+def quotas(ledger: Ledger, query: QuotasQuery) -> Page:
     """Users with a quota, by name."""
-    return _page(ledger, ledger.quotas, arguments)
+    return _page(ledger, ledger.quotas, query)
 
 
-def users(ledger: Ledger, arguments: dict[str, Any]) -> Page:
+def users(ledger: Ledger, query: UsersQuery) -> Page:
     """Users with a job on record, by name."""
-    return _page(ledger, ledger.index.values("user"), arguments)
+    return _page(ledger, ledger.index.values("user"), query)
 
 
-def _page(ledger: Ledger, names: Iterable[str], arguments: dict[str, Any]) -> Page:
-    last = behind_name(arguments)
+def _page(ledger: Ledger, names: Iterable[str], query: PageQuery) -> Page:
+    last = behind_name(query.cursor)
     running = _running(ledger)
     rows = ((cursor_of(name), name) for name in sorted(names) if name > last)
-    return page(rows, lambda name: _view(ledger, name, running), arguments)
+    return page(rows, lambda name: _view(ledger, name, running), query)
 
 
 def _running(ledger: Ledger) -> dict[str, Amount]:

@@ -16,6 +16,7 @@ from iris_core.actor import actor_view
 from iris_core.gates import Gate, GateKind
 from iris_core.reasons import NOT_YET_LOOKED_AT, Reason, run_before_ending, still_ending
 from iris_core.states import JobState, PriorityBand, TaskState, display_name
+from iris_core.view_queries import HistoryQuery, JobsQuery, NamedJobsQuery, TreeQuery, WhyQuery
 from iris_core.views import (
     JOBS_ORDERED,
     NEWEST_FIRST,
@@ -153,30 +154,30 @@ def _open_on(tasks: Iterable[Task]) -> list[str]:
     return sorted({attempt.worker for task in tasks for attempt in task.attempts if attempt.is_open})
 
 
-def jobs(ledger: Ledger, arguments: dict[str, Any]) -> Page:
+def jobs(ledger: Ledger, query: JobsQuery) -> Page:
     """Newest first, or by ``order``; with ``since_ms`` those that were submitted since."""
-    fields = _fields(ledger, arguments)
-    prefix, without_routes = str(arguments.get("name_prefix") or ""), bool(arguments.get("without_routes"))
+    fields = _fields(ledger, query)
+    prefix = query.name_prefix
     numbers = _shortest(ledger, fields, prefix)
 
     def wanted(record: Job) -> bool:
-        if without_routes and is_route(record):
+        if query.without_routes and is_route(record):
             return False
         return record.name.startswith(prefix) and (not fields or all(has(record, field) for field in fields))
 
     def view(record: Job) -> JobView:
         return job_view(ledger, record, whole=False)
 
-    order = str(arguments.get("order") or NEWEST_FIRST)
-    last = behind(arguments) if order == NEWEST_FIRST else None
+    newest_first = query.order == NEWEST_FIRST
+    last = behind(query.cursor) if newest_first else None
     below: Iterator[int] = numbers.irange(maximum=last, inclusive=(True, False), reverse=True)
     rows: Iterator[tuple[int, Job]] = ((number, ledger.jobs[number]) for number in below)
-    if since_ms := arguments.get("since_ms"):
-        rows = takewhile(lambda row: row[1].submitted_ms >= since_ms, rows)
-    if order != NEWEST_FIRST:
+    if query.since_ms:
+        rows = takewhile(lambda row: row[1].submitted_ms >= query.since_ms, rows)
+    if not newest_first:
         found = (job for _, job in islice(rows, JOBS_ORDERED) if wanted(job))
-        return page(in_order(found, order, arguments, ledger.now_ms), view, arguments)
-    return page(rows, view, arguments, wanted)
+        return page(in_order(found, query, ledger.now_ms), view, query)
+    return page(rows, view, query, wanted)
 
 
 def is_route(record: Job) -> bool:
@@ -184,23 +185,22 @@ def is_route(record: Job) -> bool:
     return not record.parent and _ROUTE.match(record.name) is not None
 
 
-def named_jobs(ledger: Ledger, arguments: dict[str, Any]) -> Page:
+def named_jobs(ledger: Ledger, query: NamedJobsQuery) -> Page:
     """The jobs with these names and ids that there are, in their order."""
-    found = (ledger.find_job(str(name)) for name in arguments.get("names", ()))
+    found = map(ledger.find_job, query.names)
     rows = enumerate(record for record in found if record is not None)
-    return page(rows, lambda record: job_view(ledger, record, whole=False), arguments)
+    return page(rows, lambda record: job_view(ledger, record, whole=False), query)
 
 
-def _fields(ledger: Ledger, arguments: dict[str, Any]) -> set[Field]:
+def _fields(ledger: Ledger, query: JobsQuery) -> set[Field]:
     """The fields that listed jobs must have. Raises Refused for an unknown parent."""
-    given = {name: str(value) for name, value in arguments.items() if value not in (None, "")}
-    fields: set[Field] = {(name, given[name]) for name in ("user", "label") if name in given}
-    if "state" in given:
-        fields.add(("state", _named(JobState, given["state"])))
-    if "band" in given:
-        fields.add(("band", _named(PriorityBand, given["band"])))
-    if "parent" in given:
-        fields.add(("parent", found_job(ledger, {"job": given["parent"]}).number))
+    fields: set[Field] = {(name, value) for name in ("user", "label") if (value := getattr(query, name))}
+    if query.state:
+        fields.add(("state", _named(JobState, query.state)))
+    if query.band:
+        fields.add(("band", _named(PriorityBand, query.band)))
+    if query.parent:
+        fields.add(("parent", found_job(ledger, query.parent).number))
     return fields
 
 
@@ -230,12 +230,12 @@ def _with_prefix(ledger: Ledger, prefix: str) -> set[int] | None:
     return numbers if len(numbers) <= SCANNED else None
 
 
-def tree(ledger: Ledger, arguments: dict[str, Any]) -> TreeView:
+def tree(ledger: Ledger, query: TreeQuery) -> TreeView:
     """A job and its first `TREE_JOBS` descendants, breadth first; ``children`` of a job shows when some are left
     out.
     """
-    root = TreeView(job=job_view(ledger, found_job(ledger, arguments)), children=[])
-    line = deque([(root, found_job(ledger, arguments))])
+    root = TreeView(job=job_view(ledger, found_job(ledger, query.job)), children=[])
+    line = deque([(root, found_job(ledger, query.job))])
     left = TREE_JOBS
     while line and left:
         above, record = line.popleft()
@@ -248,15 +248,15 @@ def tree(ledger: Ledger, arguments: dict[str, Any]) -> TreeView:
     return root
 
 
-def why(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
+def why(ledger: Ledger, query: WhyQuery) -> dict[str, Any]:
     """Why the pending tasks of a job, or one task, are pending, and what precedes them in the queue."""
-    if arguments.get("task"):
-        record, index = found_task(ledger, arguments)
+    if query.task:
+        record, index = found_task(ledger, query.task)
         by, attempt = record.task(index).by, record.task(index).current
         started_ms = attempt.started_ms if attempt is not None else 0
         reason, interrupted = reason_of_task(ledger, record, index), interruptions.of_tasks(record, [index])
     else:
-        record = found_job(ledger, arguments)
+        record = found_job(ledger, query.job)
         started_ms, by = record.started_ms, record.ended_by
         index, reason = _first_that_waits(ledger, record), reason_of(ledger, record)
         interrupted = interruptions.of_job(ledger, record)
@@ -278,7 +278,7 @@ def why(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
         "replicas": len(record.tasks),
         "task_counts": {display_name(state): n for state, n in record.counted().items()},
         "interrupted": interrupted,
-        "out_of_memory": _out_of_memory(record, [index] if arguments.get("task") else record.indexes),
+        "out_of_memory": _out_of_memory(record, [index] if query.task else record.indexes),
         "history": newest(record, index, WHY_ROWS),
     }
 
@@ -338,16 +338,16 @@ def _first_that_waits(ledger: Ledger, record: Job) -> int:
     return next(index for index, task in record.numbered() if task.state is TaskState.PENDING)
 
 
-def history(ledger: Ledger, arguments: dict[str, Any]) -> Page:
+def history(ledger: Ledger, query: HistoryQuery) -> Page:
     """Judgements, oldest first; for a job of many tasks or attempts, part by part. With a task: its own and its
     gang's.
     """
-    if arguments.get("task"):
-        record, task = found_task(ledger, arguments)
+    if query.task:
+        record, task = found_task(ledger, query.task)
     else:
-        record, task = found_job(ledger, arguments), None
-    rows = _history_behind(record, task, *(numbers_behind(arguments, 3) or (0, 0, -1)))
-    return page(rows, lambda entry: row_of(record, entry), arguments)
+        record, task = found_job(ledger, query.job), None
+    rows = _history_behind(record, task, *(numbers_behind(query.cursor, 3) or (0, 0, -1)))
+    return page(rows, lambda entry: row_of(record, entry), query)
 
 
 def _history_behind(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from iris_core import codec
 from iris_core.codec import Undecodable
 from iris_core.errors import Code, Refused
 from iris_core.priority import PriorityKey
 from iris_core.spec import JobSpec
 from iris_core.states import PriorityBand, display_name
+from iris_core.view_queries import ClosedGateQuery, QueueQuery
 from iris_core.views import ClosedGate, Page, QueueRow, moment
 from iris_state.decide import gates
 from iris_state.records.ledger import Ledger
@@ -17,19 +16,18 @@ from iris_state.views.pages import page
 from iris_state.views.work.jobs import reason_of
 
 
-def queue(ledger: Ledger, arguments: dict[str, Any]) -> Page:
+def queue(ledger: Ledger, query: QueueQuery) -> Page:
     """The exact order; ``position`` counts the tasks before a job's first. The cursor is the key of the last row."""
-    rows = ((_cursor(ledger.queue.key(number)), number) for number in ledger.queue.jobs(_place(arguments)))
-    return page(rows, lambda number: _queue_row(ledger, number), arguments)
+    rows = ((_cursor(ledger.queue.key(number)), number) for number in ledger.queue.jobs(_place(query.cursor)))
+    return page(rows, lambda number: _queue_row(ledger, number), query)
 
 
 def _cursor(key: PriorityKey) -> str:
     return "_".join(str(int(part)) for part in key)
 
 
-def _place(arguments: dict[str, Any]) -> PriorityKey | None:
+def _place(cursor: str) -> PriorityKey | None:
     """The key after which a page begins, whether or not that job is still pending."""
-    cursor = str(arguments.get("cursor") or "")
     if not cursor:
         return None
     try:
@@ -59,10 +57,10 @@ def _queue_row(ledger: Ledger, number: int) -> QueueRow:
     )
 
 
-def closed_gate(ledger: Ledger, arguments: dict[str, Any]) -> ClosedGate:
+def closed_gate(ledger: Ledger, query: ClosedGateQuery) -> ClosedGate:
     """What a job of the ``spec`` would wait for besides capacity, if it were submitted now. Raises Refused."""
     try:
-        spec = codec.from_json(str(arguments.get("spec", "")).encode(), JobSpec)
+        spec = codec.from_json(query.spec.encode(), JobSpec)
     except Undecodable as error:
         raise Refused(Code.INVALID, str(error)) from None
     return ClosedGate(reason=gates.reason_for_new(ledger, spec, spec.user))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import Any
 
 from iris_core.errors import Code, Refused
 from iris_core.states import SESSION_TERMINAL, TaskState
+from iris_core.view_queries import SessionQuery, SessionsQuery
 from iris_core.views import KernelView, Page, SessionView, moment
 from iris_state.records.changes import GANG
 from iris_state.records.entities import Job, Task, kernel_status
@@ -58,22 +58,22 @@ def _kernel(record: Job, index: int) -> KernelView:
     )
 
 
-def sessions(ledger: Ledger, arguments: dict[str, Any]) -> Page:
+def sessions(ledger: Ledger, query: SessionsQuery) -> Page:
     """Coscheduled sessions, and without ``gangs`` every session of one; newest job first, then by task."""
-    status = arguments.get("status")
-    after = numbers_behind(arguments, 2)  # job and task of the last session read
-    if arguments.get("job"):
-        numbers: Iterable[int] = (found_job(ledger, arguments).number,)
+    status = query.status
+    after = numbers_behind(query.cursor, 2)  # job and task of the last session read
+    if query.job:
+        numbers: Iterable[int] = (found_job(ledger, query.job).number,)
     else:
         newest = after[0] if after is not None else None
         numbers = ledger.index.all.irange(maximum=newest, reverse=True)
-    records = (record for number in numbers if (record := ledger.jobs[number]).is_gang or not arguments.get("gangs"))
-    rows = _sessions_of(records, after, over=status in (None, "", *_OVER))
+    records = (record for number in numbers if (record := ledger.jobs[number]).is_gang or not query.gangs)
+    rows = _sessions_of(records, after, over=status in ("", *_OVER))
 
     def wanted(row: tuple[Job, int] | None) -> bool:
-        return row is not None and status in (None, "", ledger.session_status(*row).value.lower())
+        return row is not None and status in ("", ledger.session_status(*row).value.lower())
 
-    return page(rows, lambda row: session_view(ledger, *row), arguments, wanted)  # type: ignore[misc]
+    return page(rows, lambda row: session_view(ledger, *row), query, wanted)  # type: ignore[misc]
 
 
 def _sessions_of(
@@ -92,9 +92,9 @@ def _sessions_of(
                 yield f"{record.number}-{index}", (record, index)
 
 
-def session(ledger: Ledger, arguments: dict[str, Any]) -> SessionView:
-    name, _, index = str(arguments.get("id", "")).partition("-")
+def session(ledger: Ledger, query: SessionQuery) -> SessionView:
+    name, _, index = query.session.partition("-")
     record, place = ledger.find_job(name), whole_number(index or "0")
     if record is None or place is None or not record.has(place):
-        raise Refused(Code.NOT_FOUND, f"there is no session {arguments.get('id')}")
+        raise Refused(Code.NOT_FOUND, f"there is no session {query.session}")
     return session_view(ledger, record, place)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from itertools import groupby
-from typing import Any
 
 from iris_core import codec
 from iris_core.actor import actor_view
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import LiveUsage
 from iris_core.states import TaskState, display_name
+from iris_core.view_queries import AttemptsQuery, TasksQuery, TaskStatesQuery
 from iris_core.views import ArtifactView, AttemptPage, AttemptView, Page, TaskStatesView, TaskView, moment
 from iris_state.records.entities import Attempt, Job, Task
 from iris_state.records.ledger import Ledger
@@ -126,32 +126,32 @@ def _artifact(attempt: Attempt) -> ArtifactView | None:
     )
 
 
-def tasks(ledger: Ledger, arguments: dict[str, Any]) -> Page:
+def tasks(ledger: Ledger, query: TasksQuery) -> Page:
     """By index."""
-    record = found_job(ledger, arguments)
-    after, state = behind(arguments), arguments.get("state")
+    record = found_job(ledger, query.job)
+    after, state = behind(query.cursor), query.state
     start = 0 if after is None else after + 1
 
     def wanted(index: int) -> bool:
-        return state in (None, "", display_name(record.task(index).state))
+        return state in ("", display_name(record.task(index).state))
 
     rows = ((index, index) for index in record.indexes.since(start))
-    return page(rows, lambda index: task_view(ledger, record, index), arguments, wanted)
+    return page(rows, lambda index: task_view(ledger, record, index), query, wanted)
 
 
-def task_states(ledger: Ledger, arguments: dict[str, Any]) -> TaskStatesView:
+def task_states(ledger: Ledger, query: TaskStatesQuery) -> TaskStatesView:
     """The state of every task of one job."""
-    groups = groupby(task.state for task in found_job(ledger, arguments).tasks)
+    groups = groupby(task.state for task in found_job(ledger, query.job).tasks)
     return TaskStatesView(runs=[(display_name(state), sum(1 for _ in run)) for state, run in groups])
 
 
-def attempts(ledger: Ledger, arguments: dict[str, Any]) -> AttemptPage:
+def attempts(ledger: Ledger, query: AttemptsQuery) -> AttemptPage:
     """All attempts of one task by number."""
-    record, index = found_task(ledger, arguments)
-    after = behind(arguments)
+    record, index = found_task(ledger, query.task)
+    after = behind(query.cursor)
     start = 0 if after is None else after + 1
     rows = enumerate(record.task(index).attempts[start:], start)
-    found = page(rows, lambda made: attempt_view(made, _live(ledger, record, index, made)), arguments)
+    found = page(rows, lambda made: attempt_view(made, _live(ledger, record, index, made)), query)
     return AttemptPage(
         items=found.items,
         next_cursor=found.next_cursor,
