@@ -8,20 +8,10 @@ from typing import Annotated, Any
 import msgspec
 from starlette.responses import Response
 
+from iris_core import view_queries as q
 from iris_core.limits import SENTENCE
 from iris_core.messages.gateway_state import AdminCommand
 from iris_core.subjects import CMD_ADMIN
-from iris_core.view_queries import (
-    DeadLettersQuery,
-    DemandQuery,
-    OverviewQuery,
-    QueueQuery,
-    SessionQuery,
-    SessionsQuery,
-    SlicesQuery,
-    WorkerQuery,
-    WorkersQuery,
-)
 from iris_core.views import DemandView, ProcessView, QueueRow, SessionView, WorkerView, moment
 from iris_gateway.api.handling import json_body, listing, request_key, view
 from iris_gateway.api.pages import page_of
@@ -92,20 +82,20 @@ def _action(path: str, action: str, summary: str, answer: Answers = _WORKER) -> 
 
 
 ENDPOINTS = (
-    listing("/v1/workers", WorkersQuery, "List workers", page_of(WorkerView)),
-    view("/v1/workers/{worker}", WorkerQuery, "Show a worker", _WORKER),
+    listing("/v1/workers", q.WorkersQuery, "List workers", page_of(WorkerView)),
+    view("/v1/workers/{worker}", q.WorkerQuery, "Show a worker", _WORKER),
     _action("drain", "drain", "Drain a worker"),
     _action("undrain", "undrain", "Undrain a worker"),
     _action("mark-lost", "mark_lost", "Declare a worker lost"),
     _action("forget", "forget", "Forget a lost worker", Answers("Its id.", dict[str, str])),
-    listing("/v1/slices", SlicesQuery, "Groups of workers", dict[str, Any]),
-    listing("/v1/queue", QueueQuery, "The queue, in scheduling order", page_of(QueueRow)),
-    listing("/v1/sessions", SessionsQuery, "List sessions", page_of(SessionView)),
-    view("/v1/sessions/{session}", SessionQuery, "Show a session", Answers("The session.", SessionView)),
-    view("/v1/demand", DemandQuery, "Capacity that pending work lacks", Answers("It.", DemandView)),
-    listing("/v1/dead-letters", DeadLettersQuery, "Commands that failed with an internal error", dict[str, Any]),
+    listing("/v1/slices", q.SlicesQuery, "Groups of workers", dict[str, Any]),
+    listing("/v1/queue", q.QueueQuery, "The queue, in scheduling order", page_of(QueueRow)),
+    listing("/v1/sessions", q.SessionsQuery, "List sessions", page_of(SessionView)),
+    view("/v1/sessions/{session}", q.SessionQuery, "Show a session", Answers("The session.", SessionView)),
+    view("/v1/demand", q.DemandQuery, "Capacity that pending work lacks", Answers("It.", DemandView)),
+    listing("/v1/dead-letters", q.DeadLettersQuery, "Commands that failed with an internal error", dict[str, Any]),
     Endpoint(
         "GET", "/v1/processes", processes, "List processes", {200: Answers("They.", dict[str, list[ProcessView]])}
     ),
-    view("/v1/overview", OverviewQuery, "Figures of the whole cluster", Answers("Them.", dict[str, Any])),
+    view("/v1/overview", q.OverviewQuery, "Figures of the whole cluster", Answers("Them.", dict[str, Any])),
 )

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from starlette.responses import Response
 
+from iris_core import view_queries as q
 from iris_core.admission import MASK
 from iris_core.codec import to_builtins, to_json
 from iris_core.errors import Mistake
@@ -19,14 +20,6 @@ from iris_core.messages.gateway_state import Answer, DeployCommand
 from iris_core.patches import merged
 from iris_core.serving import DeploymentSpec
 from iris_core.subjects import CMD_DEPLOY
-from iris_core.view_queries import (
-    DeploymentHistoryQuery,
-    DeploymentQuery,
-    DeploymentRequestsQuery,
-    DeploymentRoutesQuery,
-    DeploymentsQuery,
-    DeploymentWhyQuery,
-)
 from iris_core.views import DeploymentView, HistoryRow, RouteView
 from iris_gateway.api.handling import TAG, expected_version, listing, request_key, tagged, view
 from iris_gateway.api.pages import page_of
@@ -134,7 +127,7 @@ async def _change(call: Call, name: str, value: Any) -> tuple[str, dict[str, Any
     controls = [field for field in _CONTROLS if isinstance(value, dict) and field in value]
     owner, code = None, None
     if wanted:
-        deployment = msgspec.json.decode(await call.read(DeploymentQuery(name)), type=_Specified)
+        deployment = msgspec.json.decode(await call.read(q.DeploymentQuery(name)), type=_Specified)
         if not may_act(call.caller, deployment.user):
             words = f"{name} belongs to {deployment.user}; only its owner or an admin may change it"
             raise ProblemResponse("forbidden", words)
@@ -183,10 +176,10 @@ ENDPOINTS = (
         body=DeploymentSpec,
         problems=("conflict", "idempotency_mismatch", "forbidden", "over_quota"),
     ),
-    listing("/v1/deployments", DeploymentsQuery, "List deployments, newest first", page_of(DeploymentView)),
+    listing("/v1/deployments", q.DeploymentsQuery, "List deployments, newest first", page_of(DeploymentView)),
     view(
         "/v1/deployments/{deployment}",
-        DeploymentQuery,
+        q.DeploymentQuery,
         "Show a deployment with its routes",
         Answers("The deployment.", DeploymentView, headers=TAG),
     ),
@@ -209,25 +202,25 @@ ENDPOINTS = (
     ),
     listing(
         "/v1/deployments/{deployment}/routes",
-        DeploymentRoutesQuery,
+        q.DeploymentRoutesQuery,
         "The routes of a deployment: those that have not ended before those that have, newest first",
         page_of(RouteView),
     ),
     listing(
         "/v1/deployments/{deployment}/history",
-        DeploymentHistoryQuery,
+        q.DeploymentHistoryQuery,
         "What was decided about a deployment and its routes",
         page_of(HistoryRow),
     ),
     view(
         "/v1/deployments/{deployment}/requests",
-        DeploymentRequestsQuery,
+        q.DeploymentRequestsQuery,
         "Requests, errors and latency of a deployment in each minute of the last hour, as proxies report them",
         Answers("The minutes with requests, oldest first.", dict[str, Any]),
     ),
     view(
         "/v1/deployments/{deployment}/why",
-        DeploymentWhyQuery,
+        q.DeploymentWhyQuery,
         "Why a deployment is as it is",
         Answers("The reasons.", dict[str, Any]),
     ),

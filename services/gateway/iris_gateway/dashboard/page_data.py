@@ -19,38 +19,12 @@ import msgspec
 from markupsafe import Markup
 from msgspec.structs import replace
 
+from iris_core import view_queries as q
 from iris_core.causes import LOOKED_AT, failure_groups, last_line
 from iris_core.messages.gateway_state import Caller
 from iris_core.spec import JobSpec
 from iris_core.spec_facts import facts_of
-from iris_core.view_queries import (
-    MAX_LIMIT,
-    AuditQuery,
-    DeadLettersQuery,
-    DeploymentHistoryQuery,
-    DeploymentQuery,
-    DeploymentRequestsQuery,
-    DeploymentRoutesQuery,
-    DeploymentsQuery,
-    HistoryQuery,
-    JobQuery,
-    JobsQuery,
-    LastHourQuery,
-    OverviewQuery,
-    PageQuery,
-    QueueQuery,
-    SessionsQuery,
-    SlicesQuery,
-    TaskQuery,
-    TasksQuery,
-    TaskStatesQuery,
-    TreeQuery,
-    UsersQuery,
-    ViewQuery,
-    WhyQuery,
-    WorkerQuery,
-    WorkersQuery,
-)
+from iris_core.view_queries import MAX_LIMIT, PageQuery, ViewQuery
 from iris_core.views import JOB_COLUMNS, JOBS_ORDERED, NEWEST_FIRST
 from iris_gateway.auth.bearer import may_read
 from iris_gateway.dashboard import snippets
@@ -90,10 +64,10 @@ PAGES = 20
 """Pages of a listing that are read at most for one HTML page."""
 Facts = dict[str, Any]
 _SEARCHED: tuple[tuple[Callable[[str], ViewQuery], str], ...] = (
-    (TaskQuery, "/tasks"),
-    (JobQuery, "/jobs"),
-    (WorkerQuery, "/workers"),
-    (DeploymentQuery, "/deployments"),
+    (q.TaskQuery, "/tasks"),
+    (q.JobQuery, "/jobs"),
+    (q.WorkerQuery, "/workers"),
+    (q.DeploymentQuery, "/deployments"),
 )
 """Views of one thing, and where its page is."""
 
@@ -148,23 +122,23 @@ async def overview(look: PageData) -> Facts:
     failed.sort(key=lambda job: job["finished_at"] or "", reverse=True)
     failed = failed[:ATTENTION]
     lines = await asyncio.gather(*(_failing_line(look, job) for job in failed))
-    hour = await look.at(LastHourQuery())
+    hour = await look.at(q.LastHourQuery())
     return {
-        "overview": await look.at(OverviewQuery()),
+        "overview": await look.at(q.OverviewQuery()),
         "hour": ended_and_waited(hour["minutes"], look.now),
         "held": held_over_time(hour["held"], look.now),
-        "slices": (await look.at(SlicesQuery(limit=SLICES)))["items"],
-        "waiting": (await look.at(QueueQuery(limit=6)))["items"],
+        "slices": (await look.at(q.SlicesQuery(limit=SLICES)))["items"],
+        "waiting": (await look.at(q.QueueQuery(limit=6)))["items"],
         "running": await _latest(look, "running"),
         "failed": [{**job, "line": line} for job, line in zip(failed, lines, strict=True)],
-        "unwell": [host for state in UNWELL for host in (await look.at(WorkersQuery(state=state, limit=8)))["items"]],
-        "deployments": (known := (await look.at(DeploymentsQuery(limit=ROWS)))["items"])[:ATTENTION],
+        "unwell": [host for state in UNWELL for host in (await look.at(q.WorkersQuery(state=state, limit=8)))["items"]],
+        "deployments": (known := (await look.at(q.DeploymentsQuery(limit=ROWS)))["items"])[:ATTENTION],
         "unserved": [one for one in known if _needs_attention(one)][:ATTENTION],
     }
 
 
 async def _latest(look: PageData, state: str) -> list[Any]:
-    items: list[Any] = (await look.at(JobsQuery(state=state, limit=8)))["items"]
+    items: list[Any] = (await look.at(q.JobsQuery(state=state, limit=8)))["items"]
     return items
 
 
@@ -172,7 +146,7 @@ async def _failed(look: PageData, state: str) -> list[Any]:
     """The latest failed jobs that nothing has made good: their names have no later run, and they are no routes, which
     their deployments replace.
     """
-    items = (await look.at(JobsQuery(state=state, limit=ROWS, without_routes=True)))["items"]
+    items = (await look.at(q.JobsQuery(state=state, limit=ROWS, without_routes=True)))["items"]
     return [job for job in items if not job.get("next_run")][:ATTENTION]
 
 
@@ -184,7 +158,7 @@ def _needs_attention(deployment: Mapping[str, Any]) -> bool:
 
 async def _failing_line(look: PageData, job: Mapping[str, Any]) -> str:
     """What the first failed task of a job printed last; empty when it is not among its first tasks."""
-    tasks = (await look.at(TasksQuery(job=job["id"], state="failed", limit=1)))["items"]
+    tasks = (await look.at(q.TasksQuery(job=job["id"], state="failed", limit=1)))["items"]
     return last_line(tasks[0]) if tasks else ""
 
 
@@ -194,8 +168,8 @@ async def jobs(look: PageData) -> Facts:
     prefix = query["name_prefix"].lstrip("/")
     since_s = SINCE.get(query["since"])
     since_ms = round(1000 * (look.now.timestamp() - since_s)) if since_s else 0
-    counts = (await look.at(OverviewQuery()))["jobs"]
-    wanted = JobsQuery(since_ms=since_ms, name_prefix=f"/{prefix}" if prefix else "")
+    counts = (await look.at(q.OverviewQuery()))["jobs"]
+    wanted = q.JobsQuery(since_ms=since_ms, name_prefix=f"/{prefix}" if prefix else "")
     found = await look.page_of(wanted, "state", "user", "band", "label", "order")
     total = counts.get(query["state"], 0) if query["state"] else sum(counts.values())
     return {
@@ -221,14 +195,16 @@ def sort_links(order: str) -> dict[str, tuple[str, str]]:
 async def job(look: PageData) -> Facts:
     """One job: its progress, what it waits for, or why it failed."""
     name = job_reference(look.segments["job"])
-    shown = await look.at(JobQuery(job=name))
+    shown = await look.at(q.JobQuery(job=name))
     own = of_run(EVERYTHING, shown["id"], shown["name"], shown["next_run"])
     events, _ = await newest_first(look.gateway.feed.streams, own, 20, None, STRETCH)
     failures = shown["task_counts"].get("failed", 0)
-    failed = (await look.at(TasksQuery(job=shown["id"], state="failed", limit=LOOKED_AT)))["items"] if failures else []
+    failed = (
+        (await look.at(q.TasksQuery(job=shown["id"], state="failed", limit=LOOKED_AT)))["items"] if failures else []
+    )
     state = look.query.get("state") or ("failed" if failures else "all")
     spec = msgspec.convert(shown["spec"], JobSpec)
-    tasks = await look.page_of(TasksQuery(job=shown["id"], state="" if state == "all" else state))
+    tasks = await look.page_of(q.TasksQuery(job=shown["id"], state="" if state == "all" else state))
     return {
         "title": _title(shown),
         "job": shown,
@@ -240,13 +216,13 @@ async def job(look: PageData) -> Facts:
         "failures": failure_groups(failed),
         "looked_at": len(failed),
         "slices": (slices := spec.coscheduling.slices if spec.coscheduling is not None else 1),
-        "held": (await look.at(SlicesQuery(job=shown["id"], limit=SLICES)))["items"] if slices > 1 else [],
+        "held": (await look.at(q.SlicesQuery(job=shown["id"], limit=SLICES)))["items"] if slices > 1 else [],
         "tasks": tasks,
         "peak": max(((peak, one["id"]) for one in tasks["items"] if (peak := _peak(one))), default=None),
         "query": {"state": state},
         "grid": await _grid(look, shown, spec),
-        "tree": await look.at(TreeQuery(job=shown["id"])),
-        "history": (await look.at(HistoryQuery(job=shown["id"], limit=100)))["items"],
+        "tree": await look.at(q.TreeQuery(job=shown["id"])),
+        "history": (await look.at(q.HistoryQuery(job=shown["id"], limit=100)))["items"],
         "events": [event.shown() for event in events],
         "output": await output_of(
             look, shown, _number(look.query.get("task", "")), _number(look.query.get("attempt", ""))
@@ -258,7 +234,7 @@ async def _grid(look: PageData, job: Mapping[str, Any], spec: JobSpec) -> Markup
     """Every task of a job of several as one glyph; empty for others."""
     if job["replicas"] < 2:
         return ""
-    runs = (await look.at(TaskStatesQuery(job=job["id"])))["runs"]
+    runs = (await look.at(q.TaskStatesQuery(job=job["id"])))["runs"]
     return task_grid(job["id"], spec.index_set, runs, spec.array_index)
 
 
@@ -275,37 +251,37 @@ def _peak(task: Mapping[str, Any]) -> int:
 
 async def task(look: PageData) -> Facts:
     reference = "/".join(look.segments[part] for part in ("job", "index", "task") if part in look.segments)
-    shown = await look.at(TaskQuery(task=task_reference(reference)))
-    above = await look.at(JobQuery(job=shown["job_id"]))
+    shown = await look.at(q.TaskQuery(task=task_reference(reference)))
+    above = await look.at(q.JobQuery(job=shown["job_id"]))
     last = shown["attempts"][-1]["number"] if shown["attempts"] else None
     attempt = _number(look.query.get("attempt", ""))
     return {
         "title": f"{shown['state']}: {shown['task']}",
         "task": shown,
-        "why": await look.at(WhyQuery(task=shown["id"])),
+        "why": await look.at(q.WhyQuery(task=shown["id"])),
         "output": await output_of(look, above, shown["index"], last if attempt is None else attempt),
     }
 
 
 async def queue(look: PageData) -> Facts:
-    return {"queue": await look.page_of(QueueQuery())}
+    return {"queue": await look.page_of(q.QueueQuery())}
 
 
 async def deployments(look: PageData) -> Facts:
-    return {"deployments": await look.page_of(DeploymentsQuery()), "proxy_url": look.gateway.proxy_url}
+    return {"deployments": await look.page_of(q.DeploymentsQuery()), "proxy_url": look.gateway.proxy_url}
 
 
 async def deployment(look: PageData) -> Facts:
     """One deployment: whether it serves, its routes and its update."""
     name = identifier(look.segments["deployment"], "deployment")
-    shown = await look.at(DeploymentQuery(deployment=name))
-    minutes = (await look.at(DeploymentRequestsQuery(deployment=shown["name"])))["minutes"]
+    shown = await look.at(q.DeploymentQuery(deployment=name))
+    minutes = (await look.at(q.DeploymentRequestsQuery(deployment=shown["name"])))["minutes"]
     events, _ = await newest_first(look.gateway.feed.streams, Filter(deployment=shown["name"]), 20, None, STRETCH)
     return {
         "title": f"{shown['ready']} of {shown['replicas']} ready: {shown['name']}",
         "deployment": shown,
-        "routes": await look.page_of(DeploymentRoutesQuery(deployment=shown["name"])),
-        "history": (await look.all_of(DeploymentHistoryQuery(deployment=shown["name"])))[: -DECISIONS_SHOWN - 1 : -1],
+        "routes": await look.page_of(q.DeploymentRoutesQuery(deployment=shown["name"])),
+        "history": (await look.all_of(q.DeploymentHistoryQuery(deployment=shown["name"])))[: -DECISIONS_SHOWN - 1 : -1],
         "events": [event.shown() for event in events],
         "proxy_url": look.gateway.proxy_url,
         "form_key": look.gateway.new_id(),
@@ -332,7 +308,7 @@ async def _revisions(look: PageData, deployment: Mapping[str, Any]) -> list[Fact
 async def _last_line(look: PageData, route: Mapping[str, Any]) -> str:
     """What a route printed last, as far as the caller may read it; empty when its job is not kept any more."""
     with contextlib.suppress(ProblemResponse):
-        shown = await look.at(TaskQuery(task=f"{route['job_id']}/0"))
+        shown = await look.at(q.TaskQuery(task=f"{route['job_id']}/0"))
         lines = (shown["attempts"][-1]["stderr_tail"] or "").strip().splitlines() if shown["attempts"] else []
         return str(lines[-1]) if lines else ""
     return ""
@@ -353,18 +329,18 @@ async def found(look: PageData) -> str:
 async def workers(look: PageData) -> Facts:
     """The slices and other hosts as tiles, then one page of all hosts, or of those in one state."""
     return {
-        "workers": await look.page_of(WorkersQuery(), "state"),
-        "slices": await look.all_of(SlicesQuery()),
-        "others": await look.all_of(WorkersQuery(without_slice=True)),
-        "counts": (await look.at(OverviewQuery()))["workers"],
+        "workers": await look.page_of(q.WorkersQuery(), "state"),
+        "slices": await look.all_of(q.SlicesQuery()),
+        "others": await look.all_of(q.WorkersQuery(without_slice=True)),
+        "counts": (await look.at(q.OverviewQuery()))["workers"],
         "query": {"state": look.query.get("state", "")},
     }
 
 
 async def worker(look: PageData) -> Facts:
-    shown = await look.at(WorkerQuery(worker=identifier(look.segments["worker"], "worker")))
+    shown = await look.at(q.WorkerQuery(worker=identifier(look.segments["worker"], "worker")))
     events, _ = await newest_first(look.gateway.feed.streams, Filter(worker=shown["id"]), 20, None, STRETCH)
-    hour = await look.at(LastHourQuery(worker=shown["id"]))
+    hour = await look.at(q.LastHourQuery(worker=shown["id"]))
     return {
         "worker": shown,
         "held": held_over_time(hour["held"], look.now),
@@ -381,25 +357,25 @@ async def _lost_with(look: PageData, worker: str) -> list[Facts]:
     found = []
     for id_, event in islice(then.items(), ROWS):
         with contextlib.suppress(ProblemResponse):  # its job is deleted
-            found.append({"then": event, "now": await look.at(TaskQuery(task=id_))})
+            found.append({"then": event, "now": await look.at(q.TaskQuery(task=id_))})
     return found
 
 
 async def sessions(look: PageData) -> Facts:
     return {
-        "sessions": await look.page_of(SessionsQuery(gangs=True), "status"),
+        "sessions": await look.page_of(q.SessionsQuery(gangs=True), "status"),
         "query": {"status": look.query.get("status", "")},
     }
 
 
 async def users(look: PageData) -> Facts:
-    return {"quotas": await look.page_of(UsersQuery()), "overview": await look.at(OverviewQuery())}
+    return {"quotas": await look.page_of(q.UsersQuery()), "overview": await look.at(q.OverviewQuery())}
 
 
 async def audit(look: PageData) -> Facts:
     """What a caller may read of the audit: by a user, of a record."""
     return {
-        "audit": await look.page_of(AuditQuery(), "by", "of"),
+        "audit": await look.page_of(q.AuditQuery(), "by", "of"),
         "query": {name: look.query.get(name, "") for name in ("by", "of")},
     }
 
@@ -417,7 +393,7 @@ async def events(look: PageData) -> Facts:
 async def system(look: PageData) -> Facts:
     """Whether Iris itself works: its processes, the leader, what is stored, commands set aside, configuration."""
     processes, letters, counts = await asyncio.gather(
-        look.gateway.processes.all(), look.page_of(DeadLettersQuery()), look.at(OverviewQuery())
+        look.gateway.processes.all(), look.page_of(q.DeadLettersQuery()), look.at(q.OverviewQuery())
     )
     replicas = [one for one in processes if one.info.replica is not None and not one.silent_s]
     leader = next((one.info for one in replicas if one.info.replica and one.info.replica.leads), None)
