@@ -47,6 +47,7 @@ from iris_state.snapshots import snapshot
 from iris_state.snapshots.compacted import encoder
 from tests.sim.amendments import Amendments
 from tests.sim.host import Running
+from tests.sim.levels import beyond_levels
 from tests.sim.network import Server
 from tests.sim.people import SETTLED_S, Promises
 from tests.support.growth import Growth, check_timeouts
@@ -129,6 +130,7 @@ class Judge:
         """A leader's commit is in the journal: its ledger must be whole."""
         self.commits += 1
         check(machine.ledger, machine.timers.aside)
+        expect(not (wrong := [*beyond_levels(machine.ledger)]), f"{wrong}")
         self._note_hosts(machine.ledger)
         self._note_routes_that_leave(machine)
         _children_end_with_parents(machine.ledger)

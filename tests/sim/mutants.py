@@ -21,6 +21,7 @@ from iris_core.gates import GateKind
 from iris_core.messages.gateway_state import Answer, Caller
 from iris_core.messages.state_worker import Register, WorkerReport
 from iris_core.queue import TaskQueue
+from iris_core.spec import Coscheduling, Level
 from iris_core.states import ACTIVE, Budget, Cause, Initiator, RouteStatus, TaskState
 from iris_core.subjects import JOURNAL
 from iris_core.tables.route import LIVE
@@ -502,6 +503,26 @@ def puts_two_slices_on_one_rack(put: Put) -> None:
     """A gang of several slices is placed where it fits, and the state service takes it."""
 
     put(mirror, "class_key", lambda row, size: class_key(msgspec.structs.replace(row, slices=1), size))
+    put(accept, "is_split", lambda *given: False)
+
+
+@plant()
+def prefers_what_a_gang_requires(put: Put) -> None:
+    """A gang is placed over racks though it requires one, and no rule of the state service says so."""
+
+    def loose(row: Any, size: int) -> Any:
+        levels = tuple(Level(level.key, "preferred") for level in row.levels)
+        return class_key(msgspec.structs.replace(row, levels=levels), size)
+
+    put(mirror, "class_key", loose)
+    put(accept, "is_split", lambda *given: False)
+    put(check, "is_split", lambda *given: False)
+
+
+@plant()
+def tells_schedulers_the_innermost_level_only(put: Put) -> None:
+    """A gang that requires an outer level is placed by the inner one, and the state service takes it."""
+    put(Coscheduling, "several", property(lambda self: ()))
     put(accept, "is_split", lambda *given: False)
 
 

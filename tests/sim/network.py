@@ -600,6 +600,9 @@ class SimStreams:
     async def standing(self, stream: str) -> StoreStanding:
         return await _persist(lambda: self._link.call(StoreStanding))  # type: ignore[no-any-return]
 
+    async def annotate(self, stream: str, key: str, value: str) -> None:
+        raise AssertionError(f"{stream} is annotated with {key}: {value}")
+
 
 def _is_unavailable(data: bytes) -> bool:
     """Whether an answer says that the command was not looked at, which who was deposed may say as well."""

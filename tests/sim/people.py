@@ -270,7 +270,6 @@ def _is_settled(body: bytes) -> bool:
     return bool(told)
 
 
-GANGS = (Coscheduling("rack"), Coscheduling("rack", slices=2), Coscheduling("rack", "leader"))
 USER = Caller("ann", "user")
 ADMIN = Caller("root", "admin")
 

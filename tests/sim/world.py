@@ -22,6 +22,7 @@ from iris_core.messages.gateway_state import AdminCommand
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.scheduler_state import Plan, PlanTaken
 from iris_core.messages.state_worker import TaskTemplate
+from iris_core.spec import Attribute
 from iris_scheduler import service as scheduler_service
 from iris_scheduler.service import Scheduler
 from iris_scheduler.settings import SchedulerSettings
@@ -35,6 +36,7 @@ from tests.sim.amendments import amended
 from tests.sim.faults import EVERYTHING, SETTLE_S, STORM_S, Fault, Storm
 from tests.sim.host import Machine, Running, Worker
 from tests.sim.judge import Judge, Violation
+from tests.sim.levels import levelled
 from tests.sim.network import FAIR, Crash, Link, Server, Weather
 from tests.sim.people import ADMIN, People, Promises, gated, requeued, rollouts, wishes
 from tests.sim.process import Process
@@ -119,17 +121,17 @@ class World:
     def _build(self) -> None:
         hosts = [f"w{n}" for n in range(self.rng.choice((3, 4, 5)))]
         for n, host in enumerate(hosts):
+            places: dict[str, Attribute] = {"rack": f"r{n % 2}", "zone": f"z{n // 2}"}
             self.machines[host] = Machine(
-                host, {"rack": f"r{n % 2}"}, self._fate, self.judge.on_start, self._answers, self.judge.on_term
+                host, places, self._fate, self.judge.on_start, self._answers, self.judge.on_term
             )
             self._mains[host] = self._worker
         self._mains |= {"state-0": self._state, "state-1": self._state, "scheduler": self._scheduler}
         if self.rng.random() < 0.6:
             self._mains["scheduler-2"] = self._scheduler
         self._plan = wishes(self.rng, self.rng.randint(5, 14), STORM_S, hosts, large=self.large)
-        self._plan = gated(random.Random(f"{self.seed}/gates"), self._plan)
-        self._plan = requeued(random.Random(f"{self.seed}/requeues"), self._plan)
-        self._plan = amended(random.Random(f"{self.seed}/amendments"), self._plan)
+        for change, name in ((gated, "gates"), (requeued, "requeues"), (amended, "amendments"), (levelled, "levels")):
+            self._plan = change(random.Random(f"{self.seed}/{name}"), self._plan)
         self._plan += proxies.scaled(
             random.Random(f"{self.seed}/scaling"), rollouts(random.Random(f"{self.seed}/deployments"), STORM_S)
         )

@@ -16,6 +16,8 @@ from tests.support.scheduling import tpus, worker
 ZONES = ("eu", "us")
 RACKS = ("r1", "r2")
 USERS = ("ann", "bob")
+GANGS = ("rack:preferred", "rack:preferred zone", "rack zone", "rack zone:preferred", "rack:preferred zone:preferred")
+"""Levels of the topology, as of `tests.support.scheduling.levels`."""
 
 states = st.sampled_from([WorkerState.HEALTHY] * 6 + [WorkerState.DRAINING, WorkerState.DEGRADED, WorkerState.LOST])
 
@@ -79,8 +81,8 @@ devices: st.SearchStrategy[Device | None] = st.sampled_from(
 @st.composite
 def a_job(draw: st.DrawFn) -> dict[str, Any]:
     """Options of `Story.submit`, without a name."""
-    gang = draw(st.sampled_from(["", "", "", "rack", "tpu-name"]))
-    slices = draw(st.sampled_from([1, 1, 2, 3])) if gang else 1
+    gang = draw(st.sampled_from(["", "", "", "rack", "tpu-name", *GANGS]))
+    slices = draw(st.sampled_from([1, 1, 2, 3])) if gang and not gang.startswith("rack:") else 1
     return {
         "replicas": slices * draw(st.integers(1, 3 if slices == 1 else 2)),
         "cpu": draw(st.sampled_from([0, 0.5, 1, 1, 2, 3])),
@@ -91,7 +93,7 @@ def a_job(draw: st.DrawFn) -> dict[str, Any]:
         "constraints": draw(conditions),
         "group_by": gang,
         "slices": slices,
-        "within": draw(st.sampled_from(["", "zone"])) if slices > 1 else "",
+        "within": draw(st.sampled_from(["", "zone"])) if slices > 1 and "zone" not in gang else "",
         "timeout_s": draw(st.sampled_from([None, 10.0, 1000.0])),
         "depth": draw(st.integers(1, 3)),
     }

@@ -26,7 +26,7 @@ from iris_core.messages.scheduler_state import (
 from iris_core.quota import Quota
 from iris_core.reasons import Reason
 from iris_core.resources import Amount, Device, ResourceRequest
-from iris_core.spec import Attribute, Constraint
+from iris_core.spec import Attribute, Constraint, Coscheduling, Level
 from iris_core.states import ConstraintOp, PriorityBand, WorkerState
 from iris_scheduler.cache import Cache
 from iris_scheduler.mirror.mirror import Mirror
@@ -71,6 +71,11 @@ def eq(key: str, value: Attribute) -> Constraint:
     return Constraint(key, ConstraintOp.EQ, value)
 
 
+def levels(words: str) -> tuple[Level, ...]:
+    """``rack:preferred block``, innermost first."""
+    return tuple(Level(key, mode or "required") for key, _, mode in (word.partition(":") for word in words.split()))  # type: ignore[arg-type]
+
+
 class Story:
     """A cluster and what happens on it, with the scheduler looking on."""
 
@@ -113,8 +118,9 @@ class Story:
         slices: int = 1,
         within: str = "",
     ) -> JobRow:
-        """A job is admitted and all its tasks wait."""
+        """A job is admitted and all its tasks wait. ``group_by``: as of `levels`."""
         at_ms = self.now_ms if at_ms is None else at_ms
+        by = levels(group_by)
         row = JobRow(
             job=len(self.rows) + 1,
             name=name,
@@ -126,7 +132,8 @@ class Story:
             replicas=replicas,
             resources=ResourceRequest(int(cpu * 1000), memory, 0, device),
             constraints=constraints,
-            group_by=group_by,
+            group_by=by[0].key if by else "",
+            levels=Coscheduling(by).several if by else (),
             timeout_ms=None if timeout_s is None else int(timeout_s * 1000),
             spread=spread,
             max_parallel=max_parallel,

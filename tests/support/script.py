@@ -36,6 +36,7 @@ import msgspec
 import pytest
 
 from iris.client.job_options import read_rule
+from iris.client.levels import read_levels
 from iris_core import codec
 from iris_core.limits import ATTEMPTS
 from iris_core.messages.gateway_state import Answer, Caller
@@ -44,7 +45,7 @@ from iris_core.messages.scheduler_state import Eviction, JobReason, Nomination, 
 from iris_core.messages.state_worker import Ended, Stage
 from iris_core.reasons import Reason, ReasonCode
 from iris_core.resources import Amount, Device, ResourceRequest
-from iris_core.spec import Calls, Constraint, Coscheduling, Dependency, Environment, JobSpec, StopPolicy
+from iris_core.spec import Calls, Constraint, Coscheduling, Dependency, Environment, JobSpec, Level, StopPolicy
 from iris_core.states import Cause, ConstraintOp, KernelStatus
 from iris_state.policy import Policy
 from tests.support import first_fit
@@ -503,6 +504,11 @@ _VERBS: dict[str, Callable[[Script, Line], str]] = {
 _A_MAP = Calls(runner="0" * 64, function="1" * 64, segments=("2" * 64,), firsts=(0,), count=1)
 
 
+def _levels(gang: str) -> str | tuple[Level, ...]:
+    """``rack``, or levels such as ``rack:preferred,block``."""
+    return read_levels(gang.split(",")) or ()
+
+
 def spec(name: str, options: dict[str, str]) -> JobSpec:
     """A job as a story says it; unknown words are a mistake of the story."""
     words = dict(options)
@@ -517,7 +523,7 @@ def spec(name: str, options: dict[str, str]) -> JobSpec:
         resources=ResourceRequest(cpu, int(words.pop("memory", "0")) * GIB, device=device),
         constraints=tuple(_constraints(words.pop("where", ""))),
         environment=Environment(image=words.pop("image")) if "image" in words else None,
-        coscheduling=Coscheduling(gang, success, slices, within) if gang else None,
+        coscheduling=Coscheduling(_levels(gang), success, slices, within) if gang else None,
         band=words.pop("band", "interactive"),  # type: ignore[arg-type]
         max_retries_failure=int(words.pop("retries", "0")),
         max_retries_preemption=int(words.pop("preemptions", "100")),

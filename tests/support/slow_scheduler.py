@@ -21,6 +21,8 @@ from iris_scheduler.settings import SchedulerSettings
 
 Amounts = list[int]
 NONE = (*astuple(NOTHING), 0)
+Way = tuple[tuple[str, ...], tuple[str, ...]]
+"""The attributes by which workers are grouped, an empty one for any value, and the preferred ones besides."""
 LIMITS = ("max_running_cpu", "max_running_memory", "max_running_accelerators")
 
 
@@ -35,6 +37,20 @@ def fits(ask: Amounts, room: Amounts) -> bool:
 
 def plus(one: Amounts, other: Amounts, sign: int = 1) -> Amounts:
     return [a + sign * b for a, b in zip(one, other, strict=True)]
+
+
+def ways(row: JobRow) -> list[Way]:
+    """How workers may be grouped for a gang: with every level, then without the innermost preferred one, and so on."""
+    device, by = row.resources.device, [(one.key, one.mode) for one in row.levels] or [(row.group_by, "required")]
+    rest = [row.within, "device-variant" if device is not None and len(device.variants) > 1 else ""]
+    found, near = [], list[str]()
+    while True:
+        keys = [key for key, _ in by if key not in near]
+        found.append(((*(keys or [""]), *rest), tuple(near)))
+        preferred = [key for key, mode in by if mode == "preferred" and key not in near]
+        if not preferred:
+            return found
+        near.insert(0, preferred[0])
 
 
 class SlowScheduler:
@@ -108,20 +124,21 @@ class SlowScheduler:
     def _whole(self, job: int, good: dict[tuple[int, int], str]) -> bool:
         """Whether all of a gang has good promises, on workers of one group for each slice, in one domain."""
         row, indexes = self.rows[job], self.waiting.get(job, [])
+        required = ways(row)[-1]
         names = [good[job, index] for index in indexes if (job, index) in good]
         if not names or len(names) < len(indexes):
             return False
         size = len(names) // row.slices
-        groups = [{self._group_of(row, name) for name in names[at : at + size]} for at in range(0, len(names), size)]
+        groups = [
+            {self._group_of(required, name) for name in names[at : at + size]} for at in range(0, len(names), size)
+        ]
         values = set().union(*groups)
         return None not in values and sum(map(len, groups)) == len(values) and len({v[1:] for v in values if v}) == 1
 
-    def _group_of(self, row: JobRow, name: str) -> tuple[Attribute, ...] | None:
+    def _group_of(self, way: Way, name: str) -> tuple[Attribute, ...] | None:
         """The group of a worker and its domain."""
-        attributes, device = self.workers[name].attributes, row.resources.device
-        several = device is not None and len(device.variants) > 1
-        domain = attributes.get(row.within) if row.within else ""
-        values = (attributes.get(row.group_by), domain, attributes.get("device-variant") if several else "")
+        keys, attributes = way[0], self.workers[name].attributes
+        values = tuple(attributes.get(key) if key else "" for key in keys)
         return None if None in values else values
 
     def _room(self, name: str, *, without: tuple[int, int] | None = None) -> Amounts:
@@ -205,10 +222,14 @@ class SlowScheduler:
         avoided = [(worker, until) for (job, _, worker), until in self.avoids.items() if job == row.job]
         delayed = {worker for worker, until_ms in avoided if until_ms > self.now_ms}
         late = {worker for worker, until_ms in avoided if until_ms <= self.now_ms}
-        size //= row.slices
+        found = (self._group_of_a_way(row, size // row.slices, way, delayed, late) for way in ways(row))
+        return next((names for names in found if names), [])
+
+    def _group_of_a_way(self, row: JobRow, size: int, way: Way, delayed: set[str], late: set[str]) -> list[str]:
+        near = way[1]
         groups: dict[tuple[Attribute, ...], list[str]] = {}
         for name in self.order:
-            value = self._group_of(row, name)
+            value = self._group_of(way, name)
             if value is not None:
                 groups.setdefault(value, []).append(name)
         found = []
@@ -222,29 +243,67 @@ class SlowScheduler:
                 is_late = any(name in late for name in names)
                 wasteful = not row.resources.amount.chips and any(self.workers[name].total.chips for name in names)
                 order = [(isinstance(one, str), one) for one in value]
-                found.append(((is_late, preference, wasteful, len(free) - size, order), value[1:], free))
+                needed = self._domains(self._nearest(free, size, near), near) if row.slices == 1 else 0
+                found.append(((needed, is_late, preference, wasteful, len(free) - size, order), value[1:], names, free))
+        if row.slices == 1:
+            if not found:
+                return []
+            rank, *_, free = min(found, key=lambda entry: entry[0])
+            return self._seats(free, size, near, wasteful=rank[3])
         best: list[Any] = []
         for domain in sorted({entry[1] for entry in found}, key=lambda one: [(isinstance(v, str), v) for v in one]):
             here = sorted((entry for entry in found if entry[1] == domain), key=lambda entry: entry[0])
             if len(here) >= row.slices:
-                ranks = [entry[0] for entry in here[: row.slices]]
-                late, preference, wasteful = (
-                    any(r[0] for r in ranks),
-                    sum(r[1] for r in ranks),
-                    any(r[2] for r in ranks),
+                firsts = {min(entry[2], key=self._seat): entry for entry in here}
+                taken = [firsts[name] for name in self._nearest(list(firsts), row.slices, near)]
+                ranks = [entry[0] for entry in taken]
+                needed = self._domains(self._nearest(list(firsts), row.slices, near), near)
+                is_late, preference, wasteful = (
+                    any(r[1] for r in ranks),
+                    sum(r[2] for r in ranks),
+                    any(r[3] for r in ranks),
                 )
-                best.append((late, preference, wasteful, len(here) - row.slices, ranks, here[: row.slices]))
+                best.append((needed, is_late, preference, wasteful, len(here) - row.slices, ranks, taken))
         if not best:
             return []
-        *_, chosen = min(best, key=lambda entry: entry[:5])
-        chosen.sort(key=lambda entry: entry[0][4])
-        return [name for rank, _, free in chosen for name in self._seats(free, size, wasteful=rank[2])]
+        *_, chosen = min(best, key=lambda entry: entry[:6])
+        chosen.sort(key=lambda entry: entry[0][5])
+        return [name for rank, *_, free in chosen for name in self._seats(free, size, (), wasteful=rank[3])]
 
-    def _seats(self, free: list[str], size: int, *, wasteful: bool) -> list[str]:
+    def _domain_of(self, name: str, key: str) -> tuple[int, Any, str]:
+        """The domain of a worker on a preferred level, which is one of its own where it has none; in order."""
+        value = self.workers[name].attributes.get(key)
+        return (2, "", self.order.index(name)) if value is None else (isinstance(value, str), value, 0)  # type: ignore[return-value]
+
+    def _domains(self, names: list[str], near: tuple[str, ...]) -> int:
+        return len({self._domain_of(name, near[0]) for name in names}) if near else 0
+
+    def _nearest(self, names: list[str], wanted: int, near: tuple[str, ...]) -> list[str]:
+        """So many of them, in the fewest domains: the largest first, and the last the smallest that is enough."""
+        if not near:
+            return names[:wanted]
+        inside: dict[Any, list[str]] = {}
+        for name in names:
+            inside.setdefault(self._domain_of(name, near[0]), []).append(name)
+        parts = {}
+        while wanted and inside:
+            enough = [domain for domain in inside if len(inside[domain]) >= wanted]
+            most = max(map(len, inside.values()))
+            domain = (
+                min(enough, key=lambda one: (len(inside[one]), one))
+                if enough
+                else min(one for one in inside if len(inside[one]) == most)
+            )
+            parts[domain] = self._nearest(here := inside.pop(domain), min(wanted, len(here)), near[1:])
+            wanted -= len(parts[domain])
+        return [name for domain in sorted(parts) for name in parts[domain]]
+
+    def _seats(self, free: list[str], size: int, near: tuple[str, ...], *, wasteful: bool) -> list[str]:
         free.sort(key=self._seat)
         if wasteful:
             free.sort(key=lambda name: self.workers[name].total.chips > 0)
-        return sorted(free[:size], key=self._seat)
+        chosen = self._nearest(free, size, near)
+        return sorted(chosen, key=lambda name: ([self._domain_of(name, key) for key in near], self._seat(name)))
 
     def _may(self, row: JobRow, name: str) -> bool:
         return constraints.eligible(row.constraints, row.resources, self.workers[name].attributes)

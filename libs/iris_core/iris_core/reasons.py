@@ -236,19 +236,31 @@ def gang_needs_group(
     *,
     held: Mapping[str, Sequence[str]] | None = None,
     stuck: Sequence[str] = (),
+    outside: Sequence[tuple[str, str, int]] = (),
 ) -> Reason:
     """No group has a free host for every task; ``best_group`` has ``free`` of its ``of`` matching hosts free.
 
-    ``held``: why hosts of the best group are not free, in words such as "held by /other", and which hosts.
-    ``stuck``: as of `not_enough`.
+    Args:
+        group_by: the attribute of a group; empty when the gang may be on any hosts.
+        held: why hosts of the best group are not free, in words such as "held by /other", and which hosts.
+        stuck: as of `not_enough`.
+        outside: of each level outside of the group, its attribute, the value with the most free hosts, how many it has.
     """
     facts: dict[str, Any] = {"group_by": group_by, "needs": needs, "best_group": best_group, "free": free, "of": of}
-    start = f"needs {_count(needs, 'worker')} free at once with the same {group_by}"
+    same = f" with the same {group_by}" if group_by else ""
+    start = f"needs {_count(needs, 'worker')} free at once{same}"
+    if outside:
+        facts["outside"] = [{"key": key, "best": best, "free": number} for key, best, number in outside]
     if not of:
         return Reason(
             ReasonCode.GANG_NEEDS_GROUP, f"{start}; no matching worker has {group_by}", facts | {"never": True}
         )
-    message = f"{start}; the best group, {best_group}, has {free} of {of}"
+    message = (
+        f"{start}; the best group, {best_group}, has {free} of {of}" if group_by else f"{start}; {free} of {of} are"
+    )
+    if outside:
+        message = f"no {group_by} has {_count(needs, 'free host')}; the best, {best_group}, has {free} of {of}"
+        message += "".join(f"; {key} {best} has {number}" for key, best, number in outside)
     if held:
         message += ": " + "; ".join(f"{_some(workers)} {why}" for why, workers in held.items())
         facts["held"] = {worker: why for why, workers in held.items() for worker in workers}

@@ -20,6 +20,7 @@ from iris_core.states import ConstraintOp, PriorityBand
 Attribute = str | int | float
 BandName = Literal["production", "interactive", "batch"]
 SuccessPolicy = Literal["all", "leader"]
+LevelMode = Literal["required", "preferred"]
 When = Literal["ok", "any", "notok", "start"]
 Spread = Literal["hosts", "none"]
 """Over what tasks that can replace each other are placed; none: as few hosts as possible."""
@@ -51,20 +52,58 @@ class Constraint(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     mode: Literal["required", "preferred"] = "required"
 
 
-class Coscheduling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """All tasks of the job are placed together on workers that share this attribute's value, one per worker.
+class Level(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One level of the topology that a gang is placed by; workers with one value of its attribute are a domain.
 
     Attributes:
+        key: of the attribute, for example ``rack``.
+        mode: all tasks are in one domain (required), or in as few domains as possible (preferred).
+    """
+
+    key: str
+    mode: LevelMode = "required"
+
+    @property
+    def words(self) -> str:
+        """``rack``, or ``rack:preferred``."""
+        return self.key if self.mode == "required" else f"{self.key}:{self.mode}"
+
+
+class Coscheduling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """All tasks of the job are placed together, one per worker, by the workers' attributes.
+
+    Attributes:
+        group_by: an attribute that the workers share, or levels of the topology, innermost first.
         success: the job succeeds when every task has exited 0 (all), or as soon as task 0 has (leader).
         slices: the tasks are in so many parts of equal size, by index. The workers of each part share a value of
-            ``group_by``, each part another value.
+            ``group_by``, or of its innermost level, each part another value; the other levels hold for all parts.
         within: an attribute of which all parts share a value, for example ``zone``; empty: they may be anywhere.
     """
 
-    group_by: str
+    group_by: str | tuple[Level, ...]
     success: SuccessPolicy = "all"
     slices: int = 1
     within: str = ""
+
+    @property
+    def levels(self) -> tuple[Level, ...]:
+        """Innermost first, without ``within``."""
+        return (Level(self.group_by),) if isinstance(self.group_by, str) else self.group_by
+
+    @property
+    def key(self) -> str:
+        """Of the innermost level."""
+        return self.levels[0].key if self.levels else ""
+
+    @property
+    def words(self) -> str | list[str]:
+        """``group_by`` as people write it."""
+        return self.group_by if isinstance(self.group_by, str) else [level.words for level in self.group_by]
+
+    @property
+    def several(self) -> tuple[Level, ...]:
+        """The levels; none when the innermost one, required, is all."""
+        return () if self.levels == (Level(self.key),) else self.levels
 
 
 class Dependency(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

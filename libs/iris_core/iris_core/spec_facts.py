@@ -53,7 +53,8 @@ def resource_facts(asked: ResourceRequest) -> Iterator[tuple[str, str]]:
 def _coscheduled(gang: Coscheduling) -> str:
     several = f"{gang.slices} slices " if gang.slices > 1 else ""
     within = f" within one {gang.within}" if gang.within else ""
-    return f"{several}by {gang.group_by}{within}{', done when task 0 is' if gang.success == 'leader' else ''}"
+    levels = ", ".join(f"{level.key}{' (preferred)' if level.mode == 'preferred' else ''}" for level in gang.levels)
+    return f"{several}by {levels}{within}{', done when task 0 is' if gang.success == 'leader' else ''}"
 
 
 def _ends(spec: JobSpec) -> Iterator[tuple[str, str]]:

@@ -14,6 +14,9 @@ from iris_core.errors import Mistake
 from iris_core.resources import AUTO, Device
 from iris_core.spec import Coscheduling, JobSpec
 
+LEVELS = 8
+"""A gang is placed by at most so many levels."""
+
 
 class Topology(NamedTuple):
     """One variant.
@@ -136,13 +139,38 @@ def validate_coscheduling(spec: JobSpec) -> list[Mistake]:
     if spec.coscheduling is None:
         return []
     gang = spec.coscheduling
-    mistakes = key_mistakes("/coscheduling/group_by", gang.group_by)
+    mistakes = _level_mistakes(gang)
     if gang.within:
         mistakes += key_mistakes("/coscheduling/within", gang.within)
     mistakes += _number_mistakes(spec, gang)
-    if mistakes or gang.group_by != TPU_NAME:
+    if mistakes or gang.key != TPU_NAME:
         return mistakes
     return _slice_mistakes(spec, gang.slices)
+
+
+def _level_mistakes(gang: Coscheduling) -> list[Mistake]:
+    """What is wrong with the levels that a gang is placed by."""
+    pointer = "/coscheduling/group_by"
+    if isinstance(gang.group_by, str):
+        return key_mistakes(pointer, gang.group_by)
+    if not 1 <= len(gang.group_by) <= LEVELS:
+        message, hint = f"{len(gang.group_by)} levels of a topology", f"1 to {LEVELS}, innermost first"
+        return [Mistake(pointer=pointer, code="number_of_levels", message=message, hint=hint)]
+    mistakes = [one for at, level in enumerate(gang.levels) for one in key_mistakes(f"{pointer}/{at}/key", level.key)]
+    keys = [level.key for level in gang.levels]
+    for at, level in enumerate(gang.levels):
+        if level.key in keys[:at] or level.key == gang.within:
+            message = f"{level.key} is a level twice" if level.key in keys[:at] else f"{level.key} is in 'within' too"
+            mistakes.append(Mistake(pointer=f"{pointer}/{at}/key", code="twice", message=message, hint="leave one out"))
+        if level.key == TPU_NAME and (at or level.mode == "preferred"):
+            message, hint = f"the hosts of a TPU are one slice: {TPU_NAME} is innermost and required", "put it first"
+            mistakes.append(Mistake(pointer=f"{pointer}/{at}", code="tpu_is_innermost", message=message, hint=hint))
+    if gang.slices > 1 and gang.levels[0].mode == "preferred":
+        message = f"each of {gang.slices} slices is in one {keys[0]}, which is required"
+        mistakes.append(
+            Mistake(pointer=f"{pointer}/0/mode", code="slices_need_a_group", message=message, hint="required")
+        )
+    return mistakes
 
 
 def _number_mistakes(spec: JobSpec, gang: Coscheduling) -> list[Mistake]:

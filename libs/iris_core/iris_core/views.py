@@ -240,7 +240,7 @@ class TaskView(View, kw_only=True):
     ``id`` (``j35/42``) and ``job_id`` name it for good; ``task`` and ``job`` are names, which a later run takes over.
     ``user``: the owner. ``no_retry``: it failed without a retry although its budget was not used up. ``note``: what an
     active task waits for. ``rerun_of``: the task that it repeats, as ``j3/5``, while that is kept. ``by``: whose
-    command ended it.
+    command ended it. ``levels``: of a gang by levels of the topology, what its worker has of each, innermost first.
     """
 
     task: str
@@ -264,6 +264,7 @@ class TaskView(View, kw_only=True):
     user: str = ""
     by: ActorView | None = None
     requeue_count: int = 0
+    levels: dict[str, str] = {}
 
 
 class TaskStatesView(View, kw_only=True):
@@ -477,7 +478,9 @@ class PlacementView(View, kw_only=True):
 
 
 class PlanView(View, kw_only=True):
-    """A dry run's answer; ``verdict`` as in `PlanPreview`; ``variants``: that of each alternative alone."""
+    """A dry run's answer; ``verdict`` as in `PlanPreview`; ``variants``: that of each alternative alone; ``levels``: of
+    a gang by levels of the topology, over how many domains of each it would be.
+    """
 
     verdict: str
     placements: list[PlacementView]
@@ -485,6 +488,7 @@ class PlanView(View, kw_only=True):
     reason: Reason | None
     ahead: int
     variants: dict[str, str] = {}
+    levels: dict[str, int] = {}
 
 
 class LogLineView(View, kw_only=True):

@@ -5,6 +5,8 @@ Source: docs/design/interfaces.md#command-line `iris plan`; docs/design/semantic
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from msgspec.structs import replace
 
@@ -58,7 +60,7 @@ def _preview_one(
 
 def row_of(mirror: Mirror, spec: JobSpec, user: str, now_ms: int) -> JobRow:
     """The job as the state service would admit it: last in its band, below its parent if the parent exists."""
-    name = JobName.job(spec.name)
+    name, gang = JobName.job(spec.name), spec.coscheduling
     parent = next((row for row in mirror.jobs.values() if row.name == str(name.parent)), None)
     return JobRow(
         job=NO_JOB,
@@ -71,12 +73,13 @@ def row_of(mirror: Mirror, spec: JobSpec, user: str, now_ms: int) -> JobRow:
         replicas=spec.task_count,
         resources=spec.resources,
         constraints=spec.placement,
-        group_by=spec.coscheduling.group_by if spec.coscheduling else "",
+        group_by=gang.key if gang is not None else "",
         timeout_ms=None if spec.timeout_s is None else int(spec.timeout_s * 1000),
         spread=spec.spread_key,
         max_parallel=spec.max_parallel,
-        slices=spec.coscheduling.slices if spec.coscheduling else 1,
-        within=spec.coscheduling.within if spec.coscheduling else "",
+        slices=gang.slices if gang is not None else 1,
+        within=gang.within if gang is not None else "",
+        levels=gang.several if gang is not None else (),
     )
 
 
@@ -89,7 +92,7 @@ def could_ever(mirror: Mirror, kind: JobClass) -> bool:
     large = slots[fitting(totals, kind.need, slots)]
     if not kind.is_gang:
         return len(large) > 0
-    groups = columns.groups(kind.key)
+    groups = columns.groups(kind)
     codes = groups.codes.take(large)
     counts = np.bincount(codes[codes >= 0], minlength=len(groups.names))
     return bool((groups.in_domains(counts >= kind.size // kind.slices) >= kind.slices).any())
@@ -103,16 +106,26 @@ def _preview(mirror: Mirror, decision: Decision, row: JobRow, ahead: int, *, pos
         for index, worker in zip(placement.indexes, placement.workers, strict=True)
     ]
     evictions = [e for e in decision.plan.evictions if any(nomination.job == row.job for nomination in e.nominations)]
-    nominated = sum(nomination.job == row.job for eviction in evictions for nomination in eviction.nominations)
+    nominated = [one.worker for eviction in evictions for one in eviction.nominations if one.job == row.job]
     victims = [str(JobName.job(mirror.jobs[v.job].name).task(v.index)) for e in evictions for v in e.victims]
     starting = min(row.replicas, row.max_parallel or row.replicas)
     return PlanPreview(
-        verdict=_verdict(starting, len(placed), nominated, possible=possible),
+        verdict=_verdict(starting, len(placed), len(nominated), possible=possible),
         placements=tuple(sorted(placed)),
         victims=tuple(victims[:VICTIMS]),
         reason=_reason(decision, row.job),
         ahead=ahead,
         version=mirror.version,
+        levels=_levels(mirror, row, [worker for _, worker in placed] or nominated),
+    )
+
+
+def _levels(mirror: Mirror, row: JobRow, workers: Sequence[str]) -> tuple[tuple[str, int], ...]:
+    """Over how many domains of each level a gang would be; a worker without the attribute is one of its own."""
+    columns = mirror.hosts.columns()
+    has = [columns.attributes[columns.slot[worker]] for worker in workers]
+    return tuple(
+        (level.key, len({one.get(level.key, number) for number, one in enumerate(has)})) for level in row.levels if has
     )
 
 

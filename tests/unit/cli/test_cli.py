@@ -250,6 +250,18 @@ def test_plan_tells_the_workers_of_each_slice(iris):
         ]
 
 
+def test_plan_tells_over_how_many_domains_of_each_level_a_gang_would_be(iris):
+    placements = [{"task": f"/a/{index}", "index": index, "worker": f"w{index}"} for index in range(2)]
+    view = {"verdict": "now", "placements": placements, "victims": [], "reason": None, "ahead": 0}
+    words = ("plan", "--replicas", "2", "--group-by", "rack:preferred", "--group-by", "block")
+    with answering(in_turn(Said(200, view | {"levels": {"rack": 2, "block": 1}}))) as server:
+        assert iris(*words, "--url", server.url, "--", "true")[1].splitlines() == [
+            "it would start now",
+            *("  task 0 on w0", "  task 1 on w1", "  2 tasks on 2 workers"),
+            *("  rack: 2 (preferred)", "  block: 1 (required)"),
+        ]
+
+
 @pytest.mark.parametrize(("verdict", "code"), [("now", 0), ("after_preemption", 0), ("not_now", 12), ("never", 13)])
 def test_plan_ends_as_the_verdict_says(iris, verdict, code):
     view = {"verdict": verdict, "placements": [], "victims": [], "reason": None, "ahead": 0}

@@ -29,6 +29,7 @@ def command(*names):
         ("/ports/0", "--port"),
         ("/constraints/0/value", "--constraint"),
         ("/coscheduling/group_by", "--group-by"),
+        ("/coscheduling/group_by/1/key", "--group-by"),
         ("/environment/python", "--python"),
         ("/max_task_failures", "--max-task-failures"),
         ("/command/0", "/command/0"),

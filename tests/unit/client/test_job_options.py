@@ -9,7 +9,7 @@ from iris.client.problems import InvalidOption
 from iris_core.exit_rules import ExitRule
 from iris_core.names import JobName
 from iris_core.resources import Device, ResourceRequest
-from iris_core.spec import Constraint, Coscheduling, Dependency, JobSpec, StopPolicy
+from iris_core.spec import Constraint, Coscheduling, Dependency, JobSpec, Level, StopPolicy
 from iris_core.states import ConstraintOp
 
 OUTSIDE: dict[str, str] = {}
@@ -85,6 +85,29 @@ def test_everything_that_can_be_said_arrives_in_the_specification():
 def test_slices_multiply_the_hosts_of_one(options: Any, replicas: int, coscheduling: Coscheduling):
     spec = job_spec(["true"], options, OUTSIDE)
     assert (spec.replicas, spec.coscheduling) == (replicas, coscheduling)
+
+
+@pytest.mark.parametrize(
+    ("given", "group_by"),
+    [
+        ("rack", "rack"),
+        (["rack"], "rack"),
+        (("rack", "block:preferred"), (Level("rack"), Level("block", "preferred"))),
+        ("rack:preferred", (Level("rack", "preferred"),)),
+        ([Level("rack", "preferred"), "zone:required"], (Level("rack", "preferred"), Level("zone"))),
+        (["acme:rack", "x/y"], (Level("acme:rack"), Level("x/y"))),
+    ],
+)
+def test_levels_of_the_topology_are_read_innermost_first(given: Any, group_by: object):
+    assert job_spec(["true"], {"group_by": given}, OUTSIDE).coscheduling == Coscheduling(group_by)
+
+
+@pytest.mark.parametrize(
+    ("given", "why"), [("rack:prefered", "did you mean rack:preferred?"), ([3], "not an attribute")]
+)
+def test_a_level_that_is_mistyped_is_refused(given: Any, why: str):
+    with pytest.raises(InvalidOption, match=why.replace("?", r"\?")):
+        job_spec(["true"], {"group_by": given}, OUTSIDE)
 
 
 @pytest.mark.parametrize(("options", "what"), [({"slices": 2}, "slices"), ({"within": "zone"}, "slices within")])

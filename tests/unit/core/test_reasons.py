@@ -50,6 +50,11 @@ EXAMPLES = [
         reasons.gang_needs_group("rack", 4, "", 0, 0),
         "needs 4 workers free at once with the same rack; no matching worker has rack",
     ),
+    (
+        reasons.gang_needs_group("rack", 4, "r2", 3, 3, outside=[("block", "b1", 6)]),
+        "no rack has 4 free hosts; the best, r2, has 3 of 3; block b1 has 6",
+    ),
+    (reasons.gang_needs_group("", 4, "", 3, 8), "needs 4 workers free at once; 3 of 8 are"),
     (reasons.behind(1), "behind 1 task that came first"),
     (reasons.waiting_for_victim(["a", "b", "c", "d"]), "waits for preempted work to stop on a, b, c and 1 more"),
     (reasons.reserved_for_gang("/big", 4), "4 workers with room for it kept for /big, which has waited longer"),

@@ -5,7 +5,7 @@ import pytest
 
 from iris_core.exit_rules import ExitRule
 from iris_core.resources import Device, ResourceRequest
-from iris_core.spec import Constraint, Coscheduling, Environment, JobSpec, StopPolicy
+from iris_core.spec import Constraint, Coscheduling, Environment, JobSpec, Level, StopPolicy
 from iris_core.spec_facts import facts_of
 
 OTHERS = {
@@ -66,3 +66,9 @@ def test_each_field_of_a_specification_has_a_fact():
 def test_facts_name_what_a_field_says(field, facts):
     found = list(facts_of(JobSpec(name="/a", command=("true",), **{field: OTHERS[field]})))
     assert [fact for fact in found if fact in facts] == facts
+
+
+def test_levels_that_are_preferred_are_named_as_such():
+    gang = Coscheduling((Level("rack", "preferred"), Level("block")))
+    facts = dict(facts_of(JobSpec(name="/a", command=("true",), replicas=2, coscheduling=gang)))
+    assert facts["coscheduled"] == "by rack (preferred), block"

@@ -7,17 +7,25 @@ from math import prod
 import pytest
 
 from iris_core.resources import Device, ResourceRequest
-from iris_core.spec import Coscheduling, JobSpec
+from iris_core.spec import Coscheduling, JobSpec, Level
 from iris_core.topology import TOPOLOGIES, parts_of, topology_of, validate_coscheduling, validate_device, vm_grid
 
+V5E = Device("tpu", "v5litepod-16", 4)
 
-def gang(replicas: int, device: Device | None, group_by: str = "tpu-name") -> JobSpec:
+
+def gang(
+    replicas: int,
+    device: Device | None,
+    group_by: str | tuple[Level, ...] = "tpu-name",
+    slices: int = 1,
+    within: str = "",
+) -> JobSpec:
     return JobSpec(
         name="/gang",
         command=("true",),
         replicas=replicas,
         resources=ResourceRequest(device=device),
-        coscheduling=Coscheduling(group_by),
+        coscheduling=Coscheduling(group_by, slices=slices, within=within),
     )
 
 
@@ -66,6 +74,23 @@ def test_the_vms_of_every_slice_fill_its_grid() -> None:
         (gang(3, Device("tpu", "v5litepod-16", 4)), "/replicas", "replicas_not_vm_count"),
         (gang(4, Device("tpu")), "/resources/device/variant", "needs_variant"),
         (gang(4, None, group_by="Rack"), "/coscheduling/group_by", "not_lower_case"),
+        (gang(4, None, ()), "/coscheduling/group_by", "number_of_levels"),
+        (gang(4, None, tuple(Level(f"l{n}") for n in range(9))), "/coscheduling/group_by", "number_of_levels"),
+        (gang(4, None, (Level("rack"), Level("Block"))), "/coscheduling/group_by/1/key", "not_lower_case"),
+        (gang(4, None, (Level("rack"), Level("rack", "preferred"))), "/coscheduling/group_by/1/key", "twice"),
+        (
+            gang(4, None, (Level("rack"), Level("zone")), slices=2, within="zone"),
+            "/coscheduling/group_by/1/key",
+            "twice",
+        ),
+        (gang(4, V5E, (Level("tpu-name", "preferred"),)), "/coscheduling/group_by/0", "tpu_is_innermost"),
+        (gang(4, V5E, (Level("rack"), Level("tpu-name"))), "/coscheduling/group_by/1", "tpu_is_innermost"),
+        (
+            gang(4, None, (Level("rack", "preferred"),), slices=2),
+            "/coscheduling/group_by/0/mode",
+            "slices_need_a_group",
+        ),
+        (gang(3, V5E, (Level("tpu-name"), Level("block"))), "/replicas", "replicas_not_vm_count"),
     ],
 )
 def test_a_gang_that_cannot_be_is_refused(spec: JobSpec, pointer: str, code: str) -> None:
@@ -78,6 +103,8 @@ def test_a_gang_that_cannot_be_is_refused(spec: JobSpec, pointer: str, code: str
         gang(4, Device("tpu", "v5litepod-16", 4)),
         gang(3, None, group_by="rack"),
         gang(5, Device("gpu", "H100", 8), group_by="nvlink-domain"),
+        gang(8, V5E, (Level("tpu-name"), Level("block", "preferred")), slices=2),
+        gang(8, None, (Level("rack", "preferred"), Level("block"))),
     ],
 )
 def test_a_gang_that_can_be_has_no_mistakes(spec: JobSpec) -> None:

@@ -6,7 +6,7 @@ import re
 import time
 
 from iris_core.resources import Amount, Device, ResourceRequest
-from iris_core.spec import Coscheduling
+from iris_core.spec import Coscheduling, Level
 from tests.support.example_cluster import Story
 from tests.support.gateway import house
 from tests.support.large import show
@@ -36,3 +36,23 @@ async def test_a_job_of_several_slices_shows_those_that_it_holds():
     assert "--slices 2" in text
     assert "--within zone" in text
     assert 'id="slices"' not in other
+
+
+async def test_a_gang_by_levels_shows_where_each_member_is():
+    story = Story(time.time_ns() // 1_000_000)
+    for name, rack in (("a", "r1"), ("b", "r2")):
+        story.host(name, Amount(8000, 1 << 34, 1 << 40, 0), rack=rack, block="b1")
+    gang = Coscheduling((Level("rack", "preferred"), Level("block")))
+    number = story.job("/ada/near", 100, replicas=2, resources=ResourceRequest(1000), coscheduling=gang)
+    for index, host in enumerate("ab"):
+        story.run(number, index, host, 80, None)
+    ledger, _ = story.applied()
+    async with house() as iris:
+        show(iris, ledger)
+        text = (await iris.http.get(f"/jobs/j{number}")).text
+    assert "<dd>by rack (preferred), block</dd>" in text
+    assert re.findall(r'faint">(rack \w+)</span> <span class="faint">(block \w+)', text) == [
+        ("rack r1", "block b1"),
+        ("rack r2", "block b1"),
+    ]
+    assert [one in text for one in ("--group-by rack:preferred", "--group-by block")] == [True, True]

@@ -10,7 +10,7 @@ from iris.cli.commands.run import read_options, run
 from iris.client.job_options import job_spec
 from iris_core.exit_rules import ExitRule
 from iris_core.resources import Device, ResourceRequest
-from iris_core.spec import Constraint, Coscheduling, Environment, JobSpec, StopPolicy
+from iris_core.spec import Constraint, Coscheduling, Environment, JobSpec, Level, StopPolicy
 from iris_core.states import ConstraintOp
 from iris_gateway.dashboard.snippets import cli_of, options_of, sdk_of
 
@@ -87,6 +87,20 @@ SPECS = [
         command=("x",),
         replicas=4,
         coscheduling=Coscheduling("rack", slices=2),
+        user="ada",
+    ),
+    JobSpec(
+        name="/levels",
+        command=("x",),
+        replicas=4,
+        coscheduling=Coscheduling((Level("rack"), Level("block", "preferred")), slices=2),
+        user="ada",
+    ),
+    JobSpec(
+        name="/near",
+        command=("x",),
+        replicas=4,
+        coscheduling=Coscheduling((Level("rack", "preferred"),)),
         user="ada",
     ),
     JobSpec(

@@ -11,7 +11,7 @@ from iris_core.messages.gateway_scheduler import PlanPreview, PlanRequest
 from iris_core.messages.gateway_state import Caller
 from iris_core.reasons import ReasonCode
 from iris_core.resources import Device, ResourceRequest
-from iris_core.spec import Coscheduling, Environment, JobSpec
+from iris_core.spec import Coscheduling, Environment, JobSpec, Level
 from iris_core.states import WorkerState
 from iris_scheduler.preview import preview
 from tests.support.scheduling import Story, eq, tpu, tpus, worker
@@ -115,3 +115,10 @@ def test_a_limited_job_starts_now_with_as_many_tasks_as_it_may_run() -> None:
     assert (said.verdict, len(said.placements)) == ("now", 2)
     assert said.reason is not None
     assert said.reason.code is ReasonCode.ARRAY_LIMIT
+
+
+def test_over_how_many_domains_of_each_level_a_gang_would_be() -> None:
+    story = Story(worker("a", rack="r1", block="b"), worker("b", rack="r2", block="b"))
+    gang = Coscheduling((Level("rack", "preferred"), Level("block")))
+    said = ask(story, replicas=2, coscheduling=gang)
+    assert (said.verdict, said.levels) == ("now", (("rack", 2), ("block", 1)))

@@ -18,7 +18,7 @@ from iris_core.messages.gateway_state import Caller
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.scheduler_state import FullSnapshot, Hold, WorkerRow
 from iris_core.resources import ResourceRequest
-from iris_core.spec import Coscheduling, JobSpec
+from iris_core.spec import Coscheduling, JobSpec, Level
 from iris_core.states import WorkerState
 from iris_scheduler.cache import Cache
 from iris_scheduler.mirror.mirror import Mirror
@@ -26,7 +26,7 @@ from iris_scheduler.plan import Decision
 from iris_scheduler.preview import preview
 from iris_scheduler.settings import SchedulerSettings
 from tests.support.random_clusters import USERS, a_job, a_worker, jobs, quotas, workers
-from tests.support.scheduling import Story
+from tests.support.scheduling import Story, levels
 from tests.support.slow_scheduler import SlowScheduler, ask_of, fits, plus
 
 PATIENT = SchedulerSettings(gang_reservation_after_s=1e9)
@@ -244,7 +244,7 @@ def _request(name: str, job: dict[str, Any]) -> PlanRequest:
         replicas=job["replicas"],
         resources=ResourceRequest(int(job["cpu"] * 1000), job["memory"], 0, job["device"]),
         constraints=job["constraints"],
-        coscheduling=Coscheduling(job["group_by"], slices=job["slices"], within=job["within"])
+        coscheduling=Coscheduling(levels(job["group_by"]), slices=job["slices"], within=job["within"])
         if job["group_by"]
         else None,
         band=job["band"],
@@ -295,10 +295,13 @@ class Judge:
             names = [self.plan.workers[number] for number in placement.workers]
             assert len(set(names)) == len(names) == len(self.slow.waiting[row.job])
             attributes = [self.slow.workers[name].attributes for name in names]
-            size = row.replicas // row.slices
-            groups = [{has[row.group_by] for has in attributes[at : at + size]} for at in range(0, len(names), size)]
-            assert all(len(group) == 1 for group in groups)
-            assert len(set().union(*groups)) == row.slices
+            size, by = row.replicas // row.slices, row.levels or (Level(row.group_by),)
+            required = [level.key for level in by if level.mode == "required"]
+            if required:
+                groups = [{has[required[0]] for has in attributes[at : at + size]} for at in range(0, len(names), size)]
+                assert all(len(group) == 1 for group in groups)
+                assert len(set().union(*groups)) == row.slices
+            assert all(len({has[key] for has in attributes}) == 1 for key in required[1:])
             device = row.resources.device
             if device is not None and len(device.variants) > 1:
                 assert len({has["device-variant"] for has in attributes}) == 1

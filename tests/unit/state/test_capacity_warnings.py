@@ -36,6 +36,8 @@ def warnings(script: Script, line: str) -> list[str]:
             "submit /j replicas=2 gang=rack slices=2 within=zone",
             "no 2 groups by rack with the same zone have 1 workers",
         ),
+        ("submit /j replicas=2 gang=rack,row", "no group by rack and row has 2 workers"),
+        ("submit /j replicas=4 gang=rack:preferred", "3 workers match and are large enough, and it needs 4 at once"),
     ],
 )
 def test_a_job_that_no_host_could_ever_take_is_told_so_at_submission(script: Script, line: str, why: str) -> None:
@@ -55,7 +57,15 @@ def test_slices_that_fit_into_one_zone_are_not_warned_of(script: Script) -> None
     assert len(warnings(script, "submit /k replicas=3 gang=rack slices=3 within=zone")) == 1
 
 
-@pytest.mark.parametrize("line", ["submit /j cpu=4", "submit /j replicas=2 gang=rack", "submit /j replicas=50"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "submit /j cpu=4",
+        "submit /j replicas=2 gang=rack",
+        "submit /j replicas=3 gang=row:preferred",
+        "submit /j replicas=50",
+    ],
+)
 def test_a_job_that_would_fit_an_empty_cluster_is_not_warned_of(script: Script, line: str) -> None:
     script.play(HOSTS)
     script.play("""

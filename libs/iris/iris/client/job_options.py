@@ -17,6 +17,7 @@ from typing import Any, TypeVar, cast, get_args
 from iris.client.constraints import FORMS, Mode, parse_constraint
 from iris.client.decode import from_builtins
 from iris.client.job_names import full_name
+from iris.client.levels import read_levels
 from iris.client.problems import InvalidOption
 from iris.client.units import PARSERS, one_or_more, parse_cpu, parse_duration, parse_gpu
 from iris_core import array_values
@@ -32,6 +33,7 @@ from iris_core.spec import (
     Dependency,
     Environment,
     JobSpec,
+    Level,
     PackageList,
     Spread,
     StopPolicy,
@@ -90,6 +92,8 @@ class JobOptions(TaskOptions, total=False):
     ``on_exit``: what other exit codes than 0 mean, as ``75,64-78=requeue``: retry, requeue or fail.
     ``max_requeues``: how often a task may return to the queue by its own wish.
     ``stop_signal``: sent to a task that is stopped, TERM by default; KILL follows after ``grace``, at most an hour.
+    ``group_by``: place all tasks together on hosts that share this attribute; a list: levels of the topology, innermost
+    first, each as ``rack``, or as ``rack:preferred`` for as few racks as possible.
     ``slices``: a gang of several slices, or groups, placed together. ``within``: an attribute that all of them share.
     ``backoff``: the pause before a task is tried again after a failure or a requeue, doubled up to ``max_backoff``.
     ``after``: jobs to wait for, each as ``train``, or ``train:any`` for its end, ``train:notok`` for its end without
@@ -112,7 +116,7 @@ class JobOptions(TaskOptions, total=False):
     preload: Sequence[str]
     stop_signal: str | None
     grace: float | str | None
-    group_by: str | None
+    group_by: str | Sequence[str | Level] | None
     success: SuccessPolicy | None
     output: str | None
     max_retries_failure: int
@@ -170,7 +174,7 @@ def job_spec(
     device, gang = reading.read(lambda: read_device(options), none)
     slices = options.get("slices")
     in_slices = gang > 1 or (device is not None and device.kind == "tpu" and slices is not None)
-    group_by = options.get("group_by") or (TPU_GROUP if in_slices else None)
+    group_by = reading.read(lambda: read_levels(options.get("group_by")), None) or (TPU_GROUP if in_slices else None)
     gang *= slices or 1
     replicas = reading.read(lambda: read_replicas(options, gang), gang)
     given = {key: options[key] for key in _PLAIN if options.get(key) is not None}  # type: ignore[literal-required]
@@ -278,7 +282,7 @@ def read_tolerance(options: JobOptions, replicas: object, *, is_gang: bool) -> d
     return {"max_task_failures": replicas}
 
 
-def read_coscheduling(options: JobOptions, group_by: str | None) -> Coscheduling | None:
+def read_coscheduling(options: JobOptions, group_by: str | tuple[Level, ...] | None) -> Coscheduling | None:
     """The coscheduling of the tasks; None without. Raises InvalidOption."""
     success, slices, within = options.get("success"), options.get("slices"), options.get("within")
     if group_by:

@@ -26,6 +26,7 @@ class PlanPreview(ServiceMessage, frozen=True):
         reason: why it would wait, None when verdict is now.
         ahead: tasks that come before it in the queue.
         variants: the verdict on each of several variants alone.
+        levels: of a gang by levels of the topology, the key of each and over how many domains it would be.
     """
 
     verdict: str
@@ -35,3 +36,4 @@ class PlanPreview(ServiceMessage, frozen=True):
     ahead: int = 0
     version: int = 0
     variants: tuple[tuple[str, str], ...] = ()
+    levels: tuple[tuple[str, int], ...] = ()

@@ -7,13 +7,16 @@ from iris_core.messages.message import AttemptRef, ServiceMessage
 from iris_core.quota import Quota
 from iris_core.reasons import Reason
 from iris_core.resources import Amount, ResourceRequest
-from iris_core.spec import Attribute, Constraint
+from iris_core.spec import Attribute, Constraint, Level
 from iris_core.states import PriorityBand, WorkerState
 
 
 class JobRow(ServiceMessage, frozen=True):
-    """A job with pending or placed tasks, for the scheduler. ``spread``: see `JobSpec.spread_key`; ``slices`` and
-    ``within``: see `Coscheduling`.
+    """A job with pending or placed tasks, for the scheduler.
+
+    Attributes:
+        spread: see `JobSpec.spread_key`. slices, within: see `Coscheduling`.
+        group_by: of a gang, the key of its innermost level. levels: all of them, empty when that one, required, is all.
     """
 
     job: int
@@ -32,6 +35,7 @@ class JobRow(ServiceMessage, frozen=True):
     max_parallel: int | None = None
     slices: int = 1
     within: str = ""
+    levels: tuple[Level, ...] = ()
 
 
 class WorkerRow(ServiceMessage, frozen=True):

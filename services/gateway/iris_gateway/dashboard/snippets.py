@@ -51,7 +51,7 @@ def options_of(spec: JobSpec) -> dict[str, Any]:
     if gang := spec.coscheduling:
         is_tpu = spec.resources.device is not None and spec.resources.device.kind == "tpu"
         is_implied = gang.group_by == TPU_NAME and (hosts > 1 or (is_tpu and slices > 1))
-        options["group_by"] = None if is_implied else gang.group_by
+        options["group_by"] = None if is_implied else gang.words
         options["success"] = gang.success if gang.success != "all" else None
         options["slices"] = slices if slices > 1 else None
         options["within"] = gang.within

@@ -181,7 +181,7 @@ def _stuck(cycle: Cycle, mask: Mask) -> list[str]:
 
 
 def _no_group(outcome: CycleOutcome, kind: JobClass, slots: Slots) -> Reason:
-    groups = outcome.cycle.columns.groups(kind.key)
+    groups = outcome.cycle.columns.groups(kind)
     grouped = slots[groups.codes.take(slots) >= 0]
     before = grouped[fitting(outcome.assignments.before, kind.need, grouped)]
     had_room = np.bincount(groups.codes.take(before), minlength=len(groups.names)) >= kind.size // kind.slices
@@ -192,10 +192,11 @@ def _no_group(outcome: CycleOutcome, kind: JobClass, slots: Slots) -> Reason:
 
 def _crowded(outcome: CycleOutcome, kind: JobClass, slots: Slots) -> Reason:
     """The group with the most free hosts, and which jobs hold the rest of it."""
-    groups = outcome.cycle.columns.groups(kind.key)
+    groups = outcome.cycle.columns.groups(kind)
     grouped = slots[groups.codes.take(slots) >= 0]
+    required = kind.groupings[-1]
     if not len(grouped):
-        return reasons.gang_needs_group(kind.key.group_by, kind.size, "", 0, 0)
+        return reasons.gang_needs_group(" and ".join(required.keys), kind.size, "", 0, 0)
     number = len(groups.names)
     has = np.bincount(groups.codes.take(grouped), minlength=number)
     now = grouped[fitting(outcome.assignments.room.matrix, kind.need, grouped)]
@@ -204,26 +205,35 @@ def _crowded(outcome: CycleOutcome, kind: JobClass, slots: Slots) -> Reason:
         return _too_few_slices(outcome, kind, free, has, set(now.tolist()))
     best = int(np.lexsort((-has, -free))[0])
     return reasons.gang_needs_group(
-        kind.key.group_by,
+        required.keys[0] if required.keys else "",
         kind.size,
-        groups.names[best],
+        groups.names[best] if required.keys else "",
         int(free[best]),
         int(has[best]),
         held=_held(outcome.cycle, kind, [best], set(now.tolist())),
         stuck=_stuck(outcome.cycle, outcome.cycle.columns.usable(kind).mask),
+        outside=_outside(outcome, kind, slots),
     )
+
+
+def _outside(outcome: CycleOutcome, kind: JobClass, slots: Slots) -> list[tuple[str, str, int]]:
+    """Of each level outside of the innermost required one: its key, the value with most free hosts, their number."""
+    levels, columns = kind.key.levels, outcome.cycle.columns
+    first = next((at for at, level in enumerate(levels) if level.mode == "required"), len(levels))
+    free = slots[fitting(outcome.assignments.room.matrix, kind.need, slots)]
+    return [(level.key, *columns.roomiest(level.key, free)) for level in levels[first + 1 :]]
 
 
 def _too_few_slices(outcome: CycleOutcome, kind: JobClass, free: Codes, has: Codes, now: set[int]) -> Reason:
     """How many slices are free in the domain with the most, and what holds those that are nearest to being free."""
-    groups, each = outcome.cycle.columns.groups(kind.key), kind.size // kind.slices
+    groups, each = outcome.cycle.columns.groups(kind), kind.size // kind.slices
     whole, large = groups.in_domains(free >= each), groups.in_domains(has >= each)
     domain = int(np.lexsort((-large, -whole))[0])
     short = np.flatnonzero((groups.domains == domain) & (has >= each) & (free < each))
     missing = kind.slices - int(whole[domain])
     nearest = short[np.argsort(-free[short], kind="stable")][:missing].tolist()
     return reasons.gang_needs_slices(
-        kind.key.group_by,
+        kind.groupings[-1].group,
         kind.slices,
         each,
         int(whole[domain]),
@@ -237,11 +247,12 @@ def _too_few_slices(outcome: CycleOutcome, kind: JobClass, free: Codes, has: Cod
 def _held(cycle: Cycle, kind: JobClass, groups: list[int], free: set[int]) -> dict[str, list[str]]:
     """Why workers of some groups are not free (LOST ones included), and which they are."""
     held: dict[str, list[str]] = {}
-    mask, members = cycle.columns.usable(kind).mask, cycle.columns.groups(kind.key).members
+    mask, members = cycle.columns.usable(kind).mask, cycle.columns.groups(kind).members
     slots = [slot for group in groups for slot in members[group] if mask[slot]]
     names = [cycle.columns.names[slot] for slot in slots if slot not in free]
-    values = {cycle.columns.attributes[slot].get(kind.key.group_by) for slot in slots}
-    lost = [row.worker for row in cycle.mirror.hosts.lost if row.attributes.get(kind.key.group_by) in values]
+    key = kind.groupings[-1].group
+    values = {cycle.columns.attributes[slot].get(key) for slot in slots}
+    lost = [row.worker for row in cycle.mirror.hosts.lost if row.attributes.get(key) in values]
     for name in [*sorted(lost), *names][:_NAMED]:
         host = cycle.mirror.hosts.host(name)
         jobs = sorted({cycle.mirror.jobs[ref.job].name for ref in host.holds})

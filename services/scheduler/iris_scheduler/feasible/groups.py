@@ -3,7 +3,11 @@
 Groups are ordered by: no worker to be avoided, most preferred, no accelerators that the gang does not ask for, fewest
 spare hosts, name. Within a group tasks in order of index get workers in order of ``tpu-worker-id``, one each, those
 with such accelerators last. A gang of several slices takes the best groups of one domain, its first slice the first of
-them by name; of domains, the one with the fewest spare groups. Source: docs/design/semantics.md#coscheduling.
+them by name; of domains, the one with the fewest spare groups.
+
+Preferred levels of the topology come before all that: a gang is tried with all of them, as if they were required, then
+without the innermost, and so on; what is left out then decides first, by the fewest domains.
+Source: docs/design/semantics.md#coscheduling.
 """
 
 from __future__ import annotations
@@ -13,9 +17,10 @@ from heapq import heapify, heappop, heappush, heapreplace
 
 import numpy as np
 
-from iris_scheduler.mirror.capacity import CHIPS, Room, with_room
+from iris_scheduler.feasible.levels import domains_needed, in_domains, nearest
+from iris_scheduler.mirror.capacity import CHIPS, Room, Slots, with_room
 from iris_scheduler.mirror.classes import JobClass
-from iris_scheduler.mirror.columns import Columns
+from iris_scheduler.mirror.columns import Columns, Groups
 
 GroupRank = tuple[bool, int, bool, int, int]
 """Whether the group holds a worker to avoid, its negated preference, whether it has accelerators that the gang does not
@@ -27,13 +32,14 @@ _FINE = 1024
 
 
 class GroupCandidates:
-    """The groups a class of gangs may still use in one cycle."""
+    """The groups a class of gangs may still use in one cycle, of one way to group workers."""
 
     def __init__(
         self,
         room: Room,
         columns: Columns,
         kind: JobClass,
+        groups: Groups,
         size: int,
         shunned: Collection[int] = (),
         last: Collection[int] = (),
@@ -41,14 +47,14 @@ class GroupCandidates:
         """Rank the groups.
 
         Args:
-            size: how many workers a gang takes, over all its slices.
+            groups: of `Columns.groupings`. size: how many workers a gang takes, over all its slices.
             shunned: workers that must not be used. last: workers to avoid: their groups come last.
         """
         self._room = room
         self._need = kind.need
         self._slices = kind.slices
         self._size = size // kind.slices
-        self._groups = columns.groups(kind.key)
+        self._groups = groups
         self._usable = columns.usable(kind)
         self._may = bytearray(self._usable.mask.tobytes())
         for slot in shunned:
@@ -56,7 +62,7 @@ class GroupCandidates:
         self._accelerated = columns.accelerated if not kind.need.amounts[CHIPS] else len(columns)
         self._wasteful = frozenset(self._groups.codes[self._accelerated :].tolist())
         self._late = frozenset(int(self._groups.codes[slot]) for slot in last)
-        self._heap = self._rank() if kind.slices == 1 else []
+        self._heap = self._rank(self._roomy()) if kind.slices == 1 and not groups.near else []
         self._caught_up = len(room.taken)
         self._spacious = any(entry[3] > 0 for entry in self._heap)
 
@@ -64,6 +70,8 @@ class GroupCandidates:
         """Place one gang and return its workers, the first task's first. None when no group has enough free workers."""
         if self._slices > 1:
             return self._seat_slices()
+        if self._groups.near:
+            return self._seat_near()
         self._catch_up()
         while self._heap:
             entry = self._heap[0]
@@ -74,35 +82,52 @@ class GroupCandidates:
             return self._take(entry, free)
         return None
 
+    def _seat_near(self) -> list[int] | None:
+        free = self._roomy()
+        entries = self._rank(free)
+        if not entries:
+            return None
+        groups = self._groups
+        needed = domains_needed(groups.codes.take(free), groups.near[0].take(free), self._size, len(groups.names))
+        entry = min(entries, key=lambda entry: (needed[entry[4]], entry))
+        return self._take(entry, self._free(entry[4]))
+
     def _seat_slices(self) -> list[int] | None:
         by_domain: dict[int, list[GroupRank]] = {}
-        for entry in sorted(self._rank()):
+        for entry in sorted(self._rank(self._roomy())):
             by_domain.setdefault(int(self._groups.domains[entry[4]]), []).append(entry)
         enough = [entries for entries in by_domain.values() if len(entries) >= self._slices]
         if not enough:
             return None
-        chosen = min(enough, key=self._domain_rank)[: self._slices]
+        *_, chosen = min(map(self._domain_rank, enough))
         by_name = sorted(chosen, key=lambda entry: entry[4])
         return [slot for entry in by_name for slot in self._take(entry, self._free(entry[4]))]
 
-    def _domain_rank(self, entries: list[GroupRank]) -> tuple[bool, int, bool, int, list[GroupRank]]:
-        """The rank of a domain with these groups: as of its best groups, with its spare groups for spare hosts."""
-        best = entries[: self._slices]
-        late, preference, wasteful, *_ = zip(*best, strict=True)
-        return any(late), sum(preference), any(wasteful), len(entries) - self._slices, best
+    def _domain_rank(self, entries: list[GroupRank]) -> tuple[int, bool, int, bool, int, list[GroupRank]]:
+        """The rank of a domain with these groups, which ends with those to take: as of these, with its spare groups for
+        spare hosts.
+        """
+        near, firsts = self._groups.near, {self._groups.members[entry[4]][0]: entry for entry in entries}
+        best = [firsts[slot] for slot in nearest(list(firsts), self._slices, near)]
+        late, preference, wasteful, *_, taken = zip(*best, strict=True)
+        domains = len({int(near[0][self._groups.members[group][0]]) for group in taken}) if near else 1
+        return domains, any(late), sum(preference), any(wasteful), len(entries) - self._slices, best
 
     def _take(self, entry: GroupRank, free: list[int]) -> list[int]:
         """Take the workers of one slice from the free ones of a group."""
-        seats = self._chosen(free) if entry[2] else free[: self._size]
+        seats = self._chosen(free) if entry[2] or self._groups.near else free[: self._size]
         for slot in seats:
             self._room.take(slot, self._need)
         return seats
 
-    def _rank(self) -> list[GroupRank]:
+    def _roomy(self) -> Slots:
+        """The workers of all groups where a task fits now."""
         codes = self._groups.codes.take(self._usable.slots)
         grouped = self._usable.slots[codes >= 0]
         free = with_room(self._room.matrix, self._need, grouped)
-        free = free[np.frombuffer(self._may, np.bool_).take(free)]
+        return free[np.frombuffer(self._may, np.bool_).take(free)]
+
+    def _rank(self, free: Slots) -> list[GroupRank]:
         counts = np.bincount(self._groups.codes.take(free), minlength=len(self._groups.names))
         large = np.flatnonzero(counts >= self._size)
         pairs = zip(large.tolist(), counts[large].tolist(), strict=True)
@@ -124,9 +149,10 @@ class GroupCandidates:
         return [slot for slot in self._groups.members[group] if may[slot] and room.holds(slot, need) > 0]
 
     def _chosen(self, free: list[int]) -> list[int]:
-        """Those without accelerators, and then others, in the order they have."""
-        chosen = set(sorted(free, key=lambda slot: slot >= self._accelerated)[: self._size])
-        return [slot for slot in free if slot in chosen]
+        """Those in the fewest domains of preferred levels; without accelerators, and then others."""
+        near = self._groups.near if self._slices == 1 else ()
+        chosen = set(nearest(sorted(free, key=lambda slot: slot >= self._accelerated), self._size, near))
+        return in_domains([slot for slot in free if slot in chosen], near)
 
     def _correct(self, entry: GroupRank, free: int) -> None:
         """Re-rank the best entry, whose rank is out of date, or drop it."""
@@ -147,3 +173,24 @@ class GroupCandidates:
                 if free >= self._size:
                     heappush(self._heap, self._entry(group, free))
         self._caught_up = len(self._room.taken)
+
+
+class GangCandidates:
+    """The groups a class of gangs may still use in one cycle, of each way to group workers."""
+
+    def __init__(
+        self,
+        room: Room,
+        columns: Columns,
+        kind: JobClass,
+        size: int,
+        shunned: Collection[int] = (),
+        last: Collection[int] = (),
+    ) -> None:
+        """As of `GroupCandidates`."""
+        ways = columns.groupings(kind)
+        self._ways = [GroupCandidates(room, columns, kind, groups, size, shunned, last) for groups in ways]
+
+    def seat(self) -> list[int] | None:
+        """Place one gang, in as few domains of preferred levels as there is room for; as of `GroupCandidates`."""
+        return next((seats for way in self._ways if (seats := way.seat()) is not None), None)

@@ -115,6 +115,6 @@ class Nominations:
         if not kind.is_gang:
             return False
         tasks = [(job, index) for index in self._cycle.mirror.queue.pending(job)]
-        groups = self._cycle.columns.groups(kind.key)
+        groups = self._cycle.columns.groups(kind)
         codes = [int(groups.codes[slots[task]]) if task in slots else -1 for task in tasks]
         return not groups.holds_slices(codes, kind.slices)

@@ -13,14 +13,17 @@ import numpy as np
 
 from iris_core.messages.scheduler_state import Hold
 from iris_scheduler.cycle import Cycle
+from iris_scheduler.feasible.levels import in_domains
 from iris_scheduler.feasible.nominations import Nominations
-from iris_scheduler.mirror.capacity import SHUT, WINDOW, Need, Room, covers, fitting, minus, row_of
+from iris_scheduler.mirror.capacity import SHUT, WINDOW, Need, Room, Slots, covers, fitting, minus, row_of
 from iris_scheduler.mirror.classes import JobClass
 from iris_scheduler.mirror.columns import Groups
 from iris_scheduler.mirror.hosts import NEVER_MS, HostRow
 
 _CANDIDATES = 64
 """At most so many groups for each slice are compared for a reservation: most free workers first, then by name."""
+_WAITED_FOR = 256
+"""At most so many workers that are not free are compared beyond a gang's size, in a group of several domains."""
 
 Freed = tuple[int, int, int, tuple[int, ...]]
 """When a group will be free, how many of its workers are not free yet, the group, and the workers to reserve."""
@@ -65,43 +68,53 @@ class Reservations:
             self._room.shut(slot)
 
     def reserve(self, gang: int, size: int) -> None:
-        """Reserve the groups that will be free first for a gang of that size, if there are any."""
-        cycle, kind = self._cycle, self._cycle.mirror.kinds[gang]
-        groups = cycle.columns.groups(kind.key)
-        each = size // kind.slices
-        by_domain: dict[int, list[Freed]] = {}
-        for group in self._possible(kind, groups, each):
-            by_domain.setdefault(int(groups.domains[group]), []).append(self._freed(kind, groups, group, each))
-        together = (
-            _together(sorted(freed)[: kind.slices]) for freed in by_domain.values() if len(freed) >= kind.slices
-        )
-        best = min(together, default=None)
+        """Reserve the groups that will be free first for a gang of that size, if there are any; of those that are free
+        at the same time, with as many preferred levels as possible.
+        """
+        columns, kind = self._cycle.columns, self._cycle.mirror.kinds[gang]
+        matrix, slots = self._room.matrix, columns.usable(kind).slots
+        slots = slots[(columns.groups(kind).codes.take(slots) >= 0) & (matrix[WINDOW].take(slots) > -SHUT // 2)]
+        large = np.array([slot for slot in slots.tolist() if self._is_large(slot, kind.need)], np.int64)
+        ways = (self._first_free(kind, groups, large, size // kind.slices) for groups in columns.groupings(kind))
+        best = min((way for way in ways if way is not None), key=itemgetter(0, 1), default=None)
         if best is None:
             return
-        at_ms, _, _, slots = best
-        for slot in slots:
+        at_ms, _, _, slots_kept = best
+        for slot in slots_kept:
             self._room.shut(slot)
             self._kept[slot] = (gang, at_ms)
 
-    def _possible(self, kind: JobClass, groups: Groups, size: int) -> list[int]:
+    def _first_free(self, kind: JobClass, groups: Groups, large: Slots, each: int) -> AllFreed | None:
+        """The groups that will be free first, of one way to group the workers that are large enough."""
+        by_domain: dict[int, list[Freed]] = {}
+        for group in self._possible(kind, groups, large, each):
+            by_domain.setdefault(int(groups.domains[group]), []).append(self._freed(kind, groups, group, large, each))
+        together = (
+            _together(sorted(freed)[: kind.slices]) for freed in by_domain.values() if len(freed) >= kind.slices
+        )
+        return min(together, default=None)
+
+    def _possible(self, kind: JobClass, groups: Groups, large: Slots, size: int) -> list[int]:
         """Groups that could hold the gang if they were empty, those with the most free workers first."""
-        matrix, slots = self._room.matrix, self._cycle.columns.usable(kind).slots
-        slots = slots[(groups.codes.take(slots) >= 0) & (matrix[WINDOW].take(slots) > -SHUT // 2)]
-        large = [slot for slot in slots.tolist() if self._is_large(slot, kind.need)]
-        counts = np.bincount(groups.codes.take(large), minlength=len(groups.names)) if large else np.zeros(0, np.int64)
-        free = slots[fitting(matrix, kind.need, slots)]
+        grouped = large[groups.codes.take(large) >= 0]
+        counts = np.bincount(groups.codes.take(grouped), minlength=len(groups.names))
+        free = grouped[fitting(self._room.matrix, kind.need, grouped)]
         free_counts = np.bincount(groups.codes.take(free), minlength=len(groups.names))
         possible = np.flatnonzero(counts >= size).tolist()
         by_free = sorted(possible, key=lambda group: (-int(free_counts[group]), group))
         return by_free[: _CANDIDATES * kind.slices]
 
-    def _freed(self, kind: JobClass, groups: Groups, group: int, size: int) -> Freed:
-        mask = self._cycle.columns.usable(kind).mask
-        times = sorted(
-            (self._free_at(slot, kind.need), order, slot)
-            for order, slot in enumerate(groups.members[group])
-            if mask[slot] and self._is_large(slot, kind.need)
-        )[:size]
+    def _freed(self, kind: JobClass, groups: Groups, group: int, large: Slots, size: int) -> Freed:
+        inside = large[groups.codes.take(large) == group]
+        if groups.near:
+            free = fitting(self._room.matrix, kind.need, inside)
+            members = in_domains(
+                [*inside[free][:size].tolist(), *inside[~free][: size + _WAITED_FOR].tolist()], groups.near
+            )
+        else:
+            there = set(inside.tolist())
+            members = [slot for slot in groups.members[group] if slot in there]
+        times = sorted((self._free_at(slot, kind.need), order, slot) for order, slot in enumerate(members))[:size]
         busy = sum(at_ms > self._cycle.now_ms for at_ms, _, _ in times)
         return times[-1][0], busy, group, tuple(slot for _, _, slot in times)
 

@@ -10,10 +10,11 @@ from typing import NamedTuple
 from sortedcontainers import SortedList
 
 from iris_core import constraints
+from iris_core.coscheduling import groupings
 from iris_core.messages.scheduler_state import JobRow
 from iris_core.priority import PriorityKey, priority_key
 from iris_core.resources import ResourceRequest
-from iris_core.spec import Constraint
+from iris_core.spec import Constraint, Level
 from iris_core.states import PriorityBand
 from iris_scheduler.mirror.capacity import need_of
 
@@ -27,7 +28,7 @@ NO_JOB = (1 << _JOB_BITS) - 1
 class ClassKey(NamedTuple):
     """What jobs of one class have in common; ``size`` is the number of tasks of a gang, 0 for other jobs.
 
-    ``slices``, ``within``: of a gang, as in `Coscheduling`.
+    ``slices``, ``within``, ``levels``: of a gang, as in `JobRow`.
     """
 
     band: PriorityBand
@@ -38,6 +39,7 @@ class ClassKey(NamedTuple):
     timeout_ms: int | None
     slices: int = 1
     within: str = ""
+    levels: tuple[Level, ...] = ()
 
 
 Shape = tuple[tuple[Constraint, ...], tuple[Constraint, ...], frozenset[str]]
@@ -48,7 +50,15 @@ def class_key(row: JobRow, size: int) -> ClassKey:
     if not row.group_by:
         return ClassKey(row.band, row.resources, row.constraints, "", 0, row.timeout_ms)
     return ClassKey(
-        row.band, row.resources, row.constraints, row.group_by, size, row.timeout_ms, row.slices, row.within
+        row.band,
+        row.resources,
+        row.constraints,
+        row.group_by,
+        size,
+        row.timeout_ms,
+        row.slices,
+        row.within,
+        row.levels,
     )
 
 
@@ -57,12 +67,14 @@ class JobClass:
 
     Attributes:
         size: how many tasks must be placed together; 0 when each is placed alone. slices: in how many groups.
+        groupings: how workers may be grouped for a gang, best first; none for other jobs.
         need: what one task takes. required, preferred: what its workers must and should satisfy.
         waiting: the places of its waiting jobs, see `place_of`.
     """
 
     __slots__ = (
         "band",
+        "groupings",
         "is_gang",
         "key",
         "need",
@@ -81,6 +93,8 @@ class JobClass:
         self.size = key.size
         self.slices = key.slices
         self.is_gang = bool(key.group_by)
+        levels = key.levels or (Level(key.group_by),)
+        self.groupings = groupings(levels, key.within, key.resources) if self.is_gang else ()
         self.need = need_of(key.resources)
         self.required = constraints.required(key.constraints, key.resources)
         self.preferred = constraints.preferred(key.constraints)

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from iris_core import constraints
 from iris_core.constraints import TAINT, TPU_WORKER_ID
-from iris_core.coscheduling import domain_keys
+from iris_core.coscheduling import Grouping
 from iris_core.messages.scheduler_state import WorkerRow
 from iris_core.spec import Attribute, Constraint
 from iris_core.states import ConstraintOp
 from iris_scheduler.mirror.capacity import Mask, Slots
-from iris_scheduler.mirror.classes import ClassKey, JobClass, Shape
+from iris_scheduler.mirror.classes import JobClass, Shape
 
 Codes = NDArray[np.int64]
 
@@ -54,6 +54,8 @@ class Groups:
         codes: the group of each worker, -1 for none. names: of the groups, sorted.
         members: slots of each group by numeric ``tpu-worker-id``, those without one last, then by name.
         domains: the domain of each group. domain_names: in words; one domain has all groups of a single attribute.
+        near: of each preferred level besides, outermost first, the domain of each worker, which has one of its own
+            where it lacks the attribute.
     """
 
     codes: Codes
@@ -61,6 +63,7 @@ class Groups:
     members: Sequence[tuple[int, ...]]
     domains: Codes
     domain_names: Sequence[str] = ("",)
+    near: Sequence[Codes] = ()
 
     def in_domains(self, wanted: Mask | Codes) -> Codes:
         """How many of the wanted groups, a mask or numbers, each domain has."""
@@ -120,7 +123,7 @@ class Columns:
         self._masks: dict[Constraint, Mask] = {}
         self._usable: dict[JobClass, Usable] = {}
         self._shapes: dict[Shape, Usable] = {}
-        self._groups: dict[tuple[str, tuple[str, ...]], Groups] = {}
+        self._groups: dict[Grouping, Groups] = {}
         self._most = min(_MANY, _BYTES // (_WORKER_BYTES * max(1, len(self.names))))
 
     def __len__(self) -> int:
@@ -161,12 +164,25 @@ class Columns:
             known = self._masks[constraint] = self._column(constraint.key).mask(constraint)
         return known
 
-    def groups(self, key: ClassKey) -> Groups:
+    def groups(self, kind: JobClass) -> Groups:
         """The groups of workers that a class of gangs may use."""
-        keys = (key.group_by, domain_keys(key.within, key.resources))
-        known = self._groups.get(keys)
+        return self._grouped(kind.groupings[-1])
+
+    def groupings(self, kind: JobClass) -> list[Groups]:
+        """The same, before them those with preferred levels, best first."""
+        return [self._grouped(grouping) for grouping in kind.groupings]
+
+    def roomiest(self, key: str, slots: Slots) -> tuple[str, int]:
+        """The value of an attribute that most of these workers have, and how many do; 0 when none has one."""
+        codes, names = self._numbered(key)
+        counts = np.bincount(codes.take(slots) + 1, minlength=len(names) + 1)[1:]
+        best = int(counts.argmax()) if names else 0
+        return (names[best], int(counts[best])) if names else ("", 0)
+
+    def _grouped(self, grouping: Grouping) -> Groups:
+        known = self._groups.get(grouping)
         if known is None:
-            known = self._groups[keys] = self._group(*keys)
+            known = self._groups[grouping] = self._group(grouping)
         return known
 
     @cached_property
@@ -199,14 +215,21 @@ class Columns:
             rank += self.mask(constraint)
         return Usable(mask, slots[np.argsort(-rank[slots], kind="stable")], rank)
 
-    def _group(self, attribute: str, domain: tuple[str, ...]) -> Groups:
-        codes, names = self._numbered(attribute)
-        if not domain:
-            return Groups(codes, names, self._members(codes, len(names)), np.zeros(len(names), np.int64))
-        outer, outer_names = self._domains(domain)
+    def _group(self, grouping: Grouping) -> Groups:
+        codes, names = self._numbered(grouping.group)
+        near = [self._apart(key) for key in grouping.near]
+        if not grouping.domain:
+            members, domains = self._members(codes, len(names)), np.zeros(len(names), np.int64)
+            return Groups(codes, names, members, domains, near=near)
+        outer, outer_names = self._domains(grouping.domain)
         codes, inner, domains = _paired(codes, outer, len(outer_names))
         words = [f"{names[group]} in {outer_names[within]}" for group, within in zip(inner, domains, strict=True)]
-        return Groups(codes, words, self._members(codes, len(words)), domains, outer_names)
+        return Groups(codes, words, self._members(codes, len(words)), domains, outer_names, near)
+
+    def _apart(self, attribute: str) -> Codes:
+        """The rank of each worker's value of an attribute; a number of its own for each worker without one."""
+        codes, names = self._numbered(attribute)
+        return np.where(codes < 0, len(names) + np.arange(len(self)), codes)
 
     def _domains(self, keys: tuple[str, ...]) -> tuple[Codes, list[str]]:
         """The rank of each worker's values of some attributes, -1 where one is absent, and the values in words."""
@@ -219,7 +242,11 @@ class Columns:
         return codes, names
 
     def _numbered(self, attribute: str) -> tuple[Codes, list[str]]:
-        """The rank of each worker's value of an attribute, -1 for none, and the values in words."""
+        """The rank of each worker's value of an attribute, -1 for none, and the values in words. Without an attribute
+        all have one value.
+        """
+        if not attribute:
+            return np.zeros(len(self), np.int64), ["any"]
         column = self._column(attribute)
         values = sorted(column.code_of, key=lambda value: (isinstance(value, str), value))
         number = np.full(len(values) + 1, -1, np.int64)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from iris_core import reasons
 from iris_scheduler.cycle import Cycle
-from iris_scheduler.feasible.groups import GroupCandidates
+from iris_scheduler.feasible.groups import GangCandidates
 from iris_scheduler.mirror.classes import JobClass
 from iris_scheduler.place.assignments import Assignments
 
@@ -24,7 +24,7 @@ class GangPlacer:
     def __init__(self, cycle: Cycle, assignments: Assignments, full: Iterable[JobClass]) -> None:
         self._cycle = cycle
         self._assignments = assignments
-        self._candidates: dict[JobClass, GroupCandidates] = {}
+        self._candidates: dict[JobClass, GangCandidates] = {}
         self.full = {kind for kind in full if kind.is_gang}
         self.apart: set[int] = set()
 
@@ -68,13 +68,13 @@ class GangPlacer:
         if size != kind.size:
             if size % kind.slices:
                 return None
-            seats = GroupCandidates(self._assignments.room, self._cycle.columns, kind, size).seat()
+            seats = GangCandidates(self._assignments.room, self._cycle.columns, kind, size).seat()
             if seats is None:
                 self.apart.add(job)
             return seats
         candidates = self._candidates.get(kind)
         if candidates is None:
-            candidates = GroupCandidates(self._assignments.room, self._cycle.columns, kind, size)
+            candidates = GangCandidates(self._assignments.room, self._cycle.columns, kind, size)
             self._candidates[kind] = candidates
         seats = candidates.seat()
         if seats is None:
@@ -88,7 +88,7 @@ class GangPlacer:
         shunned = cycle.delayed(job)
         slots = ((cycle.columns.slot.get(worker), until_ms) for worker, until_ms in until)
         last = [slot for slot, until_ms in slots if slot is not None and until_ms <= cycle.now_ms]
-        seats = GroupCandidates(self._assignments.room, cycle.columns, kind, size, shunned, last).seat()
+        seats = GangCandidates(self._assignments.room, cycle.columns, kind, size, shunned, last).seat()
         if shunned:
             until_ms = min(until_ms for _, until_ms in until if until_ms > cycle.now_ms)
             cycle.wake_at(until_ms)

@@ -5,7 +5,8 @@ the fewest victims of the higher of the lower bands, the fewest victims, the few
 counts with all its members, because all of them restart, also those that have finished and hold nothing. One with
 members outside the group stays, unless it has several slices. Victims are removed again one by one, most expensive
 first, as long as the gang still fits, so that none is stopped needlessly. A gang of several slices takes groups of one
-domain one after the other, each the cheapest beside the evictions that the gang needs already.
+domain one after the other, each the cheapest beside the evictions that the gang needs already. Levels of the topology
+that the gang prefers decide between evictions of equal cost only.
 Source: docs/design/semantics.md#order.
 """
 
@@ -18,6 +19,7 @@ import numpy as np
 
 from iris_core.states import PriorityBand
 from iris_scheduler.cycle import Cycle
+from iris_scheduler.feasible.levels import in_domains, nearest
 from iris_scheduler.mirror.capacity import SHUT, WINDOW, Mask, Need, Room, covers, fitting, minus, plus
 from iris_scheduler.mirror.classes import JobClass
 from iris_scheduler.mirror.columns import Groups
@@ -27,6 +29,8 @@ from iris_scheduler.preempt.victims import Victim
 
 _CANDIDATES = 16
 """Groups that are compared with each other, beside one for each further slice."""
+_COMPARED = 64
+"""Workers with victims that are compared beyond a gang's size, in a group of several domains."""
 
 EvictionUnit = tuple[Victim, ...]
 """The attempts that are evicted together: one single task, or a whole session."""
@@ -84,24 +88,56 @@ class GangPreemptor:
         return bool(delayed)
 
     def _best(self, kind: JobClass, size: int, delayed: Sequence[int]) -> GangEviction | None:
-        groups = self._cycle.columns.groups(kind.key)
-        mask = self._cycle.columns.usable(kind).mask.copy()
+        """The cheapest eviction; of equal ones, with as many preferred levels as possible."""
+        mask, evictions = self._cycle.columns.usable(kind).mask.copy(), self._evictions
         mask[list(delayed)] = False
-        evictions, each = self._evictions, size // kind.slices
         remaining = [v for v in evictions.victims.all if v.band > kind.band and v not in evictions.stopped]
+        sessions = _sessions(remaining)
+        found = []
+        for groups in self._cycle.columns.groupings(kind):
+            lays = self._lays(kind, groups, size // kind.slices, mask, remaining, sessions)
+            found.append(self._cheapest(kind, lays, size // kind.slices))
+        return min((one for one in found if one is not None), key=lambda eviction: eviction.cost[:-1], default=None)
+
+    def _lays(
+        self,
+        kind: JobClass,
+        groups: Groups,
+        each: int,
+        mask: Mask,
+        remaining: Sequence[Victim],
+        sessions: dict[int, EvictionUnit],
+    ) -> dict[int, list[GroupLay]]:
+        """The groups to compare, of one way to group workers, by domain."""
         by_group: dict[int, list[Victim]] = {}
         for victim in remaining:
             by_group.setdefault(int(groups.codes[victim.slot]), []).append(victim)
-        sessions = _sessions(remaining)
         lays: dict[int, list[GroupLay]] = {}
         for group in self._promising(kind, groups, each, mask):
             if len(lays.get(int(groups.domains[group]), ())) == _CANDIDATES + kind.slices - 1:
                 continue
             members = [slot for slot in groups.members[group] if mask[slot]]
-            units = self._units(by_group.get(group, []), sessions, set(groups.members[group]))
+            victims = by_group.get(group, [])
+            if groups.near and kind.slices == 1:
+                members = self._few(kind, groups, members, each)
+                compared = set(members)
+                victims = [victim for victim in victims if victim.slot in compared]
+            units = self._units(victims, sessions, set(groups.members[group]))
             lays.setdefault(int(groups.domains[group]), []).append(GroupLay(group, members, units))
+        return lays
+
+    def _few(self, kind: JobClass, groups: Groups, members: Sequence[int], each: int) -> list[int]:
+        """The workers to compare of a group of several domains: free ones, and others in as few domains as possible."""
+        slots = np.array(members, np.int64)
+        slots = slots[fitting(self._evictions.relieved(kind.band), kind.need, slots)]
+        free = fitting(self._evictions.future.matrix, kind.need, slots)
+        others = nearest(slots[~free].tolist(), each + _COMPARED, groups.near)
+        return in_domains([*slots[free].tolist()[:each], *others], groups.near)
+
+    def _cheapest(self, kind: JobClass, lays: dict[int, list[GroupLay]], each: int) -> GangEviction | None:
+        future = self._evictions.future
         if kind.slices == 1:
-            found = [lay_out(evictions.future, kind.need, [lay], each) for domain in lays.values() for lay in domain]
+            found = [lay_out(future, kind.need, [lay], each) for domain in lays.values() for lay in domain]
         else:
             found = [self._together(kind, domain, each) for domain in lays.values()]
         return min((one for one in found if one is not None), key=lambda eviction: eviction.cost, default=None)

@@ -234,5 +234,5 @@ def _was_alone(ledger: Ledger, death: Death, key: AttemptKey, worker: str) -> bo
 def _group(ledger: Ledger, number: int, worker: str) -> tuple[str, Attribute]:
     """The slice of a host, or the group attribute of the gang on it."""
     gang = ledger.jobs[number].spec.coscheduling
-    name = gang.group_by if gang is not None else TPU_NAME
+    name = gang.key if gang is not None else TPU_NAME
     return name, ledger.workers[worker].attributes.get(name, "")

@@ -234,7 +234,7 @@ def hold(ledger: Ledger, ref: AttemptRef) -> Hold:
 
 
 def job_row(job: Job) -> JobRow:
-    spec = job.spec
+    spec, gang = job.spec, job.spec.coscheduling
     return JobRow(
         job=job.number,
         name=job.name,
@@ -246,12 +246,13 @@ def job_row(job: Job) -> JobRow:
         replicas=spec.task_count,
         resources=spec.resources,
         constraints=spec.placement,
-        group_by=spec.coscheduling.group_by if spec.coscheduling is not None else "",
+        group_by=gang.key if gang is not None else "",
         timeout_ms=job.timeout_ms,
         spread=spec.spread_key,
         max_parallel=spec.max_parallel,
-        slices=spec.coscheduling.slices if spec.coscheduling is not None else 1,
-        within=spec.coscheduling.within if spec.coscheduling is not None else "",
+        slices=gang.slices if gang is not None else 1,
+        within=gang.within if gang is not None else "",
+        levels=gang.several if gang is not None else (),
     )
 
 

@@ -118,7 +118,13 @@ _OPTIONS = (
     ),
     click.option("--max-parallel", type=int, help="Tasks of the job that run at a time.  [default: all]", metavar="N"),
     *TASK_OPTIONS,
-    click.option("--group-by", help="Place all tasks together on hosts that share this attribute.", metavar="KEY"),
+    click.option(
+        "--group-by",
+        multiple=True,
+        help="Place all tasks together on hosts that share this attribute. Repeat it for levels of the topology, "
+        "innermost first; KEY:preferred asks for as few values as possible.",
+        metavar="KEY",
+    ),
     click.option("--slices", type=int, help="Take so many TPU slices, or groups of --group-by, at once.", metavar="N"),
     click.option("--within", help="Take slices that share this attribute, for example zone.", metavar="KEY"),
     click.option(
@@ -340,12 +346,19 @@ def plan_lines(found: PlanView, spec: JobSpec) -> list[str]:
     workers = len({placed.worker for placed in found.placements})
     if len(found.placements) > 1:
         lines.append(f"  {len(found.placements)} tasks on {workers} worker{'s' if workers > 1 else ''}")
+    lines += level_lines(found, spec)
     lines += [f"  with {variant} alone: {words.get(one, one)}" for variant, one in found.variants.items()]
     if found.reason is not None:
         lines.append(f"  {found.reason.message}  ({found.reason.code})")
     if found.ahead:
         lines.append(f"  behind {found.ahead} tasks")
     return lines
+
+
+def level_lines(found: PlanView, spec: JobSpec) -> list[str]:
+    """Over how many domains of each level a gang would be; nothing for one without levels."""
+    levels = spec.coscheduling.several if spec.coscheduling is not None else ()
+    return [f"  {level.key}: {found.levels[level.key]} ({level.mode})" for level in levels if level.key in found.levels]
 
 
 def slice_lines(found: PlanView, spec: JobSpec) -> list[str]:

@@ -19,7 +19,7 @@ from iris.client.client import Client
 from iris.client.decode import from_builtins
 from iris.client.jobs import TERMINAL
 from iris.client.transport import in_path
-from iris_core.spec import JobSpec
+from iris_core.spec import JobSpec, Level
 from iris_core.spec_facts import facts_of
 from iris_core.units import show_bytes
 from iris_core.views import JobView
@@ -115,9 +115,16 @@ def show_job(job: Row, tasks: Iterable[Row], *, wide: bool) -> None:
 
 
 def task_columns(spec: JobSpec) -> Sequence[Column]:
-    """Those of a job's tasks; with the values of an array, if it is one."""
+    """Those of a job's tasks; with the values of an array, or the levels that a gang is placed by."""
     value = Column("VALUE", lambda task: str(spec.array_index(task["index"])), right=True)
+    if spec.coscheduling is not None and spec.coscheduling.several:
+        return (*TASKS[:3], *map(_level_column, spec.coscheduling.levels), *TASKS[3:])
     return (TASKS[0], value, *TASKS[1:]) if spec.array else TASKS
+
+
+def _level_column(level: Level) -> Column:
+    """What a task's worker has of one level that a gang is placed by."""
+    return Column(level.key.upper(), lambda task: task.get("levels", {}).get(level.key, ""))
 
 
 def show_causes(client: Client, job: Row) -> None:

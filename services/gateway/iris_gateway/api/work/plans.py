@@ -36,6 +36,7 @@ async def planned(call: Call) -> Response:
             reason=preview.reason,
             ahead=preview.ahead,
             variants=dict(preview.variants),
+            levels=dict(preview.levels),
         )
     )
 

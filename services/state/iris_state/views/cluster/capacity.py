@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from iris_core.constraints import eligible
-from iris_core.coscheduling import domain_keys
+from iris_core.coscheduling import Grouping, groupings
 from iris_core.resources import AUTO, RESOURCES, Device
 from iris_core.states import WorkerState
 from iris_state.records.entities import Job, Worker
@@ -19,7 +19,7 @@ def warnings(ledger: Ledger, record: Job) -> list[str]:
     """
     spec, gang = record.spec, record.spec.coscheduling
     groups: Counter[tuple[object, object]] = Counter()
-    keys = domain_keys(gang.within if gang is not None else "", spec.resources)
+    required = groupings(gang.levels, gang.within, spec.resources)[-1] if gang is not None else Grouping("")
     domains: Counter[object] = Counter()
     hosts, matching, large = 0, list[Worker](), 0
     for worker in ledger.workers.values():
@@ -34,8 +34,8 @@ def warnings(ledger: Ledger, record: Job) -> list[str]:
         if gang is None:
             return []
         large += 1
-        domain = tuple(worker.attributes.get(key) for key in keys)
-        group = worker.attributes.get(gang.group_by)
+        domain = tuple(worker.attributes.get(key) for key in required.domain)
+        group = worker.attributes.get(required.group) if required.group else ""
         groups[group, domain] += 1
         if None not in (group, *domain) and groups[group, domain] == len(record.tasks) // gang.slices:
             domains[domain] += 1
@@ -62,10 +62,15 @@ def _why(ledger: Ledger, record: Job, hosts: int, matching: list[Worker], large:
     gang = record.spec.coscheduling
     assert gang is not None
     size = len(record.tasks) // gang.slices
+    required = groupings(gang.levels, gang.within, record.spec.resources)[-1]
     if gang.slices == 1:
-        return f"no group by {gang.group_by} has {size} workers that match and are large enough"
-    where = f" with the same {gang.within}" if gang.within else ""
-    return f"no {gang.slices} groups by {gang.group_by}{where} have {size} workers each that match and are large enough"
+        if not required.keys:
+            return f"{large} workers match and are large enough, and it needs {size} at once"
+        return f"no group by {' and '.join(required.keys)} has {size} workers that match and are large enough"
+    where = f" with the same {' and '.join(required.domain)}" if required.domain else ""
+    return (
+        f"no {gang.slices} groups by {required.group}{where} have {size} workers each that match and are large enough"
+    )
 
 
 def _lacking_device(ledger: Ledger, wanted: Device | None, hosts: int) -> str:

@@ -25,6 +25,7 @@ from iris_core.constraints import (
     matches,
     repelling,
 )
+from iris_core.coscheduling import groupings
 from iris_core.reasons import NOT_YET_LOOKED_AT, ReasonCode
 from iris_core.resources import RESOURCES, Amount, Device, ResourceRequest
 from iris_core.spec import Attribute, Constraint
@@ -200,7 +201,8 @@ def _class_of(job: Job) -> DemandClass:
     gang = spec.coscheduling
     if gang is None:
         return DemandClass(spec.resources, spec.placement, "", 0)
-    return DemandClass(spec.resources, spec.placement, gang.group_by, len(job.tasks), gang.slices)
+    group = groupings(gang.levels, gang.within, spec.resources)[-1].group
+    return DemandClass(spec.resources, spec.placement, group, len(job.tasks), gang.slices)
 
 
 def known_shapes(ledger: Ledger, classes: Iterable[DemandClass] = ()) -> list[HostShape]:

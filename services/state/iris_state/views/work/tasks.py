@@ -45,7 +45,16 @@ def task_view(ledger: Ledger, record: Job, index: int) -> TaskView:
         job_id=record.id,
         user=record.user,
         by=actor_view(task.by),
+        levels=_levels(ledger, record, last) if last is not None and task.state is not TaskState.PENDING else {},
     )
+
+
+def _levels(ledger: Ledger, record: Job, attempt: Attempt) -> dict[str, str]:
+    """What the worker has of each level that a gang is placed by; a level that it lacks is left out."""
+    gang, worker = record.spec.coscheduling, ledger.workers.get(attempt.worker)
+    if gang is None or worker is None:
+        return {}
+    return {level.key: str(value) for level in gang.several if (value := worker.attributes.get(level.key)) is not None}
 
 
 def _original(ledger: Ledger, record: Job, index: int) -> str | None:
