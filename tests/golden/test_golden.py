@@ -96,7 +96,9 @@ def test_what_services_of_an_earlier_release_say_is_understood(release):
         assert begins_with(understood, meant), f"{kind}: {meant} is understood as {understood}"
 
 
-NEW: frozenset[str] = frozenset({"AmendJob", "CallResults", "ExecutionRequest", "RequeueTasks", "ServiceInfo"})
+NEW: frozenset[str] = frozenset(
+    {"AmendJob", "CallResults", "ExecutionRequest", "GrowJob", "RequeueTasks", "ServiceInfo"}
+)
 """Kinds of messages that the newest release kept did not have."""
 
 

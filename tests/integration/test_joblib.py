@@ -68,13 +68,13 @@ def said(cluster: Cluster, program: str) -> list[str]:
 def test_calls_of_joblib_are_tasks(cluster: Cluster):
     listed, second, alone, count, unordered, reused, failed, refused = said(cluster, CALLS % str(FRAMEWORKS))
 
-    assert listed == str([(x, "/j-list-1-1") for x in range(3)])
-    assert second == "[(5, '/j-list-2-1')]"
+    assert listed == str([(x, "/j-list-1") for x in range(3)])
+    assert second == "[(5, '/j-list-2')]"
     assert alone == "[(7, 'here')]"
     assert (count, unordered, reused) == ("6", "['a', 'b', 'c']", "[1, 3]")
     assert failed == "KeyError('gone') True"
     assert "cups" in refused
-    assert cluster.client.job("/j-odd-1-1").wait(WITHIN_S).state == "killed"
+    assert cluster.client.job("/j-odd-1").wait(WITHIN_S).state == "killed"
 
 
 def test_a_grid_search_of_scikit_learn_runs_as_its_page_says(cluster: Cluster):

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -288,15 +289,20 @@ def test_a_value_that_only_its_host_can_unpickle_is_a_remote_error(cluster, tmp_
     assert "No module named 'only_there'" in str(error)
 
 
-def test_an_executor_runs_calls_as_tasks(cluster):
+def test_an_executor_runs_all_its_calls_as_one_job(cluster):
     def divide(x, y=1):
         return x / y
 
     with iris.Executor(cluster.client, name="m-executor", cpu=0.1) as executor:
         futures = [executor.submit(divide, 6, y=y) for y in (3, 0, 2)]
+        concurrent.futures.wait(futures)
         mapped = list(executor.map(divide, [1, 2]))
         with pytest.raises(TypeError, match="pickle"):
             executor.submit(divide, sys.stdout)
+        job = cluster.client.job("/m-executor")
+        assert (job.view.open, job.state, job.view.task_counts) == (True, "running", {"succeeded": 4, "failed": 1})
+    assert job.wait(WITHIN_S).state == "failed"
+    assert not job.view.open
     found = [future.exception() or future.result() for future in futures]
 
     assert [found[0], type(found[1]), found[2], mapped] == [2.0, ZeroDivisionError, 3.0, [1.0, 2.0]]
@@ -311,4 +317,134 @@ def test_an_executor_that_cancels_its_futures_ends_what_runs(cluster):
     executor.shutdown(cancel_futures=True)
 
     assert isinstance(future.exception(WITHIN_S), JobKilled)
-    assert cluster.client.job("/m-ended-1").wait(WITHIN_S).state == "killed"
+    assert cluster.client.job("/m-ended").wait(WITHIN_S).state == "killed"
+
+
+def test_a_call_of_an_executor_is_cancelled_alone(cluster, tmp_path):
+    with iris.Executor(cluster.client, name="m-alone", cpu=0.1) as executor:
+        long = executor.submit(lambda: __import__("time").sleep(1000))
+        until(long.running)
+        assert long.cancel()
+        assert executor.submit(lambda: 7).result(WITHIN_S) == 7
+    assert cluster.client.job("/m-alone").wait(WITHIN_S).task_counts == {"killed": 1, "succeeded": 1}
+
+
+def test_an_executor_goes_on_in_a_second_job_when_its_first_was_closed(cluster):
+    with iris.Executor(cluster.client, name="m-second", cpu=0.1) as executor:
+        assert executor.submit(lambda: 1).result(WITHIN_S) == 1
+        cluster.client.close_map("/m-second")
+        assert executor.submit(lambda: 2).result(WITHIN_S) == 2
+    assert cluster.client.job("/m-second-2").wait(WITHIN_S).state == "succeeded"
+
+
+def test_an_executor_that_is_left_closes_the_client_that_it_made(cluster, monkeypatch):
+    for name in cluster.environ.keys() - os.environ.keys():
+        monkeypatch.setenv(name, cluster.environ[name])
+    executor = iris.Executor(name="m-left", cpu=0.1)
+    future = executor.submit(lambda: 1)
+    executor.shutdown(wait=False)
+
+    assert future.result(WITHIN_S) == 1
+    assert cluster.client.job("/m-left").wait(WITHIN_S).state == "succeeded"
+    until(lambda: not executor._client.transport._idle)
+
+
+def test_items_of_an_iterator_are_called_as_they_come(cluster):
+    gate = threading.Event()
+
+    def items():
+        yield from range(3)
+        gate.wait(WITHIN_S)
+        yield from range(3, 5)
+
+    mapped = cluster.client.map(lambda x: x * x, items(), name="m-open", cpu=0.1)
+    found = iter(mapped)
+    assert [next(found).result(WITHIN_S) for _ in range(3)] == [0, 1, 4]
+    view = mapped.job.refresh()
+    assert (view.open, view.state, view.replicas) == (True, "running", 3)
+    assert "open; waits for further calls" in str(view.note)
+    with pytest.raises(TimeoutError, match="the map is open"):
+        mapped.results(0)
+    second = cluster.client.map_of("/m-open")
+    gate.set()
+
+    assert [future.result(WITHIN_S) for future in found] == [9, 16]
+    assert mapped.results(WITHIN_S) == [0, 1, 4, 9, 16]
+    assert second.results(WITHIN_S) == [0, 1, 4, 9, 16]
+    assert mapped.job.wait(WITHIN_S).state == "succeeded"
+
+
+def test_an_iterator_that_raises_ends_its_map_after_what_came_before(cluster):
+    gate = threading.Event()
+
+    def items():
+        yield 1
+        gate.wait(WITHIN_S)
+        yield 2
+        raise LookupError("no more items")
+
+    mapped = cluster.client.map(lambda x: x * 10, items(), name="m-raises", cpu=0.1)
+    gate.set()
+    found = []
+    with pytest.raises(LookupError, match="no more items"):
+        found += [future.result(WITHIN_S) for future in mapped]
+
+    with pytest.raises(LookupError):
+        mapped.results(WITHIN_S)
+    assert [future.result() for future in mapped.futures] == [10, 20]
+    assert mapped.job.wait(WITHIN_S).state == "succeeded"
+
+
+def test_items_are_not_taken_far_ahead_of_the_calls_that_have_ended(cluster, tmp_path):
+    taken = []
+
+    def items():
+        for number in range(12):
+            taken.append(number)
+            yield number
+
+    def waits(number):
+        import os
+        import time
+
+        while not os.path.exists(f"{tmp_path}/gate"):
+            time.sleep(0.02)
+        return number
+
+    mapped = cluster.client.map(waits, items(), lookahead=4, chunksize=2, name="m-ahead", cpu=0.1)
+    until(lambda: len(mapped) == 4)
+    until(lambda: mapped.job.refresh().task_counts.get("running") == 2)
+    assert len(taken) == 4
+    (tmp_path / "gate").touch()
+
+    assert mapped.results(WITHIN_S) == list(range(12))
+    assert mapped.job.refresh().replicas == 6
+
+
+OPEN_SCRIPT = """
+import sys, time
+from iris import Client, Executor
+how = sys.argv[1]
+if how == "executor":
+    executor = Executor(name="m-exit", cpu=0.1)
+    executor.submit(print, 1)
+    sys.exit()
+with Client() as client:
+    def items():
+        yield from range(3)
+        time.sleep(1000)
+    mapped = client.map(lambda x: x, items(), name="m-exit", cpu=0.1)
+    assert mapped.job.view.open
+"""
+
+
+@pytest.mark.parametrize("how", ["executor", "items"])
+def test_an_open_map_is_closed_when_the_process_of_its_client_ends(cluster, how):
+    paths = os.pathsep.join(str(Path(module.__file__).parents[1]) for module in (iris, iris_core))
+    environ = {**cluster.environ, "PYTHONPATH": paths}
+    subprocess.run([sys.executable, "-c", OPEN_SCRIPT, how], env=environ, timeout=WITHIN_S, check=True)
+
+    job = cluster.client.job("/m-exit")
+    assert job.wait(WITHIN_S).state == "succeeded"
+    assert job.view.replicas == (1 if how == "executor" else 3)
+    assert job.view.note == (None if how == "executor" else "closed: the process of its client has ended")

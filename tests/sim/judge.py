@@ -45,6 +45,7 @@ from iris_state.records.check import check
 from iris_state.records.ledger import Ledger
 from iris_state.snapshots import snapshot
 from iris_state.snapshots.compacted import encoder
+from tests.sim import open_jobs
 from tests.sim.amendments import Amendments
 from tests.sim.host import Running
 from tests.sim.levels import beyond_levels
@@ -182,6 +183,8 @@ class Judge:
         self._budgets_were_kept(machine)
         self._requeued_attempts_ended_nothing()
         expect(not (wrong := Amendments(_commits(self._server)).wrong), f"against what was said last: {wrong[:3]}")
+        for sentence in open_jobs.violations(_commits(self._server), promises.grown):
+            raise Violation(sentence)
         self._nothing_is_stuck(machine)
         self._nothing_runs_on()
         self._who_was_not_heard_gets_nothing()

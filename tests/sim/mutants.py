@@ -28,7 +28,7 @@ from iris_core.tables.route import LIVE
 from iris_scheduler.mirror import mirror
 from iris_scheduler.mirror.classes import class_key
 from iris_scheduler.mirror.mirror import Mirror
-from iris_state.commands import execute
+from iris_state.commands import execute, growth
 from iris_state.commands.executor import CommandExecutor
 from iris_state.decide import cascade, conclude, coordinator, retention
 from iris_state.decide import round as round_
@@ -536,6 +536,25 @@ def an_attempt_that_was_requeued_ends_its_task(put: Put) -> None:
 def a_requeued_task_does_not_wait(put: Put) -> None:
     """A task is pending and nobody ever looks at it."""
     put(Ledger, "enqueue", lambda self, job, index: None)
+
+
+@plant()
+def an_open_job_succeeds(put: Put) -> None:
+    """All calls of an open job have succeeded, and its client wants to add others."""
+    job = cascade.job
+    put(cascade, "job", lambda record: job(msgspec.structs.replace(record, open=False)))
+
+
+@plant()
+def calls_that_are_sent_twice_are_added_twice(put: Put) -> None:
+    """A client has not got the answer to a request and repeats it."""
+    growth_of = growth._growth
+
+    def at_the_end(ledger: Ledger, job: Any, calls: Any, command: Any) -> Any:
+        return growth_of(ledger, job, calls, msgspec.structs.replace(command, offset=calls.count))
+
+    put(growth, "_has", lambda *given: False)
+    put(growth, "_growth", at_the_end)
 
 
 @plant(faults.lose_for_good, faults.restart_with_fewer, faults.rename)

@@ -28,6 +28,7 @@ from iris_core.messages.gateway_state import (
     Caller,
     CancelJob,
     DeployCommand,
+    GrowJob,
     Query,
     RequeueTasks,
     SubmitJob,
@@ -40,12 +41,14 @@ from iris_core.subjects import STATE_QUERY, STATE_READ
 from iris_gateway.commands import Commands
 from iris_gateway.http.problem import ProblemResponse
 from tests.sim.network import Link
+from tests.sim.open_jobs import waits_for
 
-Command: TypeAlias = SubmitJob | CancelJob | AmendJob | RequeueTasks | AdminCommand | DeployCommand
+Command: TypeAlias = SubmitJob | CancelJob | GrowJob | AmendJob | RequeueTasks | AdminCommand | DeployCommand
 _SUBJECTS: dict[type[Command], str] = {
     SubmitJob: subjects.CMD_SUBMIT,
     CancelJob: subjects.CMD_CANCEL,
     AmendJob: subjects.CMD_AMEND,
+    GrowJob: subjects.CMD_GROW,
     RequeueTasks: subjects.CMD_REQUEUE,
     AdminCommand: subjects.CMD_ADMIN,
     DeployCommand: subjects.CMD_DEPLOY,
@@ -73,7 +76,7 @@ class Promises:
         forgotten: jobs that were said to be forgotten, each with the position of that answer.
         unsettled: deployments that were neither ready nor said why not when nothing was done to the cluster any more.
         given_up: requests that nobody repeats any more, though they were not answered. unlike: requests that were
-            answered with different jobs.
+            answered with different jobs. grown: the files of calls that were accepted.
     """
 
     created: dict[str, int] = field(default_factory=dict)
@@ -84,6 +87,7 @@ class Promises:
     unsettled: list[str] = field(default_factory=list)
     given_up: set[str] = field(default_factory=set)
     unlike: list[str] = field(default_factory=list)
+    grown: set[str] = field(default_factory=set)
     asked: int = 0
     answered: int = 0
 
@@ -156,7 +160,8 @@ class People:
             assert isinstance(command, Command)
             await asyncio.sleep(max(0.0, began + at - loop.time()))
             self._promises.asked += 1
-            before = asking.get(f"r{command.request_id[1:]}") if isinstance(command, CancelJob) else None
+            request = command.request_id
+            before = asking.get(f"r{request[1:]}" if isinstance(command, CancelJob) else waits_for(request))
             asking[command.request_id] = loop.create_task(self._ask(command, before))
         await asyncio.gather(*asking.values())
         if drained is not None:  # a late drain may have come after its end
@@ -256,6 +261,8 @@ class People:
             self._promises.note(command, answer)
         elif isinstance(command, CancelJob):
             self._promises.note_cancelled(command, answer)
+        elif isinstance(command, GrowJob) and answer.status == "accepted":
+            self._promises.grown.update(command.segments)
 
 
 def _is_settled(body: bytes) -> bool:

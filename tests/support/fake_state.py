@@ -19,6 +19,7 @@ from iris_core.messages.gateway_state import (
     Answer,
     CancelJob,
     DeployCommand,
+    GrowJob,
     Query,
     RequeueTasks,
     RerunJob,
@@ -37,6 +38,7 @@ COMMANDS = {
     subjects.CMD_RERUN: RerunJob,
     subjects.CMD_AMEND: AmendJob,
     subjects.CMD_REQUEUE: RequeueTasks,
+    subjects.CMD_GROW: GrowJob,
     subjects.CMD_DEPLOY: DeployCommand,
 }
 
@@ -98,6 +100,8 @@ class FakeState:
             return Answer("accepted", to_json(self.find(task.job))) if task else self.change(command.job, "killed")
         if isinstance(command, AdminCommand):
             return Answer("accepted", to_json({"id": command.target, **command.arguments}))
+        if isinstance(command, GrowJob):
+            return Answer("accepted", to_json(self.find(command.job)))
         if isinstance(command, RequeueTasks):
             task = self.find_task(command.target)
             return Answer("accepted", to_json(self.find(task.job if task is not None else command.target)))

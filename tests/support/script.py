@@ -210,6 +210,23 @@ class Script:
     def _requeue(self, line: Line) -> str:
         return _status(self.world.requeue(line.words[1], _caller(line.options), line.options.get("reason", "")))
 
+    def _grow(self, line: Line) -> str:
+        """``grow /m at=3 calls=2``, ``close /m``."""
+        options, fields = dict(line.options), {}
+        if line.words[0] == "grow":
+            fields = {"offset": int(options["at"]), "count": int(options["calls"])}
+        if "segment" in options:
+            fields["segments"] = ("f" * 64,)
+        return _status(
+            self.world.grow(
+                line.words[1],
+                _caller(options),
+                request=options.get("request", ""),
+                close=line.words[0] == "close",
+                **fields,
+            )
+        )
+
     def _amend(self, line: Line) -> str:
         """``hold /a reason=x --stop``, ``release /a``, ``release /a --drop-after version=1``."""
         hold, drop, stop = line.words[0] == "hold", "--drop-after" in line.words, "--stop" in line.words
@@ -466,6 +483,8 @@ _VERBS: dict[str, Callable[[Script, Line], str]] = {
     "cancel": Script._cancel,
     "rerun": Script._rerun,
     "requeue": Script._requeue,
+    "grow": Script._grow,
+    "close": Script._grow,
     "hold": Script._amend,
     "release": Script._amend,
     "update": Script._update,
@@ -542,10 +561,16 @@ def spec(name: str, options: dict[str, str]) -> JobSpec:
         singleton=words.pop("singleton", ""),
         hold=words.pop("hold", "no") == "yes",
         indexes=words.pop("indexes", ""),
-        calls=_A_MAP if words.pop("map", "") else None,
+        calls=_calls(words),
     )
     assert not words, f"the story says {words} of {name}"
     return made
+
+
+def _calls(words: dict[str, str]) -> Calls | None:
+    """``map=yes``, ``map=yes open=600``."""
+    idle_s = _maybe(words.pop("open", None))
+    return msgspec.structs.replace(_A_MAP, idle_s=idle_s) if words.pop("map", "") else None
 
 
 def _dependencies(text: str, *, each: bool) -> Iterator[Dependency]:

@@ -23,6 +23,7 @@ from iris_core.messages.gateway_state import (
     Answer,
     Caller,
     CancelJob,
+    GrowJob,
     Query,
     RequeueTasks,
     RerunJob,
@@ -260,6 +261,13 @@ class World:
 
     def requeue(self, target: str, caller: Caller = ADMIN, reason: str = "") -> Answer:
         return self.command(subjects.CMD_REQUEUE, RequeueTasks(target, caller, self._fresh(), self.now_ms, reason))
+
+    def grow(self, job: str, caller: Caller = ADMIN, *, request: str = "", **fields: Any) -> Answer:
+        """Add calls, one task each, with arguments of their own in one segment."""
+        first, count = fields.get("offset", 0), fields.get("count", 0)
+        named = {"segments": (f"{first:064x}",), "firsts": (first,)} if count else {}
+        message = GrowJob(job, caller, request or self._fresh(), self.now_ms, **{**named, **fields})
+        return self.command(subjects.CMD_GROW, message)
 
     def amend(self, job: str, caller: Caller = ADMIN, **fields: Any) -> Answer:
         return self.command(subjects.CMD_AMEND, AmendJob(job, caller, self._fresh(), self.now_ms, **fields))

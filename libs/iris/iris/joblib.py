@@ -31,8 +31,7 @@ class IrisBackend(ParallelBackendBase):  # type: ignore[misc]  # without joblib 
 
     Args:
         nesting_level: given by joblib. client: left out, one of its own, as ``Client()``.
-        options: of the jobs, as of `Client.map`; a ``name`` gets the number of the `joblib.Parallel` behind it, then
-            that of the job.
+        options: of the jobs, as of `iris.Executor`; a ``name`` gets the number of the `joblib.Parallel` behind it.
     """
 
     supports_retrieve_callback = True

@@ -19,12 +19,13 @@ from iris_core.limits import MISTAKES, SPEC_BYTES
 from iris_core.moments import parse_moment
 from iris_core.names import JobName
 from iris_core.resources import AUTO, CHIPS, CPU, REQUESTED
-from iris_core.spec import MAX_COMMAND_BYTES, MAX_ENV_BYTES, MAX_REPLICAS, Environment, JobSpec
+from iris_core.spec import MAX_COMMAND_BYTES, MAX_ENV_BYTES, MAX_REPLICAS, Calls, Environment, JobSpec
 
 MAX_RETRIES = 10_000
 MAX_SECONDS = 10 * 365 * 86_400
 MAX_GRACE_S = 3600
 """A cancelled or preempted task holds its resources for so long at most."""
+MAX_IDLE_S = 86_400
 MAX_LABELS = 64
 MAX_PORTS = 32
 MAX_AFTER = 32
@@ -286,6 +287,20 @@ def _calls(spec: JobSpec) -> Iterator[Mistake]:
     if len(calls.firsts) != len(calls.segments) or calls.firsts[:1] != (0,) or not ascending:
         message = "not one ascending index for each segment, from 0"
         yield Mistake(pointer="/calls/firsts", code="bad_indexes", message=message)
+    if calls.idle_s is not None:
+        yield from _open(spec, calls)
+
+
+def _open(spec: JobSpec, calls: Calls) -> Iterator[Mistake]:
+    """An open job: what refers to a fixed number of tasks cannot be beside further calls."""
+    if not 1 <= (calls.idle_s or 0) <= MAX_IDLE_S:
+        message = f"an open job is closed after 1 to {MAX_IDLE_S} s without a request"
+        yield Mistake(pointer="/calls/idle_s", code="out_of_range", message=message)
+    fixed = [name for name in ("indexes", "array", "each_line", "coscheduling") if getattr(spec, name)]
+    fixed += ["after"] if any(one.each for one in spec.after) else []
+    for name in fixed:
+        message = "an open job has no fixed number of tasks, to which this refers"
+        yield Mistake(pointer=f"/{name}", code="unexpected", message=message, hint=f"leave {name} out")
 
 
 def _ports(spec: JobSpec) -> Iterator[Mistake]:

@@ -8,6 +8,7 @@ docs/design/semantics.md#jobs, docs/design/semantics.md#constraints-and-resource
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -191,6 +192,8 @@ class Calls(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         runner: the program of a task. function: what it calls.
         segments: files of arguments. firsts: of each the index of the first task whose arguments it holds.
         count: how many calls there are. chunksize: how many of them a task makes; the last one may make fewer.
+        idle_s: further calls may be added until the job is closed, at the latest after so long without a request of its
+            client; None: it has these calls.
     """
 
     runner: str
@@ -199,6 +202,7 @@ class Calls(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     firsts: tuple[int, ...]
     count: int
     chunksize: int = 1
+    idle_s: float | None = None
 
     @property
     def digests(self) -> tuple[str, ...]:
@@ -209,6 +213,18 @@ class Calls(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         """The segment that holds the arguments of a task, and where in it."""
         at = bisect_right(self.firsts, index) - 1
         return self.segments[at], index - self.firsts[at]
+
+    def with_more(self, segments: tuple[str, ...], firsts: tuple[int, ...], count: int) -> Calls:
+        """The same with so many calls more, whose arguments are in further segments."""
+        return msgspec.structs.replace(
+            self, segments=self.segments + segments, firsts=self.firsts + firsts, count=self.count + count
+        )
+
+    def of(self, indexes: Iterable[int]) -> Calls:
+        """The same with the segments only that some tasks read."""
+        needed = sorted({bisect_right(self.firsts, index) - 1 for index in indexes})
+        segments = tuple(self.segments[at] for at in needed)
+        return msgspec.structs.replace(self, segments=segments, firsts=tuple(self.firsts[at] for at in needed))
 
 
 class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -269,6 +285,11 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """How its tasks are stopped; None: TERM, and KILL after the cluster's grace period."""
 
     @property
+    def grows(self) -> bool:
+        """Whether calls may be added to the job after its submission."""
+        return self.calls is not None and self.calls.idle_s is not None
+
+    @property
     def code(self) -> tuple[str, ...]:
         """The digests of all that its tasks get from the bundle store."""
         return code_of(self.bundle, self.calls)
@@ -280,7 +301,7 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             return ""
         if self.probe is not None:
             return self.name.rpartition("/")[0]
-        return TASKS if self.task_count > 1 else ""
+        return TASKS if self.task_count > 1 or self.grows else ""
 
     @property
     def index_set(self) -> IndexSet:

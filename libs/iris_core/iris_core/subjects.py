@@ -126,6 +126,7 @@ CMD_ADMIN = f"{_COMMAND}admin"
 CMD_RERUN = f"{_COMMAND}rerun"
 CMD_AMEND = f"{_COMMAND}amend"
 CMD_REQUEUE = f"{_COMMAND}requeue"
+CMD_GROW = f"{_COMMAND}grow"
 CMD_DEPLOY = f"{_COMMAND}deploy"
 STATE_COMMAND = f"{_COMMAND}*"
 STATE_PING = "iris.state.ping"
@@ -151,6 +152,7 @@ SUBJECTS = (
     Subject(CMD_RERUN, MessagePattern.REQUEST, "gateway", "state (leader)", "RerunJob"),
     Subject(CMD_AMEND, MessagePattern.REQUEST, "gateway", "state (leader)", "AmendJob"),
     Subject(CMD_REQUEUE, MessagePattern.REQUEST, "gateway", "state (leader)", "RequeueTasks"),
+    Subject(CMD_GROW, MessagePattern.REQUEST, "gateway", "state (leader)", "GrowJob"),
     Subject(CMD_DEPLOY, MessagePattern.REQUEST, "gateway", "state (leader)", "DeployCommand"),
     Subject(JOURNAL_SUBJECT, MessagePattern.STREAM, "state (leader)", "state (standby)", "Commit"),
     Subject("task.state.*", MessagePattern.STREAM, "state (leader)", "anyone", "TaskEvent"),

@@ -136,7 +136,8 @@ class JobView(View, kw_only=True):
     ``spec_abridged``: a listing truncates a long specification. ``rerun_of``: the id of the job that it repeats, while
     that is kept; its tasks have the same indexes. ``next_run``: the id of the next job of its name. ``parent_id``: null
     while its parent is not known. ``gates``: what it waits or has waited for; ``waiters``: the first jobs that wait for
-    it now. ``version``: for If-Match of a change.
+    it now. ``version``: for If-Match of a change. ``open``: it takes further calls; ``note``: that it does, or why it
+    does no more, when its client has not closed it.
     """
 
     id: str
@@ -168,6 +169,8 @@ class JobView(View, kw_only=True):
     version: int = 1
     gates: list[GateView] = []
     waiters: list[JobLink] = []
+    open: bool = False
+    note: str | None = None
 
 
 class ArtifactView(View, kw_only=True):

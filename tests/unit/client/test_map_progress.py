@@ -3,7 +3,7 @@
 import io
 from concurrent.futures import Future
 
-from iris.client.map_progress import show_progress
+from iris.client.map_progress import MapProgress, show_progress
 
 
 class Terminal(io.StringIO):
@@ -15,8 +15,18 @@ class Call(Future):
     task = "/m/1"
 
 
+class Calls(list):
+    """The calls of a map that is not open, or is until it says so."""
+
+    is_open = False
+
+    def listen(self, on_done):
+        for future in self:
+            future.add_done_callback(on_done)
+
+
 def test_the_line_counts_calls_and_names_failures_as_they_happen():
-    futures, terminal = [Call(), Call()], Terminal()
+    futures, terminal = Calls([Call(), Call()]), Terminal()
     show_progress("/m", futures, terminal)
     futures[1].set_exception(ValueError("odd"))
     futures[0].set_result(1)
@@ -28,7 +38,22 @@ def test_the_line_counts_calls_and_names_failures_as_they_happen():
 
 def test_nothing_is_shown_where_nobody_looks():
     future, file = Call(), io.StringIO()
-    show_progress("/m", [future], file)
+    show_progress("/m", Calls([future]), file)
     future.set_result(1)
 
     assert file.getvalue() == ""
+
+
+def test_an_open_map_says_that_more_may_come_and_a_cancelled_call_is_a_failure():
+    futures, terminal = Calls([Call(), Call()]), Terminal()
+    futures.is_open = True
+    shown = MapProgress("/m", futures, terminal)
+    futures.listen(shown.on_done)
+    futures[0].set_result(1)
+    futures[1].cancel()
+
+    assert shown.line() == f"/m [{'#' * 30}] 2/2+, 1 failed"
+    assert "/m/1: CancelledError: cancelled\n" in terminal.getvalue()
+    futures.is_open = False
+    shown.on_closed()
+    assert terminal.getvalue().endswith(f"/m [{'#' * 30}] 2/2, 1 failed\n")

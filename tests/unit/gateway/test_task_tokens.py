@@ -35,6 +35,7 @@ DECISIONS = {
     ("GET", "/v1/jobs/{job}/sessions"): SUBTREE,
     ("POST", "/v1/jobs/{job}/cancel"): SUBTREE,
     ("POST", "/v1/jobs/{job}/rerun"): SUBTREE,
+    ("POST", "/v1/jobs/{job}/calls"): SUBTREE,
     ("POST", "/v1/jobs/{job}/requeue"): SUBTREE,
     ("POST", "/v1/tasks/{task}/requeue"): SUBTREE,
     ("POST", "/v1/tasks/{task}/cancel"): SUBTREE,

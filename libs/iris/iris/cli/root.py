@@ -39,6 +39,7 @@ SECTIONS = {
     "Control": {
         "cancel": ("Kill jobs and everything below them.", "cancel:cancel"),
         "hold": ("Keep pending tasks of jobs from starting.", "hold:hold"),
+        "close": ("Let open maps take no further calls.", "hold:close"),
         "release": ("Let tasks of held jobs start.", "hold:release"),
         "update": ("Change band, timeout, limits or labels of jobs.", "update:update"),
         "requeue": ("Stop running tasks and return them to the queue.", "requeue:requeue"),

@@ -141,6 +141,10 @@ class GatewayApi:
         kind = "tasks" if is_task(name) else "jobs"
         return self.post(f"/v1/{kind}/{in_path(name)}/requeue", JobView, body={"reason": reason} if reason else {})
 
+    def close_map(self, job: str, reason: str = "") -> JobView:
+        """Let an open map take no further calls: it ends with those that it has. Raises Conflict for another job."""
+        return self.post(f"/v1/jobs/{in_path(job)}/calls", JobView, body={"close": True, "reason": reason})
+
     def hold(self, job: str, reason: str = "", *, stop: bool = False, version: int | None = None) -> JobView:
         """Keep a job's pending tasks out of the queue; running ones go on, or with ``stop`` wait with them, uncharged.
         Raises Conflict.

@@ -6,14 +6,16 @@ Drawn by `make draw` from `client.client`, `client.jobs` and `client.deployments
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any, Unpack
 
 from iris.client.async_base import AsyncCalls, DeploymentWaits, JobWaits
 from iris.client.bundle import Bundle
-from iris.client.client import IfExists
+from iris.client.client import IfExists, R
 from iris.client.deployment_options import DeployOptions
 from iris.client.job_options import CommandLine, JobOptions
+from iris.client.map_options import MapOptions
+from iris.client.mapping import CallFuture, Mapped
 from iris.client.update_options import UpdateOptions
 from iris_core.causes import FailureGroup
 from iris_core.spec import JobSpec
@@ -52,6 +54,24 @@ class AsyncClient(AsyncCalls):
                     command, workdir=workdir, idempotency_key=idempotency_key, if_exists=if_exists, **options
                 )
             ),
+        )
+
+    async def submit_calls(
+        self,
+        function: Callable[..., R],
+        blobs: Iterable[bytes],
+        count: int,
+        options: MapOptions,
+        *,
+        workdir: str | os.PathLike[str] | None = None,
+        open_: bool = False,
+        futures: Sequence[CallFuture[R]] = (),
+    ) -> Mapped[R]:
+        """As `Client.submit_calls`."""
+        return await self.call(
+            lambda: self.sync.submit_calls(
+                function, blobs, count, options, workdir=workdir, open_=open_, futures=futures
+            )
         )
 
     async def submit(
@@ -157,6 +177,10 @@ class AsyncClient(AsyncCalls):
     async def requeue(self, name: str, reason: str = "") -> JobView:
         """As `Client.requeue`."""
         return await self.call(lambda: self.sync.requeue(name, reason))
+
+    async def close_map(self, job: str, reason: str = "") -> JobView:
+        """As `Client.close_map`."""
+        return await self.call(lambda: self.sync.close_map(job, reason))
 
     async def hold(self, job: str, reason: str = "", *, stop: bool = False, version: int | None = None) -> JobView:
         """As `Client.hold`."""

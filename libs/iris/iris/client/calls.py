@@ -31,26 +31,35 @@ _SENT_AT_ONCE = 4
 Arguments = tuple[Any, ...]
 
 
+def check_size(count: int, chunksize: int) -> None:
+    """Raises InvalidOption for more calls than a job has tasks for."""
+    if chunksize < 1:
+        raise InvalidOption(f"chunksize must be at least 1, not {chunksize}")
+    tasks = -(-count // chunksize)
+    if tasks > MAX_REPLICAS:
+        hint = -(-count // MAX_REPLICAS)
+        raise InvalidOption(
+            f"{count:,} calls with chunksize={chunksize} are {tasks:,} tasks, and a job has at most "
+            f"{MAX_REPLICAS:,}; use chunksize={hint} or more"
+        )
+
+
 def send_calls(
     transport: Transport,
     function: Callable[..., Any],
-    calls: Sequence[Arguments],
+    blobs: Iterable[bytes],
+    count: int,
     chunksize: int,
     kwargs: Mapping[str, Any],
+    idle_s: float | None = None,
 ) -> Calls:
-    """Store what the tasks of a map read. Raises InvalidOption, what pickling raises, Problem, Unreachable."""
-    if chunksize < 1:
-        raise InvalidOption(f"chunksize must be at least 1, not {chunksize}")
-    tasks = -(-len(calls) // chunksize)
-    if tasks > MAX_REPLICAS:
-        hint = -(-len(calls) // MAX_REPLICAS)
-        raise InvalidOption(
-            f"{len(calls):,} calls with chunksize={chunksize} are {tasks:,} tasks, and a job has at most "
-            f"{MAX_REPLICAS:,}; use chunksize={hint} or more"
-        )
+    """Store what the tasks of a map read: the function, and the pickled arguments of each task.
+
+    ``idle_s``: of an open map. Raises what pickling raises, Problem, Unreachable.
+    """
     runner = Path(call_runner.__file__).read_bytes()
     packed = pack_function(function, kwargs, chunked=chunksize > 1)
-    firsts, segments = zip(*segments_of(pack_arguments(calls, chunksize)), strict=True)
+    firsts, segments = zip(*segments_of(blobs), strict=True)
     with ThreadPoolExecutor(_SENT_AT_ONCE, "iris-map-send") as pool:
         digests = list(pool.map(lambda data: send_file(transport, data), (runner, packed, *segments)))
     return Calls(
@@ -58,9 +67,18 @@ def send_calls(
         function=digests[1],
         segments=tuple(digests[2:]),
         firsts=firsts,
-        count=len(calls),
+        count=count,
         chunksize=chunksize,
+        idle_s=idle_s,
     )
+
+
+def send_arguments(transport: Transport, blobs: Iterable[bytes], first: int) -> tuple[list[str], list[int]]:
+    """Store the pickled arguments of further tasks, from index ``first`` on; the digests of the files, and the index of
+    the first task of each. Raises Problem, Unreachable.
+    """
+    firsts, segments = zip(*segments_of(blobs), strict=True)
+    return [send_file(transport, data, new=True) for data in segments], [first + at for at in firsts]
 
 
 def pack_function(function: Callable[..., Any], kwargs: Mapping[str, Any], *, chunked: bool) -> bytes:
@@ -104,13 +122,16 @@ def table(blobs: Sequence[bytes]) -> bytes:
     return b"".join((*parts, *blobs))
 
 
-def send_file(transport: Transport, data: bytes) -> str:
-    """Store one file, unless it is stored already; returns its digest."""
+def send_file(transport: Transport, data: bytes, *, new: bool = False) -> str:
+    """Store one file, unless it is stored already; returns its digest. ``new``: it hardly is."""
     digest = hashlib.sha256(data).hexdigest()
     path = f"/v1/bundles/{digest}"
     try:
-        transport.send(HttpRequest("HEAD", path))
+        if not new:
+            transport.send(HttpRequest("HEAD", path))
     except NotFound:
+        new = True
+    if new:
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(len(data))}
         transport.send(HttpRequest("PUT", path, body=io.BytesIO(data), headers=headers))
     return digest

@@ -15,7 +15,7 @@ from __future__ import annotations
 import getpass
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
@@ -26,12 +26,12 @@ from iris.client.deployment_options import DeployOptions, deployment_fields
 from iris.client.deployments import Deployment
 from iris.client.job_options import EACH_LINE, CommandLine, JobOptions, TaskOptions, job_spec, read_lines
 from iris.client.jobs import Job
-from iris.client.map_options import SHOWN, MapOptions, split_options
+from iris.client.map_options import LOOKAHEAD, SHOWN, MapOptions, split_options
 from iris.client.option_names import refuse_unknown, takes
 from iris.client.problems import InvalidOption, NotFound
 from iris.client.transport import HttpRequest, UrlQuery, in_path
 from iris_core.serving import TASK_TOKEN
-from iris_core.spec import JobSpec
+from iris_core.spec import MAX_REPLICAS, JobSpec
 from iris_core.views import (
     NEWEST_FIRST,
     AuditView,
@@ -46,7 +46,7 @@ from iris_core.views import (
 
 if TYPE_CHECKING:
     from iris.client.bundle import Bundle
-    from iris.client.mapping import Mapped
+    from iris.client.mapping import CallFuture, Mapped
 
 R = TypeVar("R")
 IfExists = Literal["error", "keep", "replace"]
@@ -131,10 +131,14 @@ class Client(GatewayApi):
         """Call a function once per item, each call a task of one job; see `calls` for what can be sent.
 
         Returns one future per item. A call that raises fails only its own future; the others continue. Several
-        iterables give a call several arguments, as the built-in ``map``. Raises what iterating and pickling raise, and
-        as `run`.
+        iterables give a call several arguments, as the built-in ``map``. Of an iterator, whose length is not known, the
+        first items are submitted at once, and a thread adds the others as they come, ``lookahead`` of them ahead of the
+        calls that have ended. Raises what iterating and pickling raise, and as `run`.
         """
-        return self.starmap(function, zip(*iterables, strict=False), workdir=workdir, **options)
+        calls: Iterable[Iterable[Any]] = zip(*iterables, strict=False)
+        if all(isinstance(one, Sized) for one in iterables):
+            calls = list(calls)
+        return self.starmap(function, calls, workdir=workdir, **options)
 
     @takes(MapOptions)
     def starmap(
@@ -146,19 +150,60 @@ class Client(GatewayApi):
         **options: Unpack[MapOptions],
     ) -> Mapped[R]:
         """As `map`; each item holds the positional arguments of one call."""
-        from iris.client.calls import COMMAND, send_calls  # imported only for `map`
+        from iris.client.calls import check_size, pack_arguments  # imported only for `map`
+        from iris.client.items import ItemReader, feed
         from iris.client.mapping import Mapped
+        from iris.client.open_map import OpenMap
 
-        calls = [tuple(item) for item in items]
+        chunksize, reader = options.get("chunksize", 1), None
+        if isinstance(items, Sized):
+            calls = [tuple(item) for item in items]
+        else:
+            check_size(0, chunksize)
+            reader = ItemReader(items, options.get("lookahead", LOOKAHEAD), chunksize)
+            calls = reader.take(chunksize)
+            if reader.is_over and reader.error is not None:
+                raise reader.error
+            if reader.is_over:
+                reader = None
         if not calls:
             return Mapped(None, self, None)
+        check_size(len(calls), chunksize)
+        mapped: Mapped[R] = self.submit_calls(
+            function, pack_arguments(calls, chunksize), len(calls), options, workdir=workdir, open_=reader is not None
+        )
+        if reader is not None:
+            mapped.listen(reader.on_done)
+            feed(reader, OpenMap(self, mapped), chunksize)
+        return mapped
+
+    def submit_calls(
+        self,
+        function: Callable[..., R],
+        blobs: Iterable[bytes],
+        count: int,
+        options: MapOptions,
+        *,
+        workdir: str | os.PathLike[str] | None = None,
+        open_: bool = False,
+        futures: Sequence[CallFuture[R]] = (),
+    ) -> Mapped[R]:
+        """Submit the job of a map: the pickled arguments of each task, of so many calls together.
+
+        ``open_``: calls are added to it later. ``futures``: of the calls; left out, new ones.
+        """
+        from iris.client.calls import COMMAND, send_calls  # imported only for `map`
+        from iris.client.open_map import IDLE_S
+
+        options = options.copy()
+        options.pop("lookahead", None)
         kwargs, chunksize = options.pop("kwargs", None) or {}, options.pop("chunksize", 1)
-        shown, job_options = split_options(options, -(-len(calls) // max(1, chunksize)))
-        sent = send_calls(self.transport, function, calls, chunksize, kwargs)
+        shown, job_options = split_options(options, -(-count // chunksize), MAX_REPLICAS if open_ else 0)
+        sent = send_calls(self.transport, function, blobs, count, chunksize, kwargs, IDLE_S if open_ else None)
         if workdir is not None:
             self._add_bundle(Path(workdir), job_options)
         spec = replace(self.spec(COMMAND, job_options), calls=sent)
-        return self._followed(self.submit(spec, parent=job_options.get("parent")), shown)
+        return self._followed(self.submit(spec, parent=job_options.get("parent")), shown, futures, fed=open_)
 
     def map_of(self, job: str, **options: Unpack[MapOptions]) -> Mapped[Any]:
         """The futures of a map by the name or id of its job: of another process, or one that was killed.
@@ -170,7 +215,9 @@ class Client(GatewayApi):
         refuse_unknown("map_of", others, SHOWN)
         return self._followed(self.job(job), shown)
 
-    def _followed(self, job: Job, shown: MapOptions) -> Mapped[Any]:
+    def _followed(
+        self, job: Job, shown: MapOptions, futures: Sequence[CallFuture[Any]] = (), *, fed: bool = False
+    ) -> Mapped[Any]:
         from iris.client.map_progress import show_progress  # imported only for `map`
         from iris.client.mapping import Mapped
 
@@ -183,9 +230,11 @@ class Client(GatewayApi):
             retries=spec.max_retries_failure,
             order=order,
             return_exceptions=exceptions,
+            futures=futures,
+            fed=fed,
         )
         if shown.get("progress", False):
-            show_progress(job.name, mapped.futures)
+            show_progress(job.name, mapped)
         return mapped
 
     def submit(

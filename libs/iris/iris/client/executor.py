@@ -3,62 +3,70 @@
     with iris.Executor(cpu=1) as executor:
         print(executor.submit(pow, 2, 10).result())
 
-Calls that are submitted within a moment become one map, so a hundred submissions in a row are one job.
+Its calls are one job, which is open until the executor is shut down or the process ends. When that job takes no
+further calls, because it is full or was ended by somebody, the next calls are a job of their own.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
-from functools import partial
 from typing import Any, TypeVar, Unpack
 
 import cloudpickle
 
 from iris.client.client import Client
 from iris.client.map_options import MapOptions
-from iris.client.mapping import Mapped
+from iris.client.mapping import CallFuture
+from iris.client.open_map import OpenMap, at_exit
+from iris.client.problems import Conflict, InvalidOption
 from iris_core.spec import MAX_REPLICAS
 
 T = TypeVar("T")
 
 _GATHER_S = 0.01
-Submission = tuple[Future[Any], Callable[..., Any], tuple[Any, ...], dict[str, Any]]
+_FLUSH_S = 60.0
+Submission = tuple[CallFuture[Any], bytes]
 
 
 class Executor(concurrent.futures.Executor):
     """Runs calls as tasks of a cluster.
 
-    A future that is cancelled before its job is submitted is never called.
+    A future that is cancelled is never called, or its task is killed if it runs.
 
     Args:
-        client: left out, one of its own, as ``Client()``.
-        options: of the jobs, as of `Client.map`; a ``name`` gets the number of the job behind it.
+        client: left out, one of its own, as ``Client()``, which `shutdown` closes.
+        options: of the job, as of `Client.map`, without ``kwargs`` and ``chunksize``; the name of a second job gets its
+            number. Raises InvalidOption.
     """
 
     def __init__(self, client: Client | None = None, **options: Unpack[MapOptions]) -> None:
+        if wrong := sorted({"kwargs", "chunksize"} & options.keys()):
+            raise InvalidOption(f"{' and '.join(wrong)} are of Client.map: each call of an executor is a task")
         self._client = client or Client()
         self._owns_client = client is None
         self._options = options
         self._arrival = threading.Condition()
         self._waiting: list[Submission] = []
         self._closed = False
-        self._maps: list[Mapped[Any]] = []
+        self._maps: list[OpenMap] = []
         self._number = 0
         self._sender = threading.Thread(target=self._send, name="iris-executor", daemon=True)
         self._sender.start()
+        _EXECUTORS.add(self)
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         """Call a function on some host. Raises RuntimeError after `shutdown`, and what pickling raises."""
-        cloudpickle.dumps((fn, args, kwargs))  # else one call that cannot be sent would fail those beside it
-        future: Future[T] = Future()
+        arguments = cloudpickle.dumps((fn, args, kwargs))
+        future: CallFuture[T] = CallFuture()
         with self._arrival:
             if self._closed:
                 raise RuntimeError("cannot schedule new futures after shutdown")
-            self._waiting.append((future, fn, args, kwargs))
+            self._waiting.append((future, arguments))
             self._arrival.notify()
         return future
 
@@ -70,49 +78,88 @@ class Executor(concurrent.futures.Executor):
         """
         with self._arrival:
             self._closed = True
-            cancelled = [future for future, *_ in self._waiting] if cancel_futures else []
+            cancelled = [future for future, _ in self._waiting] if cancel_futures else []
             self._arrival.notify()
         for future in cancelled:  # without the lock, because its callbacks may take locks of their own
             future.cancel()
         if wait or cancel_futures:
             self._sender.join()
-        for mapped in self._maps:
+        for one in self._maps:
             if cancel_futures:
-                mapped.job.cancel("its executor was shut down")
+                one.mapped.job.cancel("its executor was shut down")
             if wait:
-                concurrent.futures.wait(mapped.futures)
-        if wait and self._owns_client:
-            self._client.close()
+                concurrent.futures.wait(one.mapped.futures)
+        if self._owns_client:
+            self._client.close()  # what is sent later closes its connection
+
+    def flush(self) -> None:
+        """At the end of the process: submit what has arrived, and take no further calls."""
+        self.shutdown(wait=False)
+        self._sender.join(_FLUSH_S)
 
     def _send(self) -> None:
-        """Submit what has arrived, until the executor is shut down and nothing is left."""
+        """Submit what has arrived, until the executor is shut down and nothing is left; then close its job."""
         for batch in self._batches():
-            live = [submission for submission in batch if submission[0].set_running_or_notify_cancel()]
-            if not live:
-                continue
-            try:
-                # a lambda travels by value, so the hosts need no package of Iris
-                mapped = self._client.starmap(
-                    lambda function, args, kwargs: function(*args, **kwargs), [one[1:] for one in live], **self._named()
-                )
-            except BaseException as error:  # noqa: BLE001 - whoever waits for one of them must learn of it
-                for future, *_ in live:
-                    future.set_exception(error)
-                continue
-            self._maps = [*(one for one in self._maps if not all(f.done() for f in one.futures)), mapped]
-            for (future, *_), call in zip(live, mapped.futures, strict=True):
-                call.add_done_callback(partial(_pass_on, future))
+            live = [one for one in batch if not one[0].done()]
+            while live:
+                live = self._submitted(live)
+        if self._maps:
+            self._maps[-1].close()
+
+    def _submitted(self, batch: list[Submission]) -> list[Submission]:
+        """Submit calls, as far as the job takes them; those that are left."""
+        current = self._maps[-1] if self._maps else None
+        if current is None or current.closed or not current.room:
+            return self._begin(batch)
+        now, left = batch[: current.room], batch[current.room :]
+        try:
+            current.add([arguments for _, arguments in now], [future for future, _ in now])
+        except Conflict:  # it has ended, or was closed
+            current.close()
+            return batch
+        except BaseException as error:  # noqa: BLE001 - whoever waits for one of them must learn of it
+            _fail(now, error)
+        return left
+
+    def _begin(self, batch: list[Submission]) -> list[Submission]:
+        """Submit calls as a new job; those that are left."""
+        if self._maps:
+            self._maps[-1].close()
+        now, left = batch[:MAX_REPLICAS], batch[MAX_REPLICAS:]
+        try:
+            # a lambda travels by value, so the hosts need no package of Iris
+            mapped = self._client.submit_calls(
+                lambda function, args, kwargs: function(*args, **kwargs),
+                [arguments for _, arguments in now],
+                len(now),
+                self._named(),
+                open_=True,
+                futures=[future for future, _ in now],
+            )
+        except BaseException as error:  # noqa: BLE001 - whoever waits for one of them must learn of it
+            _fail(now, error)
+        else:
+            going_on = [one for one in self._maps if not all(future.done() for future in one.mapped.futures)]
+            self._maps = [*going_on, OpenMap(self._client, mapped)]
+        return left
 
     def _batches(self) -> Iterator[list[Submission]]:
         while True:
             with self._arrival:
-                self._arrival.wait_for(lambda: self._waiting or self._closed)
-                if not self._waiting:
+                came = self._arrival.wait_for(lambda: self._waiting or self._closed, self._keep_s())
+                if came and not self._waiting:
                     return
+            if not came:
+                self._maps[-1].keep()
+                continue
             self._gather()
             with self._arrival:
                 batch, self._waiting = self._waiting[:MAX_REPLICAS], self._waiting[MAX_REPLICAS:]
             yield batch
+
+    def _keep_s(self) -> float | None:
+        """After which time without calls its job wants to hear of it."""
+        return self._maps[-1].keep_s if self._maps and not self._maps[-1].closed else None
 
     def _gather(self) -> None:
         """Wait while submissions follow one another."""
@@ -123,15 +170,24 @@ class Executor(concurrent.futures.Executor):
 
     def _named(self) -> MapOptions:
         options = self._options.copy()
-        if name := options.get("name"):
-            self._number += 1
+        self._number += 1
+        if (name := options.get("name")) and self._number > 1:
             options["name"] = f"{name}-{self._number}"
         return options
 
 
-def _pass_on(future: Future[Any], call: Future[Any]) -> None:
-    with suppress(concurrent.futures.InvalidStateError):
-        if (error := call.exception()) is not None:
+def _fail(batch: list[Submission], error: BaseException) -> None:
+    for future, _ in batch:
+        with suppress(concurrent.futures.InvalidStateError):  # it was cancelled meanwhile
             future.set_exception(error)
-        else:
-            future.set_result(call.result())
+
+
+_EXECUTORS: weakref.WeakSet[Executor] = weakref.WeakSet()
+
+
+def _flush_all() -> None:
+    for one in list(_EXECUTORS):
+        one.flush()
+
+
+at_exit(_flush_all)

@@ -8,6 +8,8 @@ from typing import Any, Literal, cast
 from iris.client.job_options import JobOptions
 
 ResultOrder = Literal["items", "done"]
+LOOKAHEAD = 1000
+"""Items of an iterator that are taken ahead of the calls that have ended, unless the map says otherwise."""
 
 
 class MapOptions(JobOptions, total=False):
@@ -16,7 +18,8 @@ class MapOptions(JobOptions, total=False):
     ``kwargs``: constant keyword arguments of each call. ``chunksize``: how many calls one task makes, one after the
     other. ``retries``: how often a task is tried again in which a call raised or whose process died. ``order``: of
     iteration and results: of the ``items``, or as calls are ``done``. ``return_exceptions``: results are exceptions
-    instead of raising the first one. ``progress``: show it on the terminal or in the notebook.
+    instead of raising the first one. ``progress``: show it on the terminal or in the notebook. ``lookahead``: how many
+    items of an iterator are taken ahead of the calls that have ended, 1,000 if left out.
     """
 
     kwargs: Mapping[str, Any] | None
@@ -25,18 +28,22 @@ class MapOptions(JobOptions, total=False):
     order: ResultOrder
     return_exceptions: bool
     progress: bool
+    lookahead: int
 
 
 SHOWN = ("order", "return_exceptions", "progress")
 """The options of how results are shown; the others say what is called."""
 
 
-def split_options(options: MapOptions, tasks: int = 0) -> tuple[MapOptions, JobOptions]:
-    """How results are shown, and the options of a job of so many tasks, of which all may fail; 0: as given."""
+def split_options(options: MapOptions, tasks: int = 0, most: int = 0) -> tuple[MapOptions, JobOptions]:
+    """How results are shown, and the options of a job of so many tasks, of which all may fail; 0: as given.
+
+    ``most``: the tasks that an open job may get.
+    """
     given: dict[str, Any] = dict(options)
     shown = {name: given.pop(name) for name in SHOWN if name in given}
     if "retries" in given:
         given["max_retries_failure"] = given.pop("retries")
     if tasks:
-        given = {"max_task_failures": tasks, **given, "replicas": tasks}
+        given = {"max_task_failures": most or tasks, **given, "replicas": tasks}
     return cast("MapOptions", shown), cast("JobOptions", given)

@@ -8,9 +8,10 @@ docs/adr/0076-results-are-a-stream-of-their-own.md.
 from __future__ import annotations
 
 import concurrent.futures
+import itertools
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -24,7 +25,7 @@ from iris.client.outcomes import death_of, ending_of, outcomes_of, payload_of
 from iris.client.problems import ClientError, Conflict
 from iris_core.spec import Calls
 from iris_core.states import TERMINAL, display_name
-from iris_core.views import CallResultView, ResultsView
+from iris_core.views import CallResultView, JobView, ResultsView
 
 R = TypeVar("R")
 _LOOK_S = 5.0
@@ -33,17 +34,27 @@ _ENDED = frozenset(display_name(state) for state in TERMINAL)
 
 
 class CallFuture(Future[R], Generic[R]):
-    """The future of one call. ``index``: of its task."""
+    """The future of one call. ``index``: of its task, once that is submitted."""
 
-    def __init__(self, mapped: Mapped[R], index: int) -> None:
-        super().__init__()
-        self.index = index
-        self._mapped = mapped
+    index = -1
+    _mapped: Mapped[R] | None = None
 
     @property
     def task(self) -> str:
-        """The name of its task."""
+        """The name of its task. Raises ValueError before that is submitted."""
+        if self._mapped is None:
+            raise ValueError("this call is not submitted yet")
         return f"{self._mapped.job.name}/{self.index}"
+
+    def bind(self, mapped: Mapped[R], index: int) -> None:
+        """The call is submitted; if it was cancelled meanwhile, it is killed."""
+        self.index, self._mapped = index, mapped
+        if self.cancelled():
+            mapped.kill(index)
+
+    def running(self) -> bool:
+        """Whether its task is submitted and has not ended; the cluster decides when it runs."""
+        return self._mapped is not None and not self.done()
 
     def cancel(self) -> bool:
         """Kill this call, also when it runs; the others go on.
@@ -51,19 +62,23 @@ class CallFuture(Future[R], Generic[R]):
         False when it has ended, and for a map with ``chunksize``, whose tasks make other calls too. Raises Problem,
         Unreachable.
         """
-        if self.cancelled():
-            return True
-        if self.done() or not self._mapped.kill(self.index):
+        if self.done():
+            return self.cancelled()
+        if self._mapped is not None and not self._mapped.kill(self.index):
             return False
+        was_submitted = self._mapped is not None
         if super().cancel():
             self.set_running_or_notify_cancel()
+        if not was_submitted and self._mapped is not None and self.cancelled():
+            self._mapped.kill(self.index)
         return self.cancelled()
 
 
 class Mapped(list[CallFuture[R]]):
     """The result of a map: ``job``, and one future per item, in order; empty and without a job for no items.
 
-    Iterating yields futures in the order of the items, or with ``order="done"`` as they end.
+    Iterating yields futures in the order of the items, or with ``order="done"`` as they end. An open map gets futures
+    as calls are added; iterating it ends once it is closed, with the exception that reading its items has raised.
     """
 
     def __init__(
@@ -75,9 +90,12 @@ class Mapped(list[CallFuture[R]]):
         retries: int = 0,
         order: ResultOrder = "items",
         return_exceptions: bool = False,
+        futures: Sequence[CallFuture[R]] = (),
+        fed: bool = False,
     ) -> None:
+        """``futures``: of the calls; left out, new ones. ``fed``: this process adds the calls of an open map."""
+        super().__init__()
         count, self._chunksize = (0, 1) if calls is None else (calls.count, calls.chunksize)
-        super().__init__(CallFuture(self, number // self._chunksize) for number in range(count))
         self._job = job
         self._api = api
         self._retries = retries
@@ -88,11 +106,50 @@ class Mapped(list[CallFuture[R]]):
         self._ended = threading.Event()
         self._arrival = threading.Condition()
         self._done: list[CallFuture[R]] = []
-        for future in list.__iter__(self):
-            future.add_done_callback(self._note)
+        self._failed = False
+        self._fed = fed
+        self._open = job is not None and job.view.open
+        self._end_error: BaseException | None = None
+        self._listeners: list[Callable[[CallFuture[R]], object]] = []
+        self.adopt(futures or [CallFuture() for _ in range(count)])
         if job is not None:
             threading.Thread(target=self._collect, name=f"iris-map {job.name}", daemon=True).start()
             threading.Thread(target=self._watch, name=f"iris-map-watch {job.name}", daemon=True).start()
+
+    def adopt(self, futures: Sequence[CallFuture[R]]) -> None:
+        """Take the futures of calls that were added."""
+        with self._arrival:
+            first = len(self)
+            self += futures
+            self._arrival.notify_all()
+        for number, future in enumerate(futures, first):
+            future.bind(self, number // self._chunksize)
+            future.add_done_callback(self._note)
+
+    def listen(self, on_done: Callable[[CallFuture[R]], object]) -> None:
+        """Call this with each future that has ended."""
+        with self._arrival:
+            self._listeners.append(on_done)
+            ended = list(self._done)
+        for future in ended:
+            on_done(future)
+
+    def end(self, error: BaseException | None = None) -> None:
+        """No further calls are added by this process; ``error``: what ended that."""
+        with self._arrival:
+            self._fed = self._open = False
+            self._end_error = error
+            self._arrival.notify_all()
+
+    def wait_closed(self) -> None:
+        """Return once no further calls come."""
+        with self._arrival:
+            self._arrival.wait_for(lambda: not self._open)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether further calls may come."""
+        return self._open
 
     __hash__ = object.__hash__  # type: ignore[assignment]
 
@@ -109,7 +166,16 @@ class Mapped(list[CallFuture[R]]):
         return list(list.__iter__(self))
 
     def __iter__(self) -> Iterator[CallFuture[R]]:
-        return list.__iter__(self) if self._order == "items" else self.as_completed()
+        return self._in_order() if self._order == "items" else self.as_completed()
+
+    def _in_order(self) -> Iterator[CallFuture[R]]:
+        for number in itertools.count():
+            with self._arrival:
+                self._arrival.wait_for(lambda: len(self) > number or not self._open)  # noqa: B023 - called at once
+                if number == len(self):
+                    break
+            yield self[number]
+        self._raise_end()
 
     def kill(self, index: int) -> bool:
         """Kill one call, by the index of its task; False when it has ended, or shares its task with others."""
@@ -124,43 +190,66 @@ class Mapped(list[CallFuture[R]]):
     def as_completed(self, timeout: float | None = None) -> Iterator[CallFuture[R]]:
         """The futures in the order in which they end. Raises TimeoutError when some have not ended by then."""
         until_s = None if timeout is None else time.monotonic() + timeout
-        for number in range(len(self)):
+        for number in itertools.count():
             with self._arrival:
                 left_s = None if until_s is None else max(0.0, until_s - time.monotonic())
-                if not self._arrival.wait_for(partial(self._has_ended, number), left_s):
-                    raise TimeoutError(f"{len(self) - number} of {len(self)} calls have not ended")
+                if not self._arrival.wait_for(partial(self._is_settled, number), left_s):
+                    raise self._late()
+                if number == len(self._done):
+                    break
                 future = self._done[number]
             yield future
+        self._raise_end()
 
     def results(self, timeout: float | None = None) -> list[Any]:
         """Every result, in the order in which the futures are iterated.
 
-        Raises the exception of the first call that failed, as soon as one has, unless the map returns exceptions;
-        TimeoutError when calls have not ended by then.
+        Raises the exception of the first call that failed, as soon as one has, unless the map returns exceptions; then
+        what reading the items has raised; TimeoutError when calls have not ended by then.
         """
-        ended, left = concurrent.futures.wait(
-            self.futures,
-            timeout,
-            concurrent.futures.ALL_COMPLETED if self._return_exceptions else concurrent.futures.FIRST_EXCEPTION,
-        )
-        raises = not self._return_exceptions and any(_error(future) is not None for future in ended)
-        if left and not raises:
-            raise TimeoutError(f"{len(left)} of {len(self)} calls have not ended")
+        with self._arrival:
+            if not self._arrival.wait_for(lambda: self._raises() or self._is_settled(len(self)), timeout):
+                raise self._late()
+            raises, ended = self._raises(), list(self._done)
+        if self._order == "items":
+            known = set(ended)
+            ended = [future for future in self.futures if future in known]
         found = []
-        for future in self.as_completed() if self._order == "done" else filter(ended.__contains__, self.futures):
+        for future in ended:
             error = _error(future)
             if error is not None and raises:
                 raise error
             found.append(future.result() if error is None else error)
+        self._raise_end()
         return found
 
-    def _has_ended(self, number: int) -> bool:
-        return len(self._done) > number
+    def _raises(self) -> bool:
+        """Whether `results` raises the exception of a call."""
+        return self._failed and not self._return_exceptions
+
+    def _is_settled(self, number: int) -> bool:
+        """Whether so many calls and one more have ended, or no other ones can."""
+        return len(self._done) > number or (not self._open and len(self._done) == len(self))
+
+    def _late(self) -> TimeoutError:
+        left = len(self) - len(self._done)
+        if not left:
+            return TimeoutError("the map is open and waits for further items")
+        return TimeoutError(f"{left} of {len(self)} calls have not ended")
+
+    def _raise_end(self) -> None:
+        if self._end_error is not None:
+            raise self._end_error
 
     def _note(self, future: Future[R]) -> None:
+        call = cast("CallFuture[R]", future)
         with self._arrival:
-            self._done.append(cast("CallFuture[R]", future))
+            self._done.append(call)
+            self._failed |= _error(call) is not None
+            listeners = list(self._listeners)
             self._arrival.notify_all()
+        for on_done in listeners:
+            on_done(call)
 
     # ── collecting ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -173,12 +262,15 @@ class Mapped(list[CallFuture[R]]):
                         fetching.submit(self._guarded, result)
                     else:
                         self._guarded(result)
-            self.job.refresh()
+            self._learn()
             self._finish()
         except BaseException as error:  # noqa: BLE001 - nobody else would learn of it
             self._fail(self.futures, error)
         finally:
             self._ended.set()
+            with self._arrival:
+                self._open = self._fed
+                self._arrival.notify_all()
 
     def _arriving(self) -> Iterator[CallResultView]:
         with self._api.stream(f"/v1/jobs/{self.job.id}/results") as stream:
@@ -214,8 +306,25 @@ class Mapped(list[CallFuture[R]]):
         return len(failed) > self._retries
 
     def _of(self, index: int) -> list[CallFuture[R]]:
-        """The futures of a task."""
-        return self.futures[index * self._chunksize : (index + 1) * self._chunksize]
+        """The futures of a task. One that was added a moment ago may have ended before that is known here."""
+        first = index * self._chunksize
+        if first >= len(self):
+            with self._arrival:  # the answer to the request that added it is on its way
+                self._arrival.wait_for(lambda: first < len(self) or not self._fed)
+        if first >= len(self):
+            self._learn()
+        return self[first : first + self._chunksize]
+
+    def _learn(self) -> JobView:
+        """Read the job, and take calls that others have added."""
+        found = self.job.refresh()
+        calls = found.spec.calls
+        if not self._fed and calls is not None:
+            self.adopt([CallFuture() for _ in range(len(self), calls.count)])
+            with self._arrival:
+                self._open = found.open
+                self._arrival.notify_all()
+        return found
 
     # ── calls that leave no result ──────────────────────────────────────────────────────────────────────────────
 
@@ -229,7 +338,7 @@ class Mapped(list[CallFuture[R]]):
                 self._look()
 
     def _look(self) -> None:
-        counts = self.job.refresh().task_counts
+        counts = self._learn().task_counts
         ended = sum(count for state, count in counts.items() if state in _ENDED and state != "succeeded")
         failed = {future.index for future in self.futures if future.done() and _error(future) is not None}
         if ended <= len(failed):

@@ -90,6 +90,27 @@ class RequeueTasks(ServiceMessage, frozen=True):
     reason: str = ""
 
 
+class GrowJob(ServiceMessage, frozen=True):
+    """Add calls to an open ``job``, or close it; without either its client shows that it is there.
+
+    Attributes:
+        offset: after so many calls; another number is refused, unless these calls are there already.
+        segments: files of their arguments. firsts: of each the index of the first task. count: how many calls they are.
+        close: the job takes no further calls. reason: why, when that is not its client.
+    """
+
+    job: str
+    caller: Caller
+    request_id: str
+    requested_ms: int
+    offset: int = 0
+    segments: tuple[str, ...] = ()
+    firsts: tuple[int, ...] = ()
+    count: int = 0
+    close: bool = False
+    reason: str = ""
+
+
 class AmendJob(ServiceMessage, frozen=True):
     """Change what ``job`` waits for, or some fields of its specification.
 

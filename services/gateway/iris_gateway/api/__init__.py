@@ -15,7 +15,7 @@ from iris_gateway.api import (
     meta,
     quotas,
 )
-from iris_gateway.api.work import artifacts, bundles, executions, jobs, logs, plans, results, tasks
+from iris_gateway.api.work import artifacts, bundles, executions, growth, jobs, logs, plans, results, tasks
 from iris_gateway.http.endpoint import Endpoint
 
 _MODULES = (
@@ -23,6 +23,7 @@ _MODULES = (
     tasks,
     logs,
     results,
+    growth,
     executions,
     artifacts,
     events,

@@ -19,6 +19,7 @@ from iris_core.messages.gateway_state import (
     AmendJob,
     CancelJob,
     DeployCommand,
+    GrowJob,
     RequeueTasks,
     RerunJob,
     SubmitJob,
@@ -73,6 +74,15 @@ def _requeue(ledger: Ledger, command: RequeueTasks) -> Audited | None:
     return _target(ledger, command, "requeue", command.target, command.reason)
 
 
+def _grow(ledger: Ledger, command: GrowJob) -> Audited | None:
+    """As of a submission: of somebody else's job only."""
+    job = ledger.find_job(command.job)
+    if job is None or job.user == command.caller.user:
+        return None
+    what = f"{command.count} calls after {command.offset}" if command.count else ""
+    return _job(command, "close" if command.close else "grow", job, ": ".join(filter(None, (what, command.reason))))
+
+
 def _submit(ledger: Ledger, command: SubmitJob) -> Audited | None:
     user, name, made = owner(ledger, command), command.spec.name, f"j{ledger.next_number}"
     job = ledger.find_job(name) if command.if_exists == "replace" else None
@@ -109,6 +119,7 @@ _OF: dict[type, Callable[[Ledger, Any], Audited | None]] = {
     RerunJob: _rerun,
     AmendJob: _amend,
     RequeueTasks: _requeue,
+    GrowJob: _grow,
     SubmitJob: _submit,
     AdminCommand: _admin,
     DeployCommand: _deploy,

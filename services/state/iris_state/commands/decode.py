@@ -12,13 +12,16 @@ from iris_core.messages.gateway_state import (
     AmendJob,
     CancelJob,
     DeployCommand,
+    GrowJob,
     RequeueTasks,
     RerunJob,
     SubmitJob,
 )
 from iris_core.subjects import is_plain
 
-UserCommand: TypeAlias = SubmitJob | CancelJob | AdminCommand | RerunJob | AmendJob | RequeueTasks | DeployCommand
+UserCommand: TypeAlias = (
+    SubmitJob | CancelJob | AdminCommand | RerunJob | AmendJob | RequeueTasks | GrowJob | DeployCommand
+)
 
 _KINDS: dict[str, type[UserCommand]] = {
     subjects.CMD_SUBMIT: SubmitJob,
@@ -28,6 +31,7 @@ _KINDS: dict[str, type[UserCommand]] = {
     subjects.CMD_RERUN: RerunJob,
     subjects.CMD_AMEND: AmendJob,
     subjects.CMD_REQUEUE: RequeueTasks,
+    subjects.CMD_GROW: GrowJob,
 }
 
 

@@ -57,11 +57,23 @@ def earlier(ledger: Ledger, command: SubmitJob) -> Job | None:
     spec = _with(command.spec, user=user)
     if job.version > 1:
         spec = _with(spec, **{field: getattr(job.spec, field) for field in (*AMENDABLE, "hold", "after")})
+    if is_grown(spec, job.spec):
+        spec = _with(spec, replicas=job.spec.replicas, calls=job.spec.calls)
     if spec != job.spec:
         fields = [name for name in spec.__struct_fields__ if getattr(spec, name) != getattr(job.spec, name)]
         how = " and ".join(fields)
         raise Refused(Code.MISMATCH, f"this idempotency key has made {job.name}, which differs in {how}")
     return job
+
+
+def is_grown(spec: JobSpec, now: JobSpec) -> bool:
+    """Whether the calls of a job are those it was submitted with, and further ones."""
+    before, calls = spec.calls, now.calls
+    if before is None or calls is None or before.idle_s is None:
+        return False
+    had = len(before.segments)
+    more = (calls.segments[had:], calls.firsts[had:], calls.count - before.count)
+    return before.with_more(*more) == calls
 
 
 def owner(ledger: Ledger, command: SubmitJob) -> str:
@@ -229,6 +241,8 @@ def rerun_of(ledger: Ledger, command: RerunJob) -> SubmitJob:
         if not wanted:
             raise Refused(Code.CONFLICT, f"every task of {job.name} has succeeded")
         spec = _with(spec, indexes=str(IndexSet.of(wanted)) if len(wanted) < spec.replicas else "")
+    if spec.calls is not None:
+        spec = _with(spec, calls=msgspec.structs.replace(spec.calls, idle_s=None))
     return SubmitJob(
         spec=_with(spec, user=job.user, name=job.name, after=(), not_before="", hold=False),
         caller=command.caller,

@@ -15,13 +15,14 @@ from iris_core.messages.gateway_state import (
     Caller,
     CancelJob,
     DeployCommand,
+    GrowJob,
     RequeueTasks,
     RerunJob,
     SubmitJob,
 )
 from iris_core.request_ids import key_of
 from iris_state import views
-from iris_state.commands import amend, execute, task_scope
+from iris_state.commands import amend, execute, growth, task_scope
 from iris_state.commands.audited import audited
 from iris_state.commands.decode import UserCommand, decode
 from iris_state.commands.deployments import known_deployment, on_deploy
@@ -110,6 +111,10 @@ class CommandExecutor:
                 return "accepted", execute.known_target(self._ledger, user_command.job)[0].id.encode()
             if isinstance(user_command, AmendJob):
                 self._round.take(amend.on_amend(self._ledger, user_command, self._round.now_ms))
+                self._round.settle()
+                return "accepted", execute.known_job(self._ledger, user_command.job).id.encode()
+            if isinstance(user_command, GrowJob):
+                self._round.take(growth.on_grow(self._ledger, user_command))
                 self._round.settle()
                 return "accepted", execute.known_job(self._ledger, user_command.job).id.encode()
             if isinstance(user_command, RequeueTasks):

@@ -1,4 +1,4 @@
-"""What the token of a task permits: to submit below its own job, and to read, requeue and cancel its own
+"""What the token of a task permits: to submit below its own job, and to read, grow, requeue and cancel its own
 subtree.
 
 The gateway has verified the token without a request; only here is known whether its attempt is still open and what is
@@ -13,7 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from iris_core.errors import Code, Refused
-from iris_core.messages.gateway_state import Caller, CancelJob, RequeueTasks, RerunJob, SubmitJob
+from iris_core.messages.gateway_state import Caller, CancelJob, GrowJob, RequeueTasks, RerunJob, SubmitJob
 from iris_core.task_tokens import ROLE
 from iris_core.view_queries import ViewQuery
 from iris_state.commands.decode import UserCommand
@@ -50,6 +50,8 @@ def allowed_command(ledger: Ledger, command: Command) -> Command:
         _check_within(ledger, own, _job_of(ledger, command.job), command.job)
     elif isinstance(command, RequeueTasks):
         _check_within(ledger, own, _job_of(ledger, command.target), command.target)
+    elif isinstance(command, GrowJob):
+        _check_within(ledger, own, ledger.find_job(command.job), command.job)
     elif isinstance(command, RerunJob):
         job = _check_within(ledger, own, ledger.find_job(command.job), command.job)
         if job is own:
@@ -61,7 +63,7 @@ def allowed_command(ledger: Ledger, command: Command) -> Command:
             spec = msgspec.structs.replace(command.spec, band=parent.spec.band)
             return msgspec.structs.replace(command, spec=spec)
     else:
-        raise _forbidden(own, "submits, reads, requeues and cancels jobs, nothing else")
+        raise _forbidden(own, "submits, grows, reads, requeues and cancels jobs, nothing else")
     return command
 
 

@@ -28,9 +28,9 @@ from iris_core.states import (
 from iris_core.tables import job as job_table
 from iris_core.tables import task as table
 from iris_state.decide import poison
-from iris_state.inputs.claims import Claim
+from iris_state.inputs.claims import Claim, Step
 from iris_state.policy import Policy
-from iris_state.records.changes import JobMoved, Moved, SessionMoved
+from iris_state.records.changes import JobClosed, JobMoved, Moved, SessionMoved
 from iris_state.records.entities import Attempt, AttemptKey, Job
 from iris_state.records.ledger import Ledger
 
@@ -120,7 +120,10 @@ def job(job: Job) -> JobMoved | None:
         "started": int(job.state is JobState.RUNNING),
         "ends_together": int(job.spec.calls is None),
     }
-    row = derive(job_table.TABLE, job.counted(), facts)
+    counts = job.counted()
+    if job.open:  # a call that may come counts as one that waits
+        counts[TaskState.PENDING] = counts.get(TaskState.PENDING, 0) + 1
+    row = derive(job_table.TABLE, counts, facts)
     assert row is not None, "the last row holds of every job"
     if row.target is job.state:
         return None
@@ -170,7 +173,7 @@ def _how(last: Attempt | None) -> str:
     return f"signal {last.signal}" if last.signal else last.error
 
 
-def remaining(ledger: Ledger, moved: JobMoved) -> list[Claim]:
+def remaining(ledger: Ledger, moved: JobMoved) -> list[Step]:
     """A job has ended: kill its remaining tasks, and its children unless it succeeded."""
     ended = ledger.jobs[moved.job]
     if moved.state is JobState.SUCCEEDED:
@@ -178,16 +181,17 @@ def remaining(ledger: Ledger, moved: JobMoved) -> list[Claim]:
     return subtree(ledger, ended, Cause.JOB_ENDED, Initiator.SYSTEM)
 
 
-def kill(job: Job, cause: Cause, initiator: Initiator, note: str = "") -> list[Claim]:
-    """Kill every task of one job that has not ended."""
-    return [
+def kill(job: Job, cause: Cause, initiator: Initiator, note: str = "") -> list[Step]:
+    """Kill every task of one job that has not ended; it takes no further calls."""
+    closed: list[Step] = [JobClosed(job.number)] if job.open else []
+    return closed + [
         Claim(table.KILL, job.number, index, cause=cause, initiator=initiator, note=note)
         for index, task in job.numbered()
         if task.state in NON_TERMINAL
     ]
 
 
-def subtree(ledger: Ledger, root: Job, cause: Cause, initiator: Initiator, note: str = "") -> list[Claim]:
+def subtree(ledger: Ledger, root: Job, cause: Cause, initiator: Initiator, note: str = "") -> list[Step]:
     """Kill a job and all its descendants in one step; the children have the cause parent_ended."""
     claims = kill(root, cause, initiator, note)
     for child in below(ledger, root):

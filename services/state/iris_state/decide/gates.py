@@ -37,6 +37,9 @@ def gates_of(ledger: Ledger, spec: JobSpec, by: Actor, now_ms: int) -> tuple[Gat
         if job is None:
             words = f"there is no job {wanted.job[:200]}"
             mistakes.append(Mistake(pointer=pointer_to("after", place, "job"), code="unknown_job", message=words))
+        elif wanted.each and job.open:
+            words = f"{job.name} is open: how many tasks it will have is not known"
+            mistakes.append(Mistake(pointer=pointer_to("after", place, "each"), code="open_job", message=words))
         elif wanted.each and len(job.tasks) != spec.task_count:
             words = f"{job.name} has {len(job.tasks)} tasks and this job {spec.task_count}"
             hint = "as many tasks, or leave each out"

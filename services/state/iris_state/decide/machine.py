@@ -151,6 +151,9 @@ class Machine:
                 self.round.orders.probe(worker.id)
             if worker.state is WorkerState.DEGRADED:  # orders may be what does not reach it: let one do so first
                 self.ledger.presence[worker.id].undelivered = self.policy.undelivered_limit
+        for job in self.ledger.jobs.values():
+            if job.open:  # its client could not reach a leader
+                self.ledger.start_idle_timeout(job, now_ms)
         self.round.orders.again()
         self.round.deployments.begin(self.round.now_ms)
         output = self._finish()

@@ -23,18 +23,18 @@ class Counted:
     """How a limit on submissions is counted.
 
     Attributes:
-        has: the present count of the user. adds: what a job adds. frees: what a job's end subtracts.
+        has: the present count of the user. adds: what so many tasks add. frees: what a job's end subtracts.
     """
 
     has: Callable[[Ledger, str], int]
-    adds: Callable[[JobSpec], int]
+    adds: Callable[[int], int]
     frees: Callable[[Job], int]
 
 
 COUNTED = {
     "max_pending_tasks": Counted(
         has=lambda ledger, user: ledger.pending_of_user[user],
-        adds=lambda spec: spec.task_count,
+        adds=lambda tasks: tasks,
         frees=lambda job: job.counts[TaskState.PENDING],
     ),
 }
@@ -51,12 +51,10 @@ def check(ledger: Ledger, spec: JobSpec, user: str, replaced: Job | None) -> Non
         counted, most = COUNTED.get(limit.name), getattr(quota, limit.name)
         if counted is None or not most:
             continue
-        has, adds = counted.has(ledger, user), counted.adds(spec)
+        has = counted.has(ledger, user)
         if replaced is not None and replaced.user == user:
             has -= counted.frees(replaced)
-        if has + adds > most:
-            words = f"{user} may have {most} {limit.words}, has {has} and asks for {adds} more"
-            raise Refused(Code.OVER_QUOTA, words)
+        _check_count(user, limit.words, has, counted.adds(spec.task_count), most)
     check_band(ledger, spec, user)
 
 
@@ -66,6 +64,20 @@ def check_band(ledger: Ledger, spec: JobSpec, user: str) -> None:
     if spec.priority_band < highest:
         best = PriorityBand(highest).name.lower()
         raise Refused(Code.FORBIDDEN, f"{user} may ask for band {best} at best, not {spec.band}")
+
+
+def check_growth(ledger: Ledger, job: Job, tasks: int) -> None:
+    """Raises Refused when so many tasks more would exceed a limit of a job's user."""
+    quota = ledger.quota_of(job.user)
+    for limit in QUOTA_LIMITS:
+        counted, most = COUNTED.get(limit.name), getattr(quota, limit.name)
+        if counted is not None and most:
+            _check_count(job.user, limit.words, counted.has(ledger, job.user), counted.adds(tasks), most)
+
+
+def _check_count(user: str, words: str, has: int, adds: int, most: int) -> None:
+    if has + adds > most:
+        raise Refused(Code.OVER_QUOTA, f"{user} may have {most} {words}, has {has} and asks for {adds} more")
 
 
 def quota_from(user: str, arguments: Mapping[str, Any]) -> Quota:

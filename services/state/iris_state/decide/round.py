@@ -68,7 +68,7 @@ class Round:
         self.deployments = Reconciler(ledger, policy)
         self.actor: Actor | None = None
         self.stop_again: TimerQueue[tuple[str, AttemptRef]] = TimerQueue()
-        self._claims: deque[Claim] = deque()
+        self._claims: deque[Step] = deque()
         self._dirty: dict[int, bool] = {}
         self._replay_reactions = bind(self.retention)
         self._reactions = bind(self.retention, self.orders, self.deltas, self.deployments, self)
@@ -141,6 +141,9 @@ class Round:
         if self.ledger.jobs[change.job].is_terminal:
             self._claims.extend(cascade.remaining(self.ledger, change))
 
+    def _job_closed(self, change: c.JobClosed) -> None:
+        self._dirty[change.job] = True
+
     def _session_moved(self, change: c.SessionMoved) -> None:
         if change.job in self.ledger.kernels:
             self._dirty.setdefault(change.job, False)
@@ -158,11 +161,12 @@ class Round:
             c.Moved: _moved,
             c.Closed: _kernel_moved,
             c.JobMoved: _job_moved,
+            c.JobClosed: _job_closed,
             c.SessionMoved: _session_moved,
             c.WorkerMoved: _worker_moved,
         },
         nothing=(
-            *(c.GatesOpened, c.JobAmended, c.Requeued),
+            *(c.GatesOpened, c.JobAmended, c.Requeued, c.JobGrown),
             *(c.JobAdmitted, c.JobPruned, c.Judged, c.Nominated, c.Avoided, c.WorkerRegistered, c.WorkerForgotten),
             *(c.QuotaSet, c.Answered, c.Dropped, c.Audited, c.Led),
             *c.DEPLOYMENT_KINDS,

@@ -113,7 +113,7 @@ class Reconciler:
             c.DeploymentForgotten: _forgotten,
         },
         nothing=(
-            *(c.GatesOpened, c.JobAmended, c.Requeued),
+            *(c.GatesOpened, c.JobAmended, c.Requeued, c.JobGrown, c.JobClosed),
             *(c.JobAdmitted, c.SessionMoved, c.Judged, c.Nominated, c.Avoided, c.RoutesDiscovered),
             *(c.WorkerRegistered, c.WorkerMoved, c.WorkerForgotten, c.QuotaSet),
             *(c.Answered, c.Dropped, c.Audited, c.Led),

@@ -54,6 +54,12 @@ class DeltaBuilder:
     def _admitted(self, change: c.JobAdmitted) -> None:
         self._jobs[change.number] = None
 
+    def _job_grown(self, change: c.JobGrown) -> None:
+        """Its row has another size."""
+        if change.tasks and change.job not in self._jobs:
+            self._changed[change.job] = None
+        self._requeue()
+
     def _staged(self, change: c.Staged) -> None:
         if change.status is KernelStatus.RUNNING:
             self._touched[AttemptRef(change.job, change.index, change.attempt)] = None
@@ -151,6 +157,7 @@ class DeltaBuilder:
             c.JobMoved: _job_moved,
             c.GatesOpened: _gates_opened,
             c.JobAmended: _amended,
+            c.JobGrown: _job_grown,
             c.Nominated: _nomination,
             c.Avoided: _avoided,
             c.WorkerRegistered: _worker_moved,
@@ -159,7 +166,7 @@ class DeltaBuilder:
             c.QuotaSet: _quota_set,
         },
         nothing=(
-            *(c.Requeued, c.JobPruned, c.SessionMoved, c.Judged, c.Answered, c.Dropped, c.Audited, c.Led),
+            *(c.Requeued, c.JobClosed, c.JobPruned, c.SessionMoved, c.Judged, c.Answered, c.Dropped, c.Audited, c.Led),
             *c.DEPLOYMENT_KINDS,
         ),
     )
@@ -263,12 +270,12 @@ def worker_row(worker: Worker, max_building: int) -> WorkerRow:
 def full(ledger: Ledger, version: int, at_ms: int, max_building: int) -> FullSnapshot:
     """The content of a mirror as of the commit with this journal sequence.
 
-    It holds the jobs with a pending or an open task, including ended jobs with an attempt that is being stopped, and
-    jobs that are held back by one or kept out of the queue by a gate.
+    It holds the jobs with a pending or an open task, including ended jobs with an attempt that is being stopped, jobs
+    that are held back by one or kept out of the queue by a gate, and open jobs.
     """
     holds = [hold(ledger, AttemptRef(*key)) for presence in ledger.presence.values() for key in presence.open]
-    delayed = (number for (kind, number, _), _ in ledger.timers.items() if kind == "gate")
-    outside = {*ledger.held_back, *ledger.gates.gated, *delayed}
+    later = (number for (kind, number, _), _ in ledger.timers.items() if kind in ("gate", "idle"))
+    outside = {*ledger.held_back, *ledger.gates.gated, *later}
     numbers = dict.fromkeys([*ledger.queue.jobs(), *(h.ref.job for h in holds), *sorted(outside)])
     return FullSnapshot(
         version=version,

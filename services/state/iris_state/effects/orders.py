@@ -6,7 +6,7 @@ docs/ARCHITECTURE.md#storage; docs/design/semantics.md#sessions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -76,7 +76,7 @@ class OrderBook:
     REACTIONS = complete(
         {c.Assigned: _assigned, c.Moved: _moved, c.SessionMoved: _session_moved, c.JobAmended: _amended},
         nothing=(
-            *(c.GatesOpened, c.Requeued),
+            *(c.GatesOpened, c.Requeued, c.JobGrown, c.JobClosed),
             *(c.JobAdmitted, c.Staged, c.Closed, c.JobMoved, c.JobPruned, c.Judged, c.Nominated, c.Avoided),
             *(c.WorkerRegistered, c.WorkerMoved, c.WorkerForgotten, c.QuotaSet),
             *(c.Answered, c.Dropped, c.Audited, c.Led),
@@ -204,13 +204,14 @@ class OrderBook:
         expires_ms = self._expiry(worker, draft, now_ms)
         key = task_tokens.signing(self.keys, now_ms)
         known = self._ledger.workers.get(worker)
-        jobs = dict.fromkeys([ref.job for part in (draft.run, draft.prepare, draft.start) for ref in part])
+        refs = [ref for part in (draft.run, draft.prepare, draft.start) for ref in part]
+        jobs = dict.fromkeys(ref.job for ref in refs)
         gangs = [self._ledger.jobs[number] for number in jobs if self._ledger.jobs[number].is_gang]
         return Order(
             incarnation=draft.incarnation or (known.incarnation if known is not None else ""),
             epoch=epoch,
             templates=tuple(
-                self._template(number, worker, self._grant(key, number, worker, now_ms)) for number in jobs
+                self._template(number, worker, self._grant(key, number, worker, now_ms), refs) for number in jobs
             ),
             run=tuple(draft.run),
             prepare=tuple(draft.prepare),
@@ -239,9 +240,14 @@ class OrderBook:
             return None
         return task_tokens.grant(key, number, self._ledger.jobs[number].user, worker, now_ms + self._token_life_ms)
 
-    def _template(self, number: int, worker: str, grant: TaskGrant | None) -> TaskTemplate:
-        """The template of a job's tasks on a host, and for a route the port of requests and its settle time."""
+    def _template(self, number: int, worker: str, grant: TaskGrant | None, refs: Iterable[AttemptRef]) -> TaskTemplate:
+        """The template of a job's tasks on a host, with the arguments of these attempts, and for a route the port of
+        requests and its settle time.
+        """
         made, found = template(self._ledger.jobs[number], grant), self._ledger.route_for(number)
+        if made.calls is not None and len(made.calls.segments) > 1:
+            needed = made.calls.of(ref.index for ref in refs if ref.job == number)
+            made = msgspec.structs.replace(made, calls=needed)
         device, host = made.resources.device, self._ledger.workers.get(worker)
         if device is not None and host is not None and (variant := host.attributes.get(DEVICE_VARIANT)) is not None:
             of_host = msgspec.structs.replace(made.resources, device=device.with_variant(str(variant)))

@@ -11,12 +11,13 @@ from iris_core.states import JOB_TERMINAL, Cause
 from iris_core.tables import task as table
 from iris_state.decide import coordinator, gates
 from iris_state.inputs.claims import Claim, Step
+from iris_state.records.changes import JobClosed
 from iris_state.records.ledger import Ledger
 
 
 def on_limit(ledger: Ledger, kind: str, number: int, index: int, now_ms: int) -> Iterator[Step]:
-    """A limit set by a job's owner has passed: a running task's timeout, a pending job's scheduling timeout, or a time
-    before which nothing is placed.
+    """A limit set by a job's owner has passed: a running task's timeout, a pending job's scheduling timeout, a time
+    before which nothing is placed, or the time for which an open job waits for its client.
     """
     job = ledger.jobs.get(number)
     if job is None or job.state in JOB_TERMINAL:
@@ -24,6 +25,10 @@ def on_limit(ledger: Ledger, kind: str, number: int, index: int, now_ms: int) ->
     if kind == "timeout":
         note = f"ran longer than {job.spec.timeout_s:g} s"
         yield Claim(table.KILL, number, index, cause=Cause.TIMEOUT, note=note)
+        return
+    if kind == "idle":
+        if job.open and job.spec.calls is not None:
+            yield JobClosed(number, f"closed: no request of its client for {job.spec.calls.idle_s:g} s")
         return
     if kind == "gate":
         yield from gates.judge(ledger, number, index, now_ms)

@@ -250,6 +250,28 @@ class Requeued(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=25):
     attempt: int
 
 
+class JobGrown(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=40):
+    """An open job has so many calls more, in so many tasks behind those it had; none: its client is there.
+
+    ``segments``, ``firsts``: as in `Calls`.
+    """
+
+    job: int
+    calls: int
+    tasks: int
+    segments: tuple[str, ...] = ()
+    firsts: tuple[int, ...] = ()
+    by: Actor | None = None
+
+
+class JobClosed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=41):
+    """An open job takes no further calls; ``note``: why, when its client has not said so."""
+
+    job: int
+    note: str = ""
+    by: Actor | None = None
+
+
 class JobPruned(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=15):
     """A job that ended long ago was deleted; its counts are kept."""
 
@@ -424,6 +446,8 @@ Change = (
     | GatesOpened
     | JobAmended
     | Requeued
+    | JobGrown
+    | JobClosed
     | JobPruned
     | Led
     | Dropped

@@ -153,6 +153,17 @@ def what_ended_is_finished(ledger: Ledger, job: Job) -> Wrongs:
             yield f"{job.name}/{index} is {task.state.name}, spent {spent} of {limit}, no_retry {task.no_retry}"
 
 
+def open_jobs_are_live(ledger: Ledger, job: Job) -> Wrongs:
+    """Only a live map that grows is open, and a job has the calls and tasks that its specification says."""
+    if job.open and (job.is_terminal or not job.spec.grows):
+        yield f"{job.name} is {job.state.name} and open"
+    calls = job.spec.calls
+    if len(job.tasks) != job.spec.task_count:
+        yield f"{job.name} has {len(job.tasks)} tasks, its specification {job.spec.task_count}"
+    if job.spec.grows and calls is not None and -(-calls.count // calls.chunksize) != job.spec.replicas:
+        yield f"{job.name} has {job.spec.replicas} tasks for {calls.count} calls"
+
+
 def job_is_derived(ledger: Ledger, job: Job) -> Wrongs:
     if job.is_terminal:
         left = [index for index, task in job.numbered() if task.state not in TERMINAL]
@@ -258,6 +269,7 @@ OF_JOB: tuple[Callable[[Ledger, Job], Wrongs], ...] = (
     limit_is_kept,
     what_ended_is_finished,
     job_is_derived,
+    open_jobs_are_live,
     ended_subtree_is_dead,
     family_is_linked,
     gang_is_together,
@@ -395,7 +407,7 @@ def _is_over(task: Task) -> bool:
 
 
 def timeouts_are_set(ledger: Ledger) -> Wrongs:
-    wanted = {}
+    wanted, timers = {}, dict(ledger.timers.items())
     for job in ledger.jobs.values():
         timeout_s = job.spec.scheduling_timeout_s
         if timeout_s is not None and not job.is_terminal and not job.is_gated:
@@ -404,6 +416,7 @@ def timeouts_are_set(ledger: Ledger) -> Wrongs:
             for index, task in job.numbered() if job.opens_by_task else ():
                 if not task.gates and task.state is TaskState.PENDING and not task.attempts:
                     wanted["scheduling", job.number, index] = task.queued_ms + int(timeout_s * 1000)
+        wanted |= _idle_timeout(job, timers)
         for gate in job.closed_gates if not job.is_terminal else ():
             if gate.kind is GateKind.NOT_BEFORE:
                 wanted["gate", job.number, WHOLE] = gate.until_ms
@@ -413,11 +426,19 @@ def timeouts_are_set(ledger: Ledger) -> Wrongs:
             if job.timeout_ms is not None and task.state is TaskState.RUNNING and task.current is not None:
                 wanted["timeout", job.number, index] = task.attempts[-1].started_ms + job.timeout_ms
     # A scheduling timeout fires once; attempts that were placed before it continue.
-    rung = {key for key in wanted if key[0] == "scheduling"} - dict(ledger.timers.items()).keys()
+    rung = {key for key in wanted if key[0] == "scheduling"} - timers.keys()
     wanted = {key: due for key, due in wanted.items() if key not in rung}
-    found = {key: due for key, due in ledger.timers.items() if key in wanted or not _fires_without_effect(ledger, key)}
+    found = {key: due for key, due in timers.items() if key in wanted or not _fires_without_effect(ledger, key)}
     if found != wanted:
         yield f"alarms {found}, recount {wanted}"
+
+
+def _idle_timeout(job: Job, timers: dict[tuple[str, int, int], int]) -> dict[tuple[str, int, int], int]:
+    """That of an open job; a new leader waits longer."""
+    if not job.open or job.spec.calls is None:
+        return {}
+    due_ms, key = job.grown_ms + int((job.spec.calls.idle_s or 0) * 1000), ("idle", job.number, WHOLE)
+    return {key: max(due_ms, timers.get(key, 0))}
 
 
 def _fires_without_effect(ledger: Ledger, key: tuple[str, int, int]) -> bool:

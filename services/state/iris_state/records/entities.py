@@ -194,6 +194,8 @@ class Job(msgspec.Struct, array_like=True):
     ``by``: who has submitted it; ``ended_by``: whose command ended it.
     ``gates``: open and closed ones, by number; ``eligible_ms``: when the last gate of the whole job opened, 0: never
     closed. ``version``: grows with each amendment. ``retimed``: its timeout was changed, and hosts may know another.
+    ``open``: further calls may be added. ``grown_ms``: the last request of the client of such a job; ``note``: why it
+    was closed, when its client has not done so.
     """
 
     number: int
@@ -224,6 +226,9 @@ class Job(msgspec.Struct, array_like=True):
     eligible_ms: int = 0
     version: int = 1
     retimed: bool = False
+    open: bool = False
+    grown_ms: int = 0
+    note: str = ""
 
     def task(self, index: int) -> Task:
         """The task of an index that the job has. A rerun of a part has some of 0 to N-1 only."""
@@ -269,8 +274,8 @@ class Job(msgspec.Struct, array_like=True):
 
     @property
     def opens_by_task(self) -> bool:
-        """Whether its tasks became eligible one by one."""
-        return any(gate.each for gate in self.gates)
+        """Whether its tasks became eligible one by one: by gates of their own, or as calls were added."""
+        return self.spec.grows or any(gate.each for gate in self.gates)
 
     @property
     def leader_is_done(self) -> bool:

@@ -235,6 +235,13 @@ class Ledger:
         if job.retimed and not job.is_terminal:
             self.retimed.add(job.number)
         self.start_scheduling_timeout(job)
+        self.start_idle_timeout(job)
+
+    def start_idle_timeout(self, job: Job, since_ms: int = 0) -> None:
+        """Wait for the next request of the client of an open job, from its last one or a later time on."""
+        if job.open and job.spec.calls is not None and job.spec.calls.idle_s is not None:
+            due_ms = max(job.grown_ms, since_ms) + int(job.spec.calls.idle_s * 1000)
+            self.timers.set(("idle", job.number, WHOLE), due_ms)
 
     def start_scheduling_timeout(self, job: Job, indexes: Sequence[int] = ()) -> None:
         """Start the scheduling timeout of a job that is eligible, or of those of its tasks that are."""

@@ -123,6 +123,8 @@ class Cutter:
             c.GatesOpened: _job_changed,
             c.JobAmended: _job_changed,
             c.Requeued: _job_changed,
+            c.JobGrown: _job_changed,
+            c.JobClosed: _job_changed,
             **dict.fromkeys(
                 (c.Assigned, c.Staged, c.Moved, c.Closed, c.JobMoved, c.SessionMoved, c.Judged, c.JobPruned),
                 _job_changed,

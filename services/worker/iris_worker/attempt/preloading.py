@@ -161,4 +161,5 @@ class Preloading:
 
 def is_cloned(template: TaskTemplate) -> bool:
     """Whether the attempts of a job are to be clones: of one that preloads modules, and of a map of several calls."""
-    return bool(template.preload) or (template.calls is not None and template.replicas > 1)
+    calls = template.calls
+    return bool(template.preload) or (calls is not None and (template.replicas > 1 or calls.idle_s is not None))

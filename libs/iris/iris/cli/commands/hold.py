@@ -1,4 +1,4 @@
-"""`iris hold` and `iris release`: keep pending tasks of jobs out of the queue, and let them in again."""
+"""`iris hold` and `iris release`: keep pending tasks of jobs out of the queue, and let them in again; `iris close`."""
 
 from __future__ import annotations
 
@@ -28,3 +28,13 @@ def release(client: Client, jobs: tuple[str, ...], drop_after: bool) -> None:
     """Let the pending tasks of held jobs start."""
     for job in jobs:
         click.echo(f"{client.release(job, drop_after=drop_after).name} released", err=True)
+
+
+@click.command(cls=CliCommand)
+@click.argument("jobs", nargs=-1, required=True, type=NAME, metavar="JOB...")
+@click.option("--reason", default="", help="Reason shown with the job.")
+@connected
+def close(client: Client, jobs: tuple[str, ...], reason: str) -> None:
+    """Let open maps take no further calls: they end with the calls that they have."""
+    for job in jobs:
+        click.echo(f"{client.close_map(job, reason).name} takes no further calls", err=True)

@@ -167,6 +167,7 @@ def job_facts(job: Row) -> Iterator[tuple[str, str]]:
     yield "labels", ", ".join(f"{key}={value}" for key, value in spec.get("labels", {}).items())
     yield "tasks", ", ".join(f"{count} {state}" for state, count in job["task_counts"].items() if count)
     yield "children", str(job.get("children") or "")
+    yield "note", job.get("note") or ""
     yield "waits for", ", ".join(show_gate(gate) for gate in job.get("gates", ()) if not gate["opened_at"])
     yield "awaited by", ", ".join(other["name"] for other in job.get("waiters", ()))
     yield "submitted", show_moment(job["submitted_at"])

@@ -83,6 +83,7 @@ def explain_lines(found: Row, of_task: bool) -> list[str]:
         lines.append(f"  {reason['message']}  ({reason['code']})")
         lines += [f"    {fact}: {show_fact(value)}" for fact, value in (reason.get("facts") or {}).items()]
         lines += [f"    what to do: {EXPLANATIONS[reason['code']].remedy}"] if reason["code"] in EXPLANATIONS else []
+    lines += [f"  {found['job_note']}"] if found.get("job_note") else []
     if found.get("note"):
         lines.append(f"  {found['task']}: {found['note']}")
     if found["state" if of_task else "job_state"] not in ENDED:

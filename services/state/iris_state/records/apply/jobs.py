@@ -43,6 +43,8 @@ def admitted(ledger: Ledger, change: c.JobAdmitted, at_ms: int) -> None:
         rerun_of=change.rerun_of,
         by=change.by,
         gates=change.gates,
+        open=spec.grows,
+        grown_ms=at_ms if spec.grows else 0,
     )
     ledger.next_number = max(ledger.next_number, change.number + 1)
     ledger.totals.admitted += 1
@@ -69,6 +71,9 @@ def moved(ledger: Ledger, change: c.JobMoved, at_ms: int) -> None:
         job.finished_ms, job.cause, job.error = at_ms, change.cause, change.error
         job.ended_by = change.by
         ledger.stop_scheduling_timeout(job)
+        if job.open:
+            job.open = False
+            ledger.timers.clear(("idle", job.number, WHOLE))
         if job.gates:
             ledger.gates.remove(job, job.gates)
             ledger.timers.clear(("gate", job.number, WHOLE))

@@ -85,7 +85,17 @@ def job_view(ledger: Ledger, record: Job, *, whole: bool = True) -> JobView:
         version=record.version,
         gates=[_gate_view(ledger, gate) for gate in record.gates],
         waiters=[_link(ledger.jobs[n]) for n in islice(ledger.gates.waiters.get(record.number, ()), WAITERS)],
+        open=record.open,
+        note=note_of_job(record),
     )
+
+
+def note_of_job(record: Job) -> str | None:
+    """That an open job waits for further calls, or why it does no more."""
+    calls = record.spec.calls
+    if not record.open or calls is None or calls.idle_s is None:
+        return record.note or None
+    return f"open; waits for further calls, at most {calls.idle_s:g} s after the last request of its client"
 
 
 def _gate_view(ledger: Ledger, gate: Gate) -> GateView:
@@ -273,6 +283,7 @@ def why(ledger: Ledger, query: WhyQuery) -> dict[str, Any]:
         "pending_reason": reason,
         "ahead": ledger.queue.position(record.number, index) if is_queued else None,
         "note": note_of_task(ledger, record, record.task(index)),
+        "job_note": note_of_job(record),
         "error": record.error or None,
         "by": actor_view(by),
         "replicas": len(record.tasks),

@@ -1,0 +1,78 @@
+"""The endpoint of open jobs: add calls, close the job, or only show that its client is there.
+
+Source: docs/adr/0082-an-open-job-takes-further-calls.md.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from starlette.responses import Response
+
+from iris_core.messages.gateway_state import GrowJob
+from iris_core.subjects import CMD_GROW
+from iris_core.views import JobView
+from iris_gateway.api.handling import json_body, request_key
+from iris_gateway.api.work.bundles import check_bundle
+from iris_gateway.api.work.jobs import job_of
+from iris_gateway.api.work.tasks import task_record
+from iris_gateway.commands import Envelope
+from iris_gateway.http.endpoint import Answers, Call, Endpoint, passed_on
+from iris_gateway.http.problem import ProblemResponse
+
+
+class GrowthBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Calls that are added to an open job; without any, its client shows that it is there.
+
+    Attributes:
+        offset: after so many calls: another number is refused, unless these calls were added before.
+        segments: the digests of the files of their arguments. firsts: of each the index of the first task.
+        count: how many calls they are. close: the job takes no further calls. reason: why, shown with the job.
+    """
+
+    offset: int = 0
+    segments: tuple[str, ...] = ()
+    firsts: tuple[int, ...] = ()
+    count: int = 0
+    close: bool = False
+    reason: str = ""
+
+
+async def grow(call: Call) -> Response:
+    job = job_of(call)
+    body = await json_body(call, GrowthBody, GrowthBody())
+    if call.caller.role == "worker":
+        raise ProblemResponse("forbidden", "worker tokens may not change jobs")
+    if body.segments:
+        owner = (await task_record(call, f"{job}/0")).user
+        for digest in body.segments:
+            await check_bundle(call, digest, owner, "/segments")
+
+    def command(envelope: Envelope) -> GrowJob:
+        return GrowJob(
+            job,
+            call.caller,
+            envelope.request_id,
+            envelope.at_ms,
+            offset=body.offset,
+            segments=body.segments,
+            firsts=body.firsts,
+            count=body.count,
+            close=body.close,
+            reason=body.reason,
+        )
+
+    return passed_on((await call.command(CMD_GROW, command, key=request_key(call))).body, 200)
+
+
+ENDPOINTS = (
+    Endpoint(
+        "POST",
+        "/v1/jobs/{job}/calls",
+        grow,
+        "Add calls to an open map, or close it",
+        {200: Answers("The job as it is now.", JobView)},
+        body=GrowthBody,
+        problems=("conflict", "forbidden", "over_quota"),
+        task=True,
+    ),
+)

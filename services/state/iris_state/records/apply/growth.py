@@ -1,0 +1,43 @@
+"""Applies changes of open jobs: further calls, and the end of that. Source: docs/design/semantics.md#jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from iris_core.gates import WHOLE
+from iris_core.states import TaskState
+from iris_state.records import changes as c
+from iris_state.records.entities import Fact, Task
+from iris_state.records.ledger import Ledger
+
+
+def grown(ledger: Ledger, change: c.JobGrown, at_ms: int) -> None:
+    """Add pending tasks behind those that a job has."""
+    job = ledger.jobs[change.job]
+    first, count = len(job.tasks), change.tasks
+    assert job.spec.calls is not None
+    calls = job.spec.calls.with_more(change.segments, change.firsts, change.calls)
+    job.spec = msgspec.structs.replace(job.spec, replicas=first + count, calls=calls)
+    job.tasks = [*job.tasks, *(Task(queued_ms=at_ms) for _ in range(count))]
+    job.grown_ms = at_ms
+    for index in range(first, first + count):
+        job.counts[TaskState.PENDING] += 1
+        ledger.tally[job.band][TaskState.PENDING] += 1
+        ledger.wait_for_place(job, index)
+    ledger.start_idle_timeout(job)
+    if count:
+        ledger.start_scheduling_timeout(job, range(first, first + count))
+        ledger.facts.append(Fact("task", job, first, None, "pending", None, None, at_ms, tasks=count, by=change.by))
+
+
+def closed(ledger: Ledger, change: c.JobClosed, at_ms: int) -> None:
+    """A job takes no further calls."""
+    job = ledger.jobs[change.job]
+    job.open, job.note = False, change.note
+    ledger.timers.clear(("idle", job.number, WHOLE))
+
+
+WRITERS: dict[type, Callable[[Ledger, Any, int], None]] = {c.JobGrown: grown, c.JobClosed: closed}
