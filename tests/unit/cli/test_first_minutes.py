@@ -25,7 +25,7 @@ def said(err):
         (("help",), "'help'. Did you mean '--help'?"),
         (("attach",), "'attach'. Did you mean 'logs -f'?"),
         (("squeue",), "'squeue'. Did you mean 'ls' or 'queue'?"),
-        (("cansel",), "'cansel'. Did you mean 'cancel'?"),
+        (("cansel",), "'cansel'. Did you mean 'cancel' or 'close'?"),
         (("zzzz",), "'zzzz'."),
         (("deploy", "creat"), "'creat'. Did you mean 'create'?"),
         (("worker", "describe"), "'describe'. Did you mean 'show'?"),
