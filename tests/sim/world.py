@@ -133,9 +133,6 @@ class World:
         self._plan = wishes(self.rng, self.rng.randint(5, 14), STORM_S, hosts, large=self.large)
         for change, name in ((gated, "gates"), (requeued, "requeues"), (amended, "amendments"), (levelled, "levels")):
             self._plan = change(random.Random(f"{self.seed}/{name}"), self._plan)
-        self._plan = gated(random.Random(f"{self.seed}/gates"), self._plan)
-        self._plan = requeued(random.Random(f"{self.seed}/requeues"), self._plan)
-        self._plan = amended(random.Random(f"{self.seed}/amendments"), self._plan)
         self._plan += open_maps(random.Random(f"{self.seed}/open"), STORM_S)
         self._plan += proxies.scaled(
             random.Random(f"{self.seed}/scaling"), rollouts(random.Random(f"{self.seed}/deployments"), STORM_S)
