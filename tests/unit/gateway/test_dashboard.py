@@ -29,6 +29,7 @@ from iris_gateway.dashboard.decisions import DECISIONS
 from iris_gateway.dashboard.drawings import glyphs
 from iris_gateway.dashboard.pages import PAGES
 from iris_state.deployments.records import AUTOSCALE
+from iris_state.records.apply.jobs import AMEND
 from tests.house.repository import ROOT
 from tests.support.fake_state import attempt_of, refusal
 from tests.support.gateway import House, house
@@ -151,7 +152,7 @@ async def test_a_deployment_tells_its_history_in_words_newest_first(iris: House)
 def test_every_handler_of_a_session_a_deployment_and_its_routes_has_words():
     rules = [one for table in (session_table, deployment_table, route_table) for one in vars(table).values()]
     names = {rule.name for rule in rules if hasattr(rule, "sources") and not callable(rule)}
-    assert names | {AUTOSCALE} == DECISIONS.keys()
+    assert names | {AUTOSCALE, AMEND} == DECISIONS.keys()
 
 
 async def test_requests_errors_and_latency_of_the_last_hour_are_drawn(iris: House):

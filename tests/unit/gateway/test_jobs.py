@@ -202,6 +202,7 @@ async def test_a_plan_asks_the_scheduler_and_creates_nothing(iris: House):
         "reason": {"code": "behind", "message": "behind 2 tasks"},
         "ahead": 2,
         "variants": {},
+        "levels": {},
     }
     assert [type(command) for command in iris.state.commands] == [PlanRequest]
 

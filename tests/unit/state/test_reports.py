@@ -153,7 +153,12 @@ def test_an_attempt_nobody_knows_is_stopped(script):
     from iris_core.messages.state_worker import Stage
     from iris_core.states import KernelStatus
 
-    script.play("worker w0")
+    script.play("""
+        worker w0
+        submit /a
+        takeover 1
+        heartbeat w0
+    """)
     ghost = AttemptRef(99, 0, 0)
     taken = script.world.say("w0", Stage(ghost, KernelStatus.RUNNING, script.world.now_ms))
     assert taken.drop == (ghost,)

@@ -25,7 +25,7 @@ async def test_an_attempt_that_ends_long_before_its_timeout_leaves_no_timer(tmp_
     worker = WorkerService(WorkerSettings(id="w0", data=str(tmp_path)), Memory().connect(), "", asyncio.Event())
     refs, before = [AttemptRef(job, 0, 0) for job in range(1000)], timers()
     for ref in refs:
-        worker._limit(ref, DAY_S)
+        worker._timeouts.begin(ref, DAY_S)
     assert timers() == before + 1000
     worker._taken([Stage(ref, KernelStatus.TERMINATED, 1, Ended(Cause.EXITED, 0)) for ref in refs], ReportTaken())
     assert timers() == before
