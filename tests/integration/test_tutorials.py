@@ -84,6 +84,20 @@ def test_a_sweep_finds_its_best_point_and_says_which_failed(cluster: Cluster, ch
     assert search.startswith("the best of 12: loss ")
 
 
+def test_a_nights_work_goes_on_after_it_was_preempted(cluster: Cluster, checkout: Path):
+    *_, waiting, urgent, morning = follow("tutorials/a-nights-work.md", checkout, cluster.environ)
+    shards, training = (list(cluster.client.job(name).tasks()) for name in ("/shards", "/training"))
+    begun = [int(step) for step in re.findall(r"begins at step (\d+)", morning)]
+
+    assert "/shards" in waiting or "/training" in waiting
+    assert "step 10 is saved" in urgent
+    assert "shards [0, 4, 8, 12, 20], a model of 100 steps\n" in morning
+    assert sum(len(task.attempts) for task in shards) == 5
+    assert [[attempt.state for attempt in task.attempts] for task in training] == [["preempted", "succeeded"]] * 2
+    assert begun.count(0) == 2
+    assert all(step >= 10 for step in begun if step)
+
+
 def test_a_pipeline_runs_its_stages_and_repeats_none_when_it_starts_again(cluster: Cluster, checkout: Path):
     stages, resumed = follow("tutorials/pipelines.md", checkout, cluster.environ)
     attempts = {
