@@ -21,7 +21,9 @@ def test_an_open_job_has_not_ended_until_it_is_closed(script: Script) -> None:
         job /m                  -> RUNNING
         grow /m at=1 calls=2    -> accepted
         job /m                  -> RUNNING tasks=pending:2,succeeded:1
+        events /m/0             -> pending assigned succeeded
         events /m/1             -> pending
+        events /m/2             -> pending
         queue                   -> /m/1 /m/2
         schedule                -> placed 2
         /m/1 exit 0

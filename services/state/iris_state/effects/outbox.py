@@ -7,6 +7,7 @@ makes the same events. Source: docs/design/interfaces.md#events, docs/design/rel
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
 import msgspec
 
@@ -50,7 +51,8 @@ def _task_events(fact: Fact, index: int, sequence: int, first: int) -> list[Publ
     if job.traceparent:
         shared["traceparent"] = job.traceparent
     by, out = _name(fact.by) if fact.by is not None else msgspec.UNSET, []
-    for place, number_of_task in enumerate(job.indexes if tasks > 1 else (index,)):  # all tasks only of a new job
+    indexes = islice(job.indexes.since(index), tasks) if tasks > 1 else (index,)  # of a new job, or added to one
+    for place, number_of_task in enumerate(indexes):
         task = f"{name}/{number_of_task}"
         body = TaskEvent(
             task=task,
