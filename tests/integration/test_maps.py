@@ -448,3 +448,17 @@ def test_an_open_map_is_closed_when_the_process_of_its_client_ends(cluster, how)
     assert job.wait(WITHIN_S).state == "succeeded"
     assert job.view.replicas == (1 if how == "executor" else 3)
     assert job.view.note == (None if how == "executor" else "closed: the process of its client has ended")
+
+
+@pytest.mark.parametrize("items", [[1], [1, 2]], ids=["one", "several"])
+def test_a_host_without_python_says_what_to_set(cluster, items):
+    name = f"m-python-{len(items)}"
+    mapped = cluster.client.map(abs, items, env={"PATH": "/nowhere"}, name=name, cpu=0.1)
+    error = mapped[0].exception(WITHIN_S)
+
+    assert type(error) is JobFailed
+    assert "`python`" in str(error)
+    assert mapped.job.wait(WITHIN_S).state == "failed"
+    task = cluster.client.task(f"/{name}/0")
+    assert str(task.error).startswith("python: command not found; the calls of a map run the `python` of")
+    assert "set PATH" in cluster.iris("why", f"/{name}/0").out

@@ -19,6 +19,7 @@ from iris_core.views import CallResultView, TaskView
 
 _END_WITHIN_S = 60.0
 _AGAIN_S = 0.05
+_NOT_FOUND = 127
 
 CallOutcome = tuple[Any, BaseException | None]
 """The value of a call, or its exception."""
@@ -96,6 +97,8 @@ def death_of(name: str, result: CallResultView) -> JobEnded:
     words = f"killed by signal {result.signal}" if result.signal else f"exit code {result.exit_code}"
     if result.exit_code == 0:
         words = "it exited without a result"
+    elif result.exit_code == _NOT_FOUND:
+        words += f", as of a command that is not found: `iris why {name}` says whether its host has a `python`"
     elif result.cause != "exited":
         words = result.cause.replace("_", " ")
     return _died(name, state, words, result.exit_code, result.signal)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 
+from msgspec import structs
+
 from iris_core.messages.state_worker import Ended, Stage, TaskUsage
 from iris_core.states import Cause, KernelStatus
 from iris_core.units import show_bytes
@@ -13,11 +15,15 @@ from iris_worker.attempt.isolation import NoAccount
 from iris_worker.attempt.output.tail import last_lines
 from iris_worker.attempt.workspaces import Workspace, read_error_file
 from iris_worker.launcher.records import Exit, StoredProcess
-from iris_worker.launcher.spawn import NOT_EXECUTABLE
+from iris_worker.launcher.spawn import NOT_EXECUTABLE, NOT_FOUND
 
 INTERRUPTED = Ended(Cause.INFRASTRUCTURE, error="its worker was restarted while its environment was built")
 _UNKNOWN = "exit code unknown: the process that had started it ended while it ran"
 _CANNOT_START = "could not be started on this host"
+_NO_PYTHON = (
+    "; the calls of a map run the `python` of their PATH: set PATH in the map's env, give it an image or packages, "
+    "or set PATH of the worker's process"
+)
 _SIGNALS = {9: " (SIGKILL: perhaps out of memory)", 11: " (SIGSEGV)", 6: " (SIGABRT)", 15: " (SIGTERM)"}
 
 
@@ -44,6 +50,7 @@ def describe(slot: Workspace, exit_: Exit) -> Ended:
     if exit_.error and exit_.code is None:
         return Ended(Cause.INFRASTRUCTURE, error=f"{_CANNOT_START}: {exit_.error}")
     if exit_.error:
+        exit_ = structs.replace(exit_, error=exit_.error + _remedy(slot, exit_))
         with contextlib.suppress(OSError):  # the disk is full: the report names that too
             os.write(slot.err, f"iris: {exit_.error}\n".encode(errors="replace"))
         return Ended(Cause.EXITED, exit_.code, error=exit_.error)
@@ -53,6 +60,11 @@ def describe(slot: Workspace, exit_: Exit) -> Ended:
     if not error and exit_.signal is not None:
         error = f"killed by signal {exit_.signal}{_SIGNALS.get(exit_.signal, '')}"
     return Ended(Cause.EXITED, exit_.code, exit_.signal, error, last_lines(slot.err), peak, usage=usage)
+
+
+def _remedy(slot: Workspace, exit_: Exit) -> str:
+    """What to do when the interpreter of a call is missing; empty for other ends."""
+    return _NO_PYTHON if slot.call and exit_.code == NOT_FOUND else ""
 
 
 def out_of_memory(peak_bytes: int, usage: TaskUsage | None) -> str:
