@@ -90,7 +90,8 @@ class GroupCandidates:
         groups = self._groups
         needed = domains_needed(groups.codes.take(free), groups.near[0].take(free), self._size, len(groups.names))
         entry = min(entries, key=lambda entry: (needed[entry[4]], entry))
-        return self._take(entry, self._free(entry[4]))
+        inside = set(free[groups.codes.take(free) == entry[4]].tolist())
+        return self._take(entry, [slot for slot in groups.members[entry[4]] if slot in inside])
 
     def _seat_slices(self) -> list[int] | None:
         by_domain: dict[int, list[GroupRank]] = {}
