@@ -29,7 +29,7 @@ IN_SIGHT = """(() => {
 })()"""
 
 
-async def test_two_clicks_lead_from_the_overview_to_the_line_with_which_a_task_of_a_sweep_failed(tmp_path: Path):
+async def test_two_clicks_lead_from_the_overview_to_the_line_of_a_failed_task(tmp_path: Path):
     async with house() as iris, listening(iris) as http, browser(tmp_path / "profile") as page:
         await show_example(iris, time.time_ns() // 1_000_000)
         await page.open(f"{http.base_url}/")

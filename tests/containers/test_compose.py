@@ -123,7 +123,7 @@ def prometheus_reaches_every_service_and_answers_every_panel(stack: Stack):
             prometheus.query(query.replace("$__rate_interval", "2m"))
 
 
-def test_a_stack_runs_jobs_keeps_secrets_apart_loses_nothing_and_is_watched(stack: Stack, client: Client):
+def test_a_compose_stack_runs_jobs_and_survives_kills(stack: Stack, client: Client):
     """One test, because the stack takes a minute to come up, and tests of one module may run in two processes."""
     the_command_line_runs_a_job_and_shows_its_output(stack)
     nobody_comes_in_without_a_token(stack)

@@ -246,7 +246,7 @@ async def test_output_is_kept_without_the_token_of_the_worker_that_sent_it(bus):
         assert newest.subject == subjects.log(64, 16) == "iris.log.1.1"
 
 
-async def test_messages_of_one_subject_are_read_one_at_a_time_and_deleted_together(bus):
+async def test_messages_of_one_subject_are_read_singly_and_deleted_together(bus):
     for n in range(6):
         await bus.streams.publish(f"iris.artifact.w.{n % 2}.x{n}", b"%d" % n, headers={"n": str(n)})
     first = await bus.streams.next("IRIS_ARTIFACTS", 0, subject="iris.artifact.*.1.*")
@@ -567,7 +567,7 @@ async def test_a_blob_is_stored_once_for_all_its_owners(bus):
     assert not await blobs.touch("a", 4_000, owner="ann")
 
 
-async def test_what_was_touched_or_put_again_since_it_was_listed_is_not_discarded(bus):
+async def test_blobs_touched_since_they_were_listed_are_not_discarded(bus):
     blobs = bus.blobs("iris-bundles")
     for again in (lambda: blobs.touch("a", 2_000), lambda: blobs.put("a", b"1", at_ms=1_000)):
         await blobs.put("a", b"1", at_ms=1_000)

@@ -47,7 +47,7 @@ def test_a_file_over_its_budget_by_more_than_half_fails_the_run(tmp_path: Path):
     assert (code, "1 passed" in said, "over budget: test_burns.py: " in said) == (1, True, True), said
 
 
-def test_a_file_over_its_budget_is_only_named_when_nobody_asks_for_a_judgement(tmp_path: Path):
+def test_a_file_over_its_budget_is_only_named_without_a_judgement(tmp_path: Path):
     code, said = run(tmp_path, 0.2, 1.0, judged="")
     assert (code, "over budget: test_burns.py: " in said) == (0, True), said
 

@@ -43,7 +43,7 @@ def test_every_condition_of_a_deployment_is_explained():
     assert [code for code in sorted(codes) if f"| `{code}` |" not in explained()] == []
 
 
-def test_every_reason_why_a_task_is_pending_is_explained_under_an_anchor_of_its_own():
+def test_every_pending_reason_is_explained_under_its_own_anchor():
     assert list(EXPLANATIONS) == list(ReasonCode)
     assert {code.value for code in ReasonCode} - anchors(page("reasons.md")) == set()
 

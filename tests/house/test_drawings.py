@@ -45,7 +45,7 @@ def test_every_subject_is_drawn():
 BUCKETS = (subjects.SNAPSHOTS_BUCKET, subjects.BUNDLES_BUCKET, subjects.DISCOVERY_BUCKET)
 
 
-def test_the_architecture_shows_every_service_and_what_is_kept_between_them():
+def test_the_architecture_shows_every_service_and_every_store():
     text = architecture_document()
     services = {role.name for role in ROLES} - {"admin", "observer"}
     assert [name for name in services if f">{name}</text>" not in text] == []
@@ -55,7 +55,7 @@ def test_the_architecture_shows_every_service_and_what_is_kept_between_them():
     assert [message for message in direct if message not in text] == []
 
 
-def test_the_architecture_has_another_arrow_when_the_table_has_another_message(monkeypatch):
+def test_a_new_message_in_the_table_draws_a_new_arrow(monkeypatch):
     row = subjects.Subject("iris.x", subjects.MessagePattern.CORE, "proxy", "scheduler", "Surprise")
     monkeypatch.setattr(subjects, "SUBJECTS", (*subjects.SUBJECTS, row))
     assert "Surprise" in architecture_document()

@@ -52,7 +52,7 @@ def test_the_lock_of_development_holds_what_the_extras_ask_for():
     assert declared("server", "local", "otlp", "dev") - set(pins("dev.lock")) == set()
 
 
-def test_the_lock_of_the_site_holds_what_its_extra_asks_for_in_the_versions_of_development():
+def test_the_lock_of_the_site_has_the_versions_of_development():
     site, development = pins("docs.lock"), pins("dev.lock")
     assert declared("docs") - set(site) == set()
     assert {name: site[name] for name in site.keys() & development.keys() if site[name] != development[name]} == {}

@@ -42,7 +42,7 @@ def services_of_the_file() -> set[str]:
     return set(re.findall(r"^  ([\w-]+):", services, re.MULTILINE))
 
 
-def test_every_service_is_replaced_once_and_gateways_after_what_they_send_commands_to(tmp_path: Path):
+def test_every_service_is_replaced_once_and_gateways_after_the_others(tmp_path: Path):
     done, asked = update(tmp_path)
     assert done.returncode == 0, done.stderr
     replaced = [line.rpartition(" ")[2] for line in asked if line.startswith("compose up ")]

@@ -77,7 +77,7 @@ def test_what_a_task_leaves_comes_back_bit_for_bit(cluster: Cluster, tmp_path: P
     assert "left out: bad (a link out of the directory)" in shown
 
 
-def test_each_of_several_tasks_has_a_directory_of_its_own_and_failed_ones_too(cluster: Cluster, tmp_path: Path):
+def test_each_task_has_its_own_output_directory_also_when_it_fails(cluster: Cluster, tmp_path: Path):
     job = ended(
         cluster,
         *("sh", "-c", "echo $IRIS_TASK_INDEX > out/index; exit $IRIS_TASK_INDEX"),

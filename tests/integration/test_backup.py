@@ -124,7 +124,7 @@ async def records_of(url: str, file: Path) -> dict[str, str]:
 
 
 @pytest.mark.soak
-def test_a_local_cluster_is_backed_up_under_load_and_its_copy_goes_on_from_there(tmp_path: Path):
+def test_a_local_cluster_is_backed_up_under_load_and_restored(tmp_path: Path):
     data, other, file = tmp_path / "data", tmp_path / "other", tmp_path / "backup"
     runs, gate = tmp_path / "runs", tmp_path / "gate"
     runs_once = ["sh", "-c", f"echo $IRIS_JOB >> {runs}"]

@@ -118,7 +118,7 @@ async def until(true: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_task_runs_with_the_packages_of_its_requirements_and_the_next_one_starts_from_the_cache(
+async def test_a_task_has_its_packages_and_the_next_one_finds_them_cached(
     state: FakeState, worker: WorkerProcess, connection: Connection
 ):
     code = await project(connection)
@@ -178,7 +178,7 @@ async def test_what_a_host_or_a_bundle_lacks_is_said(state: FakeState, worker: W
     assert ended.error == "environment: requirements.txt is not in the bundle"
 
 
-async def test_a_build_is_stopped_with_its_job_and_the_next_one_that_needs_it_builds(
+async def test_a_build_stops_with_its_job_and_the_next_job_builds_again(
     state: FakeState, worker: WorkerProcess, tmp_path: Path
 ):
     wanted = Environment(setup=f"echo $$ >> {tmp_path}/builds; while ! test -e {tmp_path}/go; do sleep 0.01; done")
@@ -249,7 +249,7 @@ async def test_an_environment_is_kept_while_an_adopted_task_runs_in_it(state: Fa
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="starts tasks as other users")
 @pytest.mark.parametrize("isolation", ["sandbox", "users"])
-async def test_a_confined_task_uses_what_was_built_by_its_like_and_cannot_change_it(
+async def test_a_confined_task_uses_a_build_and_cannot_change_it(
     state: FakeState, nats_url: str, monkeypatch: pytest.MonkeyPatch, isolation: str
 ):
     if isolation == "sandbox" and shutil.which("bwrap") is None:

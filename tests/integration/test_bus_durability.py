@@ -54,7 +54,7 @@ async def everything(connection: JetStreamConnection, stream: str, wanted: int) 
     return got
 
 
-async def test_every_append_is_decided_though_the_server_is_killed_again_and_again(own_nats, kept):
+async def test_every_append_is_decided_while_the_server_is_killed_repeatedly(own_nats, kept):
     journal = kept.journal()
     enough = asyncio.Event()
 
@@ -184,7 +184,7 @@ async def test_a_lost_event_breaks_the_chain_so_that_no_later_one_is_stored(kept
     assert (await kept.streams.last("IRIS_EVENTS")).sequence == 2
 
 
-async def test_events_are_published_once_each_though_the_server_is_killed_meanwhile(own_nats, kept):
+async def test_events_are_published_once_while_the_server_is_killed(own_nats, kept):
     publisher = kept.publisher()
     await publisher.resume()
     told = 0
@@ -199,7 +199,7 @@ async def test_events_are_published_once_each_though_the_server_is_killed_meanwh
     assert publisher.last_published == f"{told}-0"
 
 
-async def test_events_are_published_once_each_over_take_overs_by_writers_that_overlap(own_nats, kept):
+async def test_events_are_published_once_over_overlapping_writers(own_nats, kept):
     told = 0
     for _ in range(3):
         old, other = kept.publisher(), await connect(own_nats.url, name="other")
@@ -294,7 +294,7 @@ async def test_a_client_whose_read_loop_died_comes_back(own_nats, kept):
     assert await kept.streams.publish("iris.log.w.0.0", b"1", timeout=10) == 1
 
 
-async def test_a_watch_keeps_its_set_while_the_server_is_away_and_reads_it_whole_again_after(own_nats, kept):
+async def test_a_watch_keeps_its_set_without_a_server_and_reads_it_again_later(own_nats, kept):
     writer = await connect(own_nats.url, name="writer")
     bucket, watch = writer.key_value("iris-discovery"), kept.key_value("iris-discovery").watch()
     first = await bucket.put("chat", b"1", expected=0)

@@ -59,7 +59,7 @@ def test_draining_ends_when_its_time_is_over():
     assert "ended before it had drained" in err
 
 
-def test_a_service_that_is_told_to_stop_while_it_still_connects_ends_at_once_with_zero():
+def test_a_service_stopped_while_it_connects_ends_at_once_with_zero():
     given = {"IRIS_NATS_URL": "nats://127.0.0.1:1", "IRIS_NATS_RETRY_FOR_S": "100", "IRIS_RUN_DRAIN_S": "100"}
     code, out, _ = play("await service.connect()", signals=(signal.SIGTERM,), **given)
     assert (code, out) == (0, "up\n")

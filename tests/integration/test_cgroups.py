@@ -71,7 +71,7 @@ def test_why_no_group_can_be_entered_names_the_file():
         (home / "iris-test-entry").rmdir()
 
 
-async def test_a_task_that_reaches_its_memory_limit_ends_with_the_limit_and_its_peak(
+async def test_a_task_at_its_memory_limit_ends_with_the_limit_and_its_peak(
     state: FakeState, worker: WorkerProcess
 ):
     ended = await state.ended(await state.run("python3", "-c", GREEDY, memory_bytes=64 << 20))
@@ -131,7 +131,7 @@ async def test_a_daemon_that_hides_from_its_task_ends_with_it(state: FakeState, 
     assert not lives(pid)
 
 
-async def test_a_task_keeps_its_group_and_limits_when_its_worker_and_its_launcher_are_killed(
+async def test_a_task_keeps_its_group_when_worker_and_launcher_are_killed(
     state: FakeState, worker: WorkerProcess, tmp_path: Path
 ):
     daemon = f"setsid env -i sh -c 'echo $$ > {tmp_path}/left; exec sleep 1000' &"
@@ -167,7 +167,7 @@ async def test_heartbeats_hold_what_running_tasks_use(state: FakeState, worker: 
     await state.until(lambda: state.beats[-1].usage == ())
 
 
-async def test_a_worker_says_which_controllers_limit_its_tasks_and_leaves_no_group_behind(
+async def test_a_worker_reports_its_controllers_and_leaves_no_group_behind(
     state: FakeState, worker: WorkerProcess, controllers: str, tmp_path: Path
 ):
     assert state.registered[-1].attributes["cgroup"] == controllers
@@ -182,7 +182,7 @@ async def test_a_worker_says_which_controllers_limit_its_tasks_and_leaves_no_gro
     assert not Path(f"/sys/fs/cgroup/pids{path}").parent.exists()
 
 
-def test_only_the_thread_that_starts_processes_moves_so_that_no_fork_of_the_host_waits(tmp_path: Path):
+def test_only_the_thread_that_starts_processes_moves_between_groups(tmp_path: Path):
     groups, stop = open_groups(tmp_path), threading.Event()
     other = threading.Thread(target=stop.wait)
     other.start()

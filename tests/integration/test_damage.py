@@ -125,7 +125,7 @@ async def names_after_a_start(directory: Path) -> set[str]:
     ],
     ids=lambda hurt: hurt.__name__,
 )
-async def test_damage_to_the_journal_is_said_and_repaired_and_what_is_lost_is_named(
+async def test_journal_damage_is_reported_and_repaired_and_losses_are_named(
     tmp_path: Path, directory: Path, hurt: Hurt
 ):
     hurt(directory)
@@ -185,7 +185,7 @@ async def test_damage_before_the_newest_snapshot_is_judged_alike_by_everybody(co
     assert await names_after_a_start(directory) == NAMES
 
 
-async def test_a_server_that_reads_a_damaged_journal_serves_what_the_newest_snapshot_does_not_have(
+async def test_a_damaged_journal_serves_what_the_newest_snapshot_lacks(
     covered: Path, tmp_path: Path
 ):
     """A state service on servers of their own: nobody reads the files before."""
@@ -253,7 +253,7 @@ async def test_a_damaged_value_of_a_bucket_is_said_and_written_anew(tmp_path: Pa
     assert admin("verify", store=directory).code == 0
 
 
-async def test_with_every_snapshot_damaged_what_the_trimmed_journal_still_has_on_disk_is_read(tmp_path: Path):
+async def test_without_a_readable_snapshot_the_trimmed_journal_is_read(tmp_path: Path):
     directory = tmp_path / "nats"
     await work(directory, "state.snapshot_changes=10", "state.events_settle_s=0", trimmed=True)
     damage.flip_snapshots(directory)
@@ -262,7 +262,7 @@ async def test_with_every_snapshot_damaged_what_the_trimmed_journal_still_has_on
     assert await names_after_a_start(directory) >= NAMES
 
 
-async def test_a_file_that_changes_under_a_running_server_is_said_when_it_is_read_again(tmp_path: Path):
+async def test_a_file_changed_under_a_running_server_is_reported_when_read(tmp_path: Path):
     directory = tmp_path / "nats"
     server = OpenServer(directory)
     server.start()

@@ -102,7 +102,7 @@ def test_no_condition_of_an_alert_holds_on_a_cluster_at_work(prometheus: Prometh
     assert [alert.name for alert in ALERTS if prometheus.query(alert.query)] == []
 
 
-def test_what_is_missing_is_told_by_http_and_the_query_for_keda_has_an_answer(cluster: Cluster, prometheus: Prometheus):
+def test_missing_capacity_is_in_http_and_the_query_for_keda_has_an_answer(cluster: Cluster, prometheus: Prometheus):
     page = (ROOT / "docs" / "autoscaling.md").read_text()
     [query] = re.findall(r"query: >-\n((?: {10}.*\n)+)", page)
     until(lambda: has_number(prometheus.query(query)), "the query has an answer")

@@ -88,7 +88,7 @@ def text(path: Path) -> str:
     return path.read_text() if path.exists() else ""
 
 
-async def test_the_file_follows_the_set_and_the_command_runs_once_for_each_change(tmp_path: Path):
+async def test_the_file_follows_the_set_and_its_command_runs_once_a_change(tmp_path: Path):
     count = tmp_path / "count"
     async with deployment() as chat:
         await chat.publish("10.0.0.1:80")
@@ -104,7 +104,7 @@ async def test_the_file_follows_the_set_and_the_command_runs_once_for_each_chang
     assert [part.count("server") for part in text(count).split(".\n")] == [1, 5, 1, 0]
 
 
-async def test_a_file_that_is_refused_goes_back_and_a_command_that_fails_is_run_again(tmp_path: Path):
+async def test_a_refused_file_goes_back_and_a_failed_command_runs_again(tmp_path: Path):
     tries = tmp_path / "tries"
     check = f"! grep -q 10.0.0.6 {tmp_path}/chat.conf"
     then = f"echo . >> {tries}; test $(wc -l < {tries}) -gt 1"

@@ -162,7 +162,7 @@ async def deploy(group: Replicas, action: str, spec: DeploymentSpec | None = Non
     return (await group.ask(subjects.CMD_DEPLOY, command)).status
 
 
-async def test_an_update_goes_on_when_the_leader_is_killed_and_no_proxy_is_left_with_less(group, connection):
+async def test_an_update_survives_the_leader_and_keeps_every_proxy_supplied(group, connection):
     await group.start()
     await group.leader()
     await group.start()

@@ -81,7 +81,7 @@ def test_a_full_disk_refuses_and_goes_on_by_itself_once_there_is_room(make_disk:
         assert_all_there(cluster, load.names)
 
 
-def test_a_store_that_turned_read_only_refuses_and_has_everything_once_it_is_repaired(
+def test_a_read_only_store_refuses_and_is_complete_once_repaired(
     make_disk: MakeDisk, tmp_path: Path
 ):
     disk = make_disk("disk", 64)
@@ -103,7 +103,7 @@ def test_a_store_that_turned_read_only_refuses_and_has_everything_once_it_is_rep
     assert restarts(data) <= RESTARTS, restarts(data)
 
 
-def test_a_repaired_disk_takes_data_though_another_process_holds_what_it_was(make_disk: MakeDisk):
+def test_a_repaired_disk_takes_data_while_another_process_holds_it(make_disk: MakeDisk):
     """Any container or network namespace that starts beside the test above is such a process."""
     disk = make_disk("disk", 64)
     with subprocess.Popen(["unshare", "--mount", "cat"], stdin=subprocess.PIPE) as holder:

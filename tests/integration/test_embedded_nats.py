@@ -64,7 +64,7 @@ async def damaged(directory: Path, stream: str) -> NatsProcess:
     return server
 
 
-async def test_a_stream_that_can_be_rebuilt_is_set_aside_when_it_cannot_be_recovered(tmp_path):
+async def test_a_derived_stream_that_cannot_be_recovered_is_set_aside(tmp_path):
     server = await damaged(tmp_path / "nats", "IRIS_EVENTS")
     server.start()
     server.stop()
@@ -106,7 +106,7 @@ def slow() -> Iterator[int]:
         serving.join()
 
 
-def test_a_server_is_restarted_for_a_stream_that_was_there_when_it_says_so_several_times(tmp_path: Path, slow: int):
+def test_a_server_is_restarted_for_a_missing_stream_after_several_reports(tmp_path: Path, slow: int):
     made, there = OpenServer(tmp_path / "made"), OpenServer(tmp_path / "there")
     (streams_of(there.directory) / "IRIS_LOGS").mkdir(parents=True)
     for server in (made, there):

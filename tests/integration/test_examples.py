@@ -69,7 +69,7 @@ def test_the_subscriber_says_how_to_use_it_without_a_cluster():
 
 
 @pytest.mark.parametrize(("task", "code"), [("0", 1), ("1", 0)], ids=["head", "other"])
-def test_a_head_where_ray_could_not_start_does_not_end_as_if_the_program_had_run(tmp_path, task, code):
+def test_a_head_where_ray_could_not_start_does_not_end_with_success(tmp_path, task, code):
     ray = tmp_path / "ray"
     ray.write_text("#!/bin/sh\n# symmetric-run when `ray start` has failed\nexit 0\n")
     ray.chmod(0o755)
@@ -84,7 +84,7 @@ def test_a_head_where_ray_could_not_start_does_not_end_as_if_the_program_had_run
     assert subprocess.run(node, env=environ, timeout=30, check=False).returncode == code
 
 
-def test_a_plain_client_repeats_its_submission_until_the_state_service_answers(cluster: Cluster):
+def test_a_plain_client_repeats_its_submission_until_it_is_answered(cluster: Cluster):
     [state] = cluster.pids("state")
     gateway = cluster.credentials("gateway").nkey_seed
     os.kill(state, signal.SIGSTOP)

@@ -80,7 +80,7 @@ def memory(cluster: Cluster) -> int:
     return sum(psutil.Process(pid).memory_info().rss for name in ("worker", "gateway") for pid in cluster.pids(name))
 
 
-def test_a_command_has_the_tasks_directory_and_environment_and_its_own_output_and_exit_code(
+def test_a_command_has_the_environment_of_its_task_and_an_exit_code(
     cluster: Cluster, task: str
 ):
     script = (
@@ -215,7 +215,7 @@ def test_without_its_gateway_or_worker_it_ends(cluster: Cluster, task: str):
     until(lambda: not found(cluster, "sleep", "1002"), "nothing is left of it without its worker")
 
 
-async def test_beside_an_adopted_task_it_is_confined_as_that_is_and_ends_when_it_is_idle(
+async def test_a_command_beside_an_adopted_task_is_confined_like_that_task(
     connection: Connection, nats_url: str, tmp_path: Path
 ):
     state = await FakeState(connection, "w0").start()

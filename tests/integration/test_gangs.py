@@ -165,7 +165,7 @@ def test_nobody_starts_before_every_member_is_prepared(tmp_path: Path) -> None:
         assert steps == ["scheduled", "preparing", "prepared", "creating", "running", "terminating", "terminated"]
 
 
-def test_a_host_that_never_answers_is_given_up_and_runs_nothing_when_it_wakes(tmp_path: Path) -> None:
+def test_a_host_that_never_answers_is_given_up_and_runs_nothing_later(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with cluster_on(data, *TWO_SLICES, *settings(data, IMPATIENT)) as cluster:
         asleep = cluster.pid_of_worker("slice-0-w1")

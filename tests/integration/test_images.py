@@ -265,7 +265,7 @@ async def test_a_runtime_may_come_and_go_while_its_worker_runs(
         assert (gone.attributes, gone.incarnation) == (without, found.incarnation)
 
 
-async def test_an_image_that_is_not_to_be_had_is_the_owners_failure_with_the_words_of_the_runtime(
+async def test_an_unavailable_image_is_the_owners_failure_in_the_runtimes_words(
     state: FakeState, worker: WorkerProcess, runtime: OwnRuntime
 ):
     missing = "localhost:1/nobody/nothing:1"
@@ -310,7 +310,7 @@ def test_a_person_runs_an_image_and_looks_into_its_container(cluster: Cluster, t
     job.wait(timeout=30)
 
 
-def test_what_a_container_leaves_in_its_output_directory_is_fetched_also_when_it_fails(
+def test_the_output_directory_of_a_failed_container_is_fetched_too(
     cluster: Cluster, tmp_path: Path
 ):
     script = 'cd "$IRIS_OUTPUT"; id -u >user; echo "$OLDPWD" >"$FROM_IMAGE"; exit $((IRIS_TASK_INDEX + 4))'

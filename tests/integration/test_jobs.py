@@ -25,7 +25,7 @@ def states(cluster: Cluster, name: str) -> list[str]:
     return [task.state for task in cluster.tasks(cluster.client.job(name))]
 
 
-async def test_a_job_of_three_tasks_walks_from_pending_to_succeeded_and_each_step_is_told_once(cluster):
+async def test_a_job_of_three_tasks_succeeds_and_each_step_is_told_once(cluster):
     ended = []
 
     def play():
@@ -49,7 +49,7 @@ async def test_a_job_of_three_tasks_walks_from_pending_to_succeeded_and_each_ste
         assert {event["headers"]["Iris-Task"] for event in walk} == {f"/hello/{index}"}
 
 
-def test_an_exit_code_other_than_0_fails_the_job_and_its_last_words_are_kept(cluster):
+def test_a_nonzero_exit_code_fails_the_job_and_its_last_lines_are_kept(cluster):
     ended = cluster.iris("run", "--name", "bad", "--", "sh", "-c", "echo because >&2; exit 3")
     task = cluster.client.task("/bad/0")
 

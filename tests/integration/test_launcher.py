@@ -60,7 +60,7 @@ def ends(register: Register) -> dict[AttemptRef, tuple[Cause, int | None]]:
     return {s.ref: (s.ended.cause, s.ended.exit_code) for s in register.attempts if s.ended is not None}
 
 
-async def test_what_was_requested_before_the_worker_died_runs_once_and_its_end_is_reported(
+async def test_what_was_requested_before_a_worker_died_runs_once(
     state: FakeState, worker: WorkerProcess, tmp_path: Path
 ):
     launcher = worker.launcher_pid
@@ -118,7 +118,7 @@ async def test_tasks_that_end_while_no_worker_lives_are_reported_as_they_ended(
         await state.printed(ref, b"late\n")
 
 
-async def test_whenever_a_worker_is_killed_each_task_runs_once_and_ends_with_its_exit_code(
+async def test_tasks_run_once_whenever_their_worker_is_killed(
     state: FakeState, worker: WorkerProcess, tmp_path: Path
 ):
     runs = tmp_path / "runs"
@@ -140,7 +140,7 @@ async def test_whenever_a_worker_is_killed_each_task_runs_once_and_ends_with_its
     assert set(began) <= known
 
 
-async def test_a_worker_ends_with_its_launcher_and_the_next_adopts_what_runs_and_reports_what_ended(
+async def test_a_worker_ends_with_its_launcher_and_the_next_one_adopts_its_tasks(
     state: FakeState, worker: WorkerProcess, tmp_path: Path
 ):
     go = tmp_path / "go"
@@ -171,7 +171,7 @@ async def test_a_launcher_that_somebody_stops_is_continued(state: FakeState, nat
         assert worker.launchers() == [launcher]
 
 
-async def test_a_launcher_that_nothing_helps_is_a_fault_of_the_host_and_is_replaced(
+async def test_an_unusable_launcher_is_a_fault_of_the_host_and_is_replaced(
     state: FakeState, nats_url: str, tmp_path: Path
 ):
     async with WorkerProcess(nats_url, tmp_path / "w0", heartbeat_interval_s=0.2, pause_s=0.4) as worker:
@@ -214,7 +214,7 @@ def test_what_a_launcher_waits_for_is_ended_when_it_is_stopped(tmp_path: Path):
     assert waits.wait(20) == 0
 
 
-async def test_nothing_starts_that_cannot_be_recorded_and_everything_once_it_can_be(
+async def test_nothing_starts_that_cannot_be_recorded_until_it_can_be(
     state: FakeState, worker: WorkerProcess, tmp_path: Path
 ):
     await state.ended(await state.run("true"))
@@ -230,7 +230,7 @@ async def test_nothing_starts_that_cannot_be_recorded_and_everything_once_it_can
     assert (await state.ended(await state.run("touch", str(tmp_path / "ran")))).exit_code == 0
 
 
-async def test_a_launcher_without_a_free_descriptor_keeps_its_tasks_and_takes_the_next_worker_when_it_can(
+async def test_a_launcher_without_descriptors_keeps_its_tasks_and_recovers(
     state: FakeState, nats_url: str, tmp_path: Path
 ):
     go, log = tmp_path / "go", tmp_path / "log"

@@ -65,7 +65,7 @@ def left(machines: Machines) -> list[int]:
     return [len(machine.tasks()) for machine in machines.machines]
 
 
-def test_a_ray_program_runs_once_on_a_node_per_task_and_the_gang_succeeds_together(with_ray: Machines):
+def test_a_ray_program_runs_once_on_a_node_per_task_and_its_gang_succeeds(with_ray: Machines):
     done = with_ray.iris(*documented(), timeout=RAY_S)
     job = with_ray.client.job("/pi")
     head, other = job.tasks()
@@ -78,7 +78,7 @@ def test_a_ray_program_runs_once_on_a_node_per_task_and_the_gang_succeeds_togeth
     until(lambda: left(with_ray) == [0, 0], "nothing of Ray is left")
 
 
-def test_a_ray_program_that_fails_fails_its_gang_and_one_failure_is_charged(with_ray: Machines):
+def test_a_failed_ray_program_fails_its_gang_with_one_failure(with_ray: Machines):
     words = documented()
     words[words.index("pi")] = "broken"
     done = with_ray.iris(*words[:-2], "sh", "-c", "exit 9", timeout=RAY_S)
@@ -90,7 +90,7 @@ def test_a_ray_program_that_fails_fails_its_gang_and_one_failure_is_charged(with
     until(lambda: left(with_ray) == [0, 0], "nothing of Ray is left")
 
 
-def test_what_a_machine_ran_that_is_cut_off_runs_elsewhere_and_the_machine_comes_back(tmp_path: Path):
+def test_tasks_of_a_cut_off_machine_run_elsewhere_and_it_comes_back(tmp_path: Path):
     runs, gate = tmp_path / "runs", tmp_path / "gate"
     script = f"echo $IRIS_TASK_INDEX.$IRIS_ATTEMPT >> {runs}; until [ -e {gate} ]; do sleep 0.1; done"
 

@@ -117,7 +117,7 @@ def run_on_loopback(stack: ExitStack, config: Path, client: int, own: int, route
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate, and is not here")
-async def test_servers_of_a_cluster_accept_each_other_over_tls_and_nobody_without_the_password(tmp_path: Path):
+async def test_servers_of_a_cluster_need_tls_and_the_password_of_the_cluster(tmp_path: Path):
     cert, private = make_certificate(tmp_path)
     options = [word for name in "abc" for word in ("--server", f"{name}=localhost")]
     options += ["--tls-cert", str(cert), "--tls-key", str(private), "--tls-ca", str(cert)]
@@ -149,7 +149,7 @@ async def test_new_keys_open_the_streams_that_are_there(tmp_path: Path):
     assert sequence == 2
 
 
-async def test_a_worker_that_is_added_is_let_in_when_the_server_has_read_its_account(tmp_path: Path):
+async def test_an_added_worker_is_let_in_when_the_server_has_its_account(tmp_path: Path):
     out = tmp_path / "out"
     nats_config(out, "--worker", "w0", "--store", str(tmp_path / "store"))
     with serving(out) as (url, server):

@@ -29,7 +29,7 @@ async def machine() -> AsyncIterator[MetadataServer]:
         yield server
 
 
-async def test_a_notice_gives_tasks_the_time_that_is_left_and_the_worker_goes_on_saying_that_it_drains(
+async def test_a_notice_gives_tasks_the_time_left_while_the_worker_drains(
     state: FakeState, machine: MetadataServer, nats_url: str, tmp_path: Path
 ):
     settings = {"stop_grace_s": 0.01, "heartbeat_interval_s": 0.2, "metadata_url": machine.url}

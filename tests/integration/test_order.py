@@ -42,7 +42,7 @@ def another_host(cluster: Cluster, data: Path, *settings: str) -> Iterator[None]
         process.wait(20)
 
 
-def test_production_evicts_batch_and_starts_only_after_the_victim_has_stopped(small: Cluster, tmp_path: Path) -> None:
+def test_production_evicts_batch_and_starts_after_the_victim_has_stopped(small: Cluster, tmp_path: Path) -> None:
     log = tmp_path / "log"
     victim = small.submit(
         "sh",

@@ -57,7 +57,7 @@ def settled(cluster: Cluster) -> bool:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("young", [True, False], ids=["of a cluster seconds old", "of one that the kernel wrote back"])
-def test_power_loss_loses_no_acknowledged_submission_and_takes_back_no_event(make_disk: MakeDisk, young: bool):
+def test_power_loss_loses_no_acknowledged_submission_and_no_event(make_disk: MakeDisk, young: bool):
     before = make_disk("before", 512)
     names, heard = work_until_power_loss(before, young=young)
     after = make_disk("after", copy=before.image)
@@ -74,7 +74,7 @@ def test_power_loss_loses_no_acknowledged_submission_and_takes_back_no_event(mak
     assert {event: told.get(event) for event in heard} == heard
 
 
-async def test_without_syncing_the_same_power_loss_loses_acknowledged_submissions(make_disk: MakeDisk, tmp_path: Path):
+async def test_without_syncing_power_loss_loses_acknowledged_submissions(make_disk: MakeDisk, tmp_path: Path):
     before = make_disk("before", 256)
     lazy = OpenServer(before.path / "nats", sync="10m")
     lazy.start()

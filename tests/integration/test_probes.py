@@ -107,7 +107,7 @@ async def noted(pids: Path, count: int) -> list[int]:
     return [int(line) for line in pids.read_text().split()]
 
 
-async def test_a_route_is_healthy_sick_and_healthy_again_and_that_is_sent_at_once(
+async def test_changes_of_a_routes_health_are_sent_at_once(
     state: FakeState, worker: WorkerProcess, tmp_path: Path
 ):
     sick = tmp_path / "sick"
@@ -131,7 +131,7 @@ async def test_a_service_that_listens_on_loopback_only_is_not_healthy(
     assert not any(result.passes for result in results(state, ref))
 
 
-async def test_a_route_that_is_asked_on_another_port_is_advertised_where_it_serves(
+async def test_a_route_probed_on_another_port_is_advertised_where_it_serves(
     state: FakeState, worker: WorkerProcess, tmp_path: Path
 ):
     words = ("sh", "-c", f'echo $IRIS_PORT_API > {tmp_path}/port; exec "$0" "$@"', "python3", "-c", SERVICE)
@@ -141,7 +141,7 @@ async def test_a_route_that_is_asked_on_another_port_is_advertised_where_it_serv
     assert port_of(results(state, ref)[-1]) == (tmp_path / "port").read_text().strip()
 
 
-async def test_a_command_probes_with_the_directory_and_the_environment_of_its_task(
+async def test_a_probe_command_has_the_directory_and_environment_of_its_task(
     state: FakeState, worker: WorkerProcess
 ):
     """It fails until it finds what its task has written."""
@@ -157,7 +157,7 @@ async def test_a_command_probes_with_the_directory_and_the_environment_of_its_ta
     await state.until(lambda: any(result.passes for result in results(state, ref)))
 
 
-async def test_a_command_that_hangs_ends_with_its_group_and_none_survives_its_attempt(
+async def test_a_hanging_probe_ends_with_its_group_and_its_attempt(
     state: FakeState, worker: WorkerProcess, tmp_path: Path
 ):
     pids = tmp_path / "pids"
@@ -173,7 +173,7 @@ async def test_a_command_that_hangs_ends_with_its_group_and_none_survives_its_at
     assert len(os.listdir(worker.data / "attempts")) == 1  # the place is as empty as it was, and serves the next
 
 
-async def test_an_attempt_ends_after_what_its_probe_started_and_that_takes_long_to_end(
+async def test_an_attempt_ends_after_what_its_probe_started(
     state: FakeState, worker: WorkerProcess, tmp_path: Path
 ):
     pids = tmp_path / "pids"
@@ -185,7 +185,7 @@ async def test_an_attempt_ends_after_what_its_probe_started_and_that_takes_long_
     assert living(pids) == []
 
 
-async def test_a_route_is_probed_by_the_worker_after_a_crash_and_the_probe_of_the_one_before_is_gone(
+async def test_after_a_crash_of_the_worker_a_route_is_probed_by_one_probe(
     state: FakeState, worker: WorkerProcess, tmp_path: Path
 ):
     pids, sick = tmp_path / "pids", tmp_path / "sick"
@@ -219,7 +219,7 @@ async def test_a_route_that_is_stopped_serves_until_it_has_settled(
     assert clock() - began_s >= 0.5
 
 
-async def test_a_route_that_settles_is_probed_and_gets_term_when_its_worker_is_told_to_end(
+async def test_a_settling_route_is_probed_and_gets_term_when_its_worker_ends(
     state: FakeState, worker: WorkerProcess, tmp_path: Path
 ):
     sick = tmp_path / "sick"
@@ -235,7 +235,7 @@ async def test_a_route_that_settles_is_probed_and_gets_term_when_its_worker_is_t
 
 
 @pytest.mark.parametrize("is_adopted", [False, True])
-async def test_a_worker_that_is_told_to_end_says_so_before_its_routes_settle_and_get_term(
+async def test_a_stopping_worker_reports_it_before_its_routes_get_term(
     state: FakeState, worker: WorkerProcess, tmp_path: Path, is_adopted: bool
 ):
     ref = await serve(state, tmp_path / "sick", settle_ms=1500)

@@ -59,7 +59,7 @@ async def refused_port() -> str:
 # --- what goes through
 
 
-async def test_a_request_reaches_a_route_with_its_raw_target_and_says_where_it_came_from(proxy: Front):
+async def test_a_request_reaches_a_route_with_its_raw_target_and_origin(proxy: Front):
     echo = Echo()
     await proxy.publish("chat", await proxy.route(echo))
     head, _ = await proxy.get("/d/chat/a%2Fb/../c;p=1?q=%20x&y", b"X-Own: 1\r\nX-Forwarded-For: 6.6.6.6\r\n")
@@ -121,7 +121,7 @@ async def test_requests_are_spread_over_the_routes_that_have_the_fewest(proxy: F
 # --- when there is nobody to answer
 
 
-async def test_an_unknown_deployment_is_404_and_one_without_routes_503_with_its_reason(proxy: Front):
+async def test_an_unknown_deployment_is_404_and_one_without_routes_503(proxy: Front):
     await proxy.publish("idle", reason="starting")
     head, body = await proxy.get("/d/nobody/x")
     assert (head.split(b"\r\n")[0], refusal(body)["code"]) == (b"HTTP/1.1 404 Not Found", "not_found")
@@ -132,7 +132,7 @@ async def test_an_unknown_deployment_is_404_and_one_without_routes_503_with_its_
     assert refusal(body) == {"status": 503, "code": "starting", "detail": "idle has no route that can answer now"}
 
 
-async def test_a_refused_connection_is_tried_on_another_route_whatever_the_method(proxy: Front):
+async def test_a_refused_connection_is_tried_elsewhere_for_any_method(proxy: Front):
     echo = Echo()
     await proxy.publish("chat", await refused_port(), await proxy.route(echo))
     for n in range(20):
@@ -155,7 +155,7 @@ async def closing_after_one(talk: Talk) -> None:
     await talk.head()
 
 
-async def test_a_get_on_a_reused_connection_that_was_closed_is_sent_again_on_a_fresh_one(proxy: Front):
+async def test_a_get_on_a_closed_reused_connection_is_sent_on_a_fresh_one(proxy: Front):
     route = await proxy.route(closing_after_one)
     await proxy.publish("chat", route)
     assert [(await proxy.get("/d/chat/"))[1] for _ in range(6)] == [b"ok"] * 6
@@ -230,7 +230,7 @@ async def test_no_other_method_is_sent_again_once_it_was_sent(proxy: Front, meth
 
 
 @pytest.mark.parametrize("method", [b"GET", b"POST"])
-async def test_a_fresh_connection_that_closes_without_an_answer_is_502_and_not_tried_again(proxy: Front, method: bytes):
+async def test_a_fresh_connection_that_closes_unanswered_is_502(proxy: Front, method: bytes):
     async def mute(talk: Talk) -> None:
         await talk.head()
 
@@ -451,7 +451,7 @@ async def test_a_client_that_only_closes_its_writing_side_has_left(proxy: Front)
 
 
 @pytest.mark.parametrize("framing", [b"Content-Length: 100\r\n", b"Transfer-Encoding: chunked\r\n"])
-async def test_an_answer_that_breaks_off_is_cut_off_and_never_ended_as_if_it_were_whole(proxy: Front, framing: bytes):
+async def test_an_answer_that_breaks_off_never_looks_complete(proxy: Front, framing: bytes):
     async def breaking(talk: Talk) -> None:
         await talk.head()
         part = b"5\r\nhello\r\n" if b"chunked" in framing else b"hello"
@@ -470,7 +470,7 @@ async def test_an_answer_that_breaks_off_is_cut_off_and_never_ended_as_if_it_wer
     await talk.close()
 
 
-async def test_an_answer_that_comes_before_the_body_has_is_delivered_and_both_connections_end(proxy: Front):
+async def test_an_answer_before_the_whole_body_is_delivered_and_both_ends_close(proxy: Front):
     gone = asyncio.Event()
 
     async def early(talk: Talk) -> None:
@@ -727,7 +727,7 @@ async def test_a_proxy_that_is_told_to_stop_ends_what_is_under_way(proxy: Front)
         assert await asyncio.to_thread(proxy.process.wait) == 0
 
 
-async def test_the_last_set_is_served_while_nats_is_silent_and_changes_are_taken_up_after(own_nats, tmp_path):
+async def test_without_nats_the_last_set_is_served_and_changes_follow_later(own_nats, tmp_path):
     connection = await connect(own_nats.url, name="test")
     await connection.streams.ensure()
     async with front(connection, own_nats.url, tmp_path) as proxy:
@@ -742,7 +742,7 @@ async def test_the_last_set_is_served_while_nats_is_silent_and_changes_are_taken
     await connection.close()
 
 
-async def test_a_proxy_that_starts_while_nats_is_away_serves_the_last_set_and_then_what_is_new(tmp_path):
+async def test_a_proxy_started_without_nats_serves_the_last_set(tmp_path):
     nats, route = OpenServer(tmp_path / "nats"), Route(saying(b"hello"))
     nats.start()
     await route.start()
@@ -873,7 +873,7 @@ async def test_each_process_reports_for_itself_and_says_when_it_leaves(
     assert len(loads.left) == 1
 
 
-async def test_a_request_wakes_a_deployment_without_routes_and_its_body_waits_unread(proxy: Front, loads: Loads):
+async def test_a_request_wakes_a_deployment_and_its_body_waits_unread(proxy: Front, loads: Loads):
     echo = Echo()
     route = await proxy.route(echo)
     await proxy.publish("chat", reason="no_healthy_route", minimum=0)
@@ -888,7 +888,7 @@ async def test_a_request_wakes_a_deployment_without_routes_and_its_body_waits_un
     await talk.close()
 
 
-async def test_a_client_that_leaves_while_it_waits_for_the_first_route_is_counted_no_more(proxy: Front, loads: Loads):
+async def test_a_client_that_leaves_before_the_first_route_is_not_counted(proxy: Front, loads: Loads):
     await proxy.publish("chat", reason="no_healthy_route", minimum=0)
     talk = await proxy.connect()
     await talk.send(b"GET /d/chat/ HTTP/1.1\r\nHost: a\r\n\r\n")

@@ -103,7 +103,7 @@ ALLOWED = {
 }
 
 
-async def test_what_could_be_read_in_two_ways_is_refused_and_nothing_of_it_is_a_request_to_a_route(proxy: Front):
+async def test_ambiguous_requests_are_refused_and_never_forwarded(proxy: Front):
     whole: list[tuple[bytes, bytes]] = []
 
     async def listening(talk: Talk) -> None:

@@ -63,7 +63,7 @@ async def test_workers_share_an_address_and_each_has_its_metrics(connection, nat
         assert sum(await answered(proxy, ports)) == before + 20
 
 
-async def test_a_worker_that_dies_is_started_again_and_none_is_left_when_their_parent_dies(
+async def test_a_dead_worker_process_restarts_and_none_outlives_the_parent(
     connection, nats_url, tmp_path
 ):
     async with front(connection, nats_url, tmp_path, "proxy.workers=2") as proxy:

@@ -301,7 +301,7 @@ async def test_nothing_of_an_attempt_is_left_for_the_next(state: FakeState, work
         ("ipcmk --queue >/dev/null", "tail -n +2 /proc/sysvipc/msg"),
     ],
 )
-async def test_what_outlives_all_processes_of_an_attempt_is_not_there_for_the_next(
+async def test_nothing_that_outlives_an_attempt_is_there_for_the_next(
     state: FakeState, worker: WorkerProcess, leave: str, look: str
 ):
     for _ in range(2):
@@ -319,7 +319,7 @@ async def test_a_sandbox_that_somebody_has_ended_is_made_again(state: FakeState,
     assert (await state.ended(await state.run("true"))).exit_code == 0
 
 
-async def test_a_sandbox_serves_all_attempts_of_a_slot_also_those_that_leave_files_and_members_of_gangs(
+async def test_a_sandbox_serves_all_attempts_of_a_slot_and_members_of_gangs(
     state: FakeState, nats_url: str, place: Path
 ):
     made, program, slots = place / "made", place / "bwrap", 2
@@ -339,7 +339,7 @@ async def test_a_sandbox_serves_all_attempts_of_a_slot_also_those_that_leave_fil
         assert not list((worker.data / "attempts").glob("*/*"))
 
 
-async def test_a_launcher_keeps_few_sandboxes_and_descriptors_of_which_each_start_makes_copies(
+async def test_a_launcher_keeps_few_sandboxes_and_descriptors_to_copy(
     state: FakeState, nats_url: str, place: Path
 ):
     async with worker_of(MODES[0], state, nats_url, place) as worker:

@@ -105,7 +105,7 @@ def asking(cluster: Cluster, name: str) -> Iterator[list[Exception]]:
         thread.join()
 
 
-def test_a_killed_copy_is_replaced_once_and_as_many_copies_are_kept_as_are_wanted(cluster: Cluster):
+def test_a_killed_copy_is_replaced_once_and_the_wanted_number_is_kept(cluster: Cluster):
     chat = deployed(cluster, "kept", 3)
     pids: set[int] = set()
     until(lambda: pids.add(ask(cluster, "kept")["pid"]) or len(pids) == 3, "each route answers")
@@ -123,7 +123,7 @@ def test_a_killed_copy_is_replaced_once_and_as_many_copies_are_kept_as_are_wante
     until(lambda: chat.refresh().status == "destroyed", "it is destroyed")
 
 
-def test_an_update_fails_no_request_and_one_that_never_gets_healthy_goes_back(cluster: Cluster):
+def test_an_update_fails_no_request_and_an_unhealthy_one_rolls_back(cluster: Cluster):
     chat = deployed(cluster, "updated", 2)
     with asking(cluster, "updated") as failures:
         assert chat.update(server("v2")).revision == 2
@@ -143,7 +143,7 @@ def test_an_update_fails_no_request_and_one_that_never_gets_healthy_goes_back(cl
     chat.delete()
 
 
-def test_a_service_that_always_crashes_says_so_and_is_not_started_without_end(cluster: Cluster):
+def test_a_crashing_service_is_reported_and_not_restarted_endlessly(cluster: Cluster):
     chat = cluster.client.deploy(["sh", "-c", "exit 3"], "crashing", replicas=3, **QUICK)
     until(lambda: chat.refresh().conditions, "its owner is told")
     [condition] = chat.view.conditions
@@ -174,7 +174,7 @@ def serving(cluster: Cluster, name: str) -> set[str]:
         return set()
 
 
-def test_a_route_whose_probe_fails_gets_no_requests_and_is_replaced_when_its_grace_is_over(
+def test_a_route_with_a_failing_probe_gets_no_requests_and_is_replaced(
     cluster: Cluster, tmp_path: Path
 ):
     ill = [ill_file(tmp_path, f"/ill/r1-{number}") for number in (1, 2)]
@@ -201,7 +201,7 @@ def test_a_route_whose_probe_fails_gets_no_requests_and_is_replaced_when_its_gra
     chat.delete()
 
 
-def test_copies_follow_the_requests_down_to_none_and_the_first_one_wakes_it(cluster: Cluster, tmp_path: Path):
+def test_copies_follow_requests_to_none_and_the_first_request_wakes_one(cluster: Cluster, tmp_path: Path):
     held = tmp_path / "held"
     held.touch()
     times = {"scale_window": "1s", "panic_window": "1s", "stabilization": "3s", "cooldown": "1s"}
@@ -290,7 +290,7 @@ def check_cut_off(load: Load, kills: int) -> None:
     assert len(load.failures) <= kills * CONNECTIONS
 
 
-def test_a_copy_and_the_leader_killed_in_the_middle_of_an_update_cost_only_what_the_copy_had_under_way(
+def test_killing_a_copy_and_the_leader_costs_only_requests_under_way(
     cluster: Cluster,
 ):
     chat = loaded(cluster, "killed", 3)

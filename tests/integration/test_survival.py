@@ -50,7 +50,7 @@ def test_a_killed_service_loses_nothing_and_repeats_nothing(cluster, tmp_path, s
     assert all(len(task.attempts) == 1 for task in job.tasks())
 
 
-def test_a_dead_host_runs_nothing_and_its_tasks_go_elsewhere_after_the_grace(tmp_path):
+def test_a_dead_host_runs_nothing_and_its_tasks_move_after_the_grace(tmp_path):
     data = tmp_path / "data"
     with cluster_on(data, "--workers", "2", *settings(data, QUICK)) as cluster:
         script = f"echo $$ >> {tmp_path}/pids; [ $IRIS_ATTEMPT -gt 0 ] || sleep 1000"

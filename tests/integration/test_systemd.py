@@ -69,7 +69,7 @@ def test_every_service_says_that_it_is_ready_alive_and_stopping(
         assert member.terminate() == 0
 
 
-def test_a_service_says_that_it_stops_and_is_silent_while_its_loop_stands_still(
+def test_a_service_reports_its_stop_and_is_silent_while_its_loop_hangs(
     nats_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     with fleet(nats_url, tmp_path) as services, told(tmp_path, monkeypatch) as listening:

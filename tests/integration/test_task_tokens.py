@@ -72,7 +72,7 @@ def test_nobody_is_let_in_without_the_token_that_the_clusters_owner_finds(cluste
         urlopen(link)
 
 
-def test_a_task_submits_children_with_its_own_token_and_does_nothing_else_with_it(cluster: Cluster):
+def test_a_task_submits_children_with_its_token_and_nothing_else(cluster: Cluster):
     with Client(cluster.url, token=read_token(cluster.file["token_file"])) as ann:
         ann.run(["true"], name="/other", user="ann", cpu="0.1").wait(timeout=60)
         parent = ann.run([sys.executable, "-c", PARENT], name="/parent", user="ann", cpu="0.1")

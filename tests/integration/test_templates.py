@@ -129,7 +129,7 @@ LOOKS = (
 )
 
 
-async def test_a_clone_is_the_launchers_child_with_its_own_directory_and_variables(host: Host):
+async def test_a_clone_is_the_launchers_child_with_its_own_variables(host: Host):
     await ready(host, "json")
     slot = host.call(LOOKS)
     assert (await host.exit(slot)).code == 0

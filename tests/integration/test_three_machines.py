@@ -69,7 +69,7 @@ def test_the_commands_of_the_page_make_a_cluster_that_survives_a_machine(machine
 
 
 @pytest.mark.soak
-def test_the_commands_on_disaster_recovery_restore_a_backup_onto_three_empty_servers(machines: PageMachines):
+def test_the_disaster_recovery_page_restores_onto_three_empty_servers(machines: PageMachines):
     install, make, copy, agents, services, contexts, hello, _, workers, backup = steps("three-machines.md")
     for block in (install, make, copy, agents, services, contexts):
         machines.run(block)

@@ -95,7 +95,7 @@ def test_tasks_do_not_wait_for_a_worker_that_was_stopped(tmp_path: Path):
 
 
 @pytest.mark.parametrize("subscribed", [False, True], ids=["nobody listens", "nobody reads"])
-def test_tasks_do_not_wait_for_a_host_that_sends_heartbeats_and_takes_no_order(tmp_path: Path, subscribed: bool):
+def test_tasks_do_not_wait_for_a_host_that_takes_no_order(tmp_path: Path, subscribed: bool):
     data = tmp_path / "data"
     expect_worker(data, "impostor")
     with (

@@ -32,7 +32,7 @@ def test_what_was_finished_and_printed_is_still_there_after_down_and_up(tmp_path
         assert again.iris("run", "--name", "after", "--", "true").code == 0
 
 
-def test_what_runs_when_the_cluster_stops_is_stopped_and_runs_again_afterwards(tmp_path):
+def test_what_runs_when_the_cluster_stops_runs_again_afterwards(tmp_path):
     cluster = start(tmp_path / "data", "--workers", "1")
     gate = tmp_path / "gate"
     job = cluster.submit("sh", "-c", f"[ -e {gate} ] || sleep 1000", name="long")
@@ -43,7 +43,7 @@ def test_what_runs_when_the_cluster_stops_is_stopped_and_runs_again_afterwards(t
         assert again.client.job("/long").wait(30).state == "succeeded"
 
 
-def test_a_second_cluster_on_the_same_data_is_refused_and_detached_it_is_the_first(tmp_path):
+def test_a_second_cluster_on_the_same_data_is_refused_or_the_first(tmp_path):
     with cluster_on(tmp_path / "data", "--workers", "0") as cluster:
         second = cluster.iris("up", "--data", cluster.data)
         assert (second.code, second.out) == (11, "")
@@ -55,7 +55,7 @@ def test_a_second_cluster_on_the_same_data_is_refused_and_detached_it_is_the_fir
         assert cluster.iris("ls").code == 0
 
 
-def test_every_process_serves_its_metrics_on_a_port_of_its_own_from_the_one_that_is_set_on(tmp_path):
+def test_every_process_serves_metrics_from_the_configured_port_on(tmp_path):
     base = row_of_free_ports(6)
     config = settings(tmp_path / "data", f'[run]\nmetrics = "127.0.0.1:{base}"\n')
     with cluster_on(tmp_path / "data", *config, "--workers", "2", "--replicas", "state=2") as cluster:
@@ -102,7 +102,7 @@ def test_a_service_that_cannot_be_started_is_started_once_it_can_be(tmp_path):
         until(lambda: cluster.pids("scheduler") not in ([], before), "it runs again")
 
 
-def test_a_detached_cluster_is_ready_when_up_returns_and_prints_only_its_address(tmp_path, monkeypatch):
+def test_a_detached_cluster_is_ready_when_up_returns_its_address(tmp_path, monkeypatch):
     def iris(*words):
         command = [*IRIS, *words, "--data", str(tmp_path / "data")]
         return subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60, check=False)

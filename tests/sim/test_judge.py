@@ -45,7 +45,7 @@ class Asking:
         Judge(server)._no_job_is_lost(self.world.machine, self.promises)
 
 
-def test_who_asks_again_late_may_be_told_that_the_job_of_the_request_is_forgotten():
+def test_a_late_repeated_request_may_be_told_that_its_job_is_forgotten():
     asking = Asking()
     asking.world.submit(spec("/a", {}), request="once")  # this answer is lost
     asking.forget("/a")

@@ -40,7 +40,7 @@ def narrow() -> Loopback:
     return turned(slots=10, tasks=1_000)
 
 
-def test_a_job_with_room_for_all_takes_three_commits_however_many_tasks_it_has(wide):
+def test_a_job_with_room_for_all_takes_three_commits(wide):
     assert wide.counts["commits"] == 3
 
 
@@ -68,7 +68,7 @@ def test_the_scheduler_sends_no_more_plans_than_there_are_commits(narrow):
     assert narrow.counts["plans"] <= narrow.counts["commits"]
 
 
-def test_no_worker_gets_more_than_one_order_or_sends_more_than_one_report_a_turn(narrow):
+def test_no_worker_gets_more_than_one_order_or_sends_one_report_a_turn(narrow):
     most = HOSTS * narrow.counts["rounds"]
     assert narrow.counts["orders"] <= most
     assert narrow.counts["reports"] <= most
@@ -91,7 +91,7 @@ def test_a_task_takes_no_more_than_200_calls_of_functions():
     assert calls <= 200 * 1_000, f"{calls / 1_000:.1f} a task"
 
 
-def test_a_finished_task_weighs_less_than_400_bytes_in_all_services_together():
+def test_a_finished_task_weighs_less_than_400_bytes_in_all_services():
     loopback = turned(slots=1_000, tasks=1_000)
     tracemalloc.start()
     try:

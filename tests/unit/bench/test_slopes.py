@@ -31,7 +31,7 @@ def test_what_grows_more_than_it_may_is_seen(name, most):
 
 
 @pytest.mark.parametrize(("since", "blocks"), [(0, 4), (NATS_BLOCK // JOURNAL_BYTES // 2, 3), (FULL, 2)])
-def test_the_nats_server_may_fill_the_journals_first_block_and_as_much_garbage(since, blocks):
+def test_the_server_may_fill_the_journals_first_block_and_as_much_garbage(since, blocks):
     most = blocks * NATS_BLOCK
     assert grows("nats-0 memory", most * 0.9, since=since)
     assert not grows("nats-0 memory", most * 1.1, since=since)

@@ -183,7 +183,7 @@ def test_waiting_for_what_will_not_come_ends_at_once_and_says_why(iris, then, sa
     assert (code, said in err) == (ExitCode.JOB_FAILED, True)
 
 
-def test_waiting_tells_each_routes_end_with_its_last_line_and_when_the_update_gives_up(iris):
+def test_waiting_tells_each_routes_last_line_and_when_the_update_gives_up(iris):
     update = {"revision": 2, "new": 1, "available": 0, "old": 3, "paused": False, "waiting_for": None}
     update |= {"progress_at": AT, "failed_starts": 1, "failed_starts_allowed": 5, "gives_up_at": AT}
     dead = {**ROUTE, "id": "r2-4", "job_id": "j8", "status": "failed_to_start", "revision": 2, "detail": "exit code 1"}

@@ -67,7 +67,7 @@ def test_output_that_comes_after_the_end_is_printed_to_its_last_line(iris):
     assert err == SUMMARY
 
 
-def test_ctrl_c_after_the_end_says_how_many_lines_are_left_and_what_prints_them(iris):
+def test_ctrl_c_after_the_end_says_how_to_print_the_lines_left(iris):
     stopped = threading.Event()
 
     def interrupt(*_):

@@ -75,7 +75,7 @@ def test_raw_and_a_pipe_keep_every_byte():
         assert NASTY in on_a_terminal(*words, "--raw")
 
 
-def test_what_a_command_of_another_host_says_is_escaped_while_its_files_are_copied(monkeypatch):
+def test_words_of_another_host_are_escaped_while_files_are_copied(monkeypatch):
     bytes_written = io.BytesIO()
     monkeypatch.setattr("sys.stderr", Terminal(bytes_written, "utf-8", line_buffering=True))
     lines = [ExecutionLine(stderr=b"tar: \033c\xc3"), ExecutionLine(stdout=b"data", stderr=b"\xa9\n")]

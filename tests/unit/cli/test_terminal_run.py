@@ -47,7 +47,7 @@ def at_a_terminal(*words):
     return given.decode()
 
 
-def test_run_at_a_terminal_says_where_it_runs_how_far_it_is_and_whose_each_line_is():
+def test_run_at_a_terminal_shows_progress_and_whose_each_line_is():
     views = [job_view(replicas=2, task_counts={"running": 1, "pending": 1})] * 3
 
     def answer(request):

@@ -33,7 +33,7 @@ def test_a_span_is_told_in_two_digits_that_matter(seconds, words):
     assert show_span(seconds) == words
 
 
-def test_what_has_not_begun_has_taken_no_time_and_what_goes_on_has_taken_until_now():
+def test_durations_are_zero_before_a_start_and_last_until_now():
     now = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
 
     assert span_between(None, None, now) == ""
@@ -111,7 +111,7 @@ def test_a_running_job_of_which_nothing_runs_says_so_wherever_it_is_shown():
     assert line.endswith("0 of 4 now, preempted for /boss 40s ago")
 
 
-def test_why_of_a_preempted_job_tells_of_the_preemption_and_of_what_was_given_up():
+def test_why_of_a_preempted_job_tells_of_the_preemption():
     job = requeued()
     row = {"handler": "PrepareSessions", "result": "EXPIRED", "attempts": 2, "reason": "PREPARING for more than 900 s"}
     found = {

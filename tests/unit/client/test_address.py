@@ -112,7 +112,7 @@ def cluster_file(paths: ClusterPaths, supervisor: int) -> ClusterFile:
     return ClusterFile("http://127.0.0.1:9", "nats://x", {"supervisor": [supervisor]}, token_file=str(paths.token))
 
 
-def test_the_token_of_the_local_cluster_is_found_with_it_and_by_its_address(local: ClusterPaths):
+def test_the_token_of_the_local_cluster_is_found_by_its_address(local: ClusterPaths):
     environ, secret = {"IRIS_DATA": str(local.data)}, read_token(str(local.token))
     assert secret.startswith("iris_")
     for given in ({}, {"IRIS_URL": "http://127.0.0.1:9"}, {"IRIS_GATEWAY_URL": "http://127.0.0.1:9/"}):

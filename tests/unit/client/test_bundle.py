@@ -21,7 +21,7 @@ def pack(root):
     return pack_directory(root, into), into.getvalue()
 
 
-def test_the_same_files_give_the_same_bytes_whenever_and_in_whatever_order_they_were_made(tmp_path):
+def test_the_same_files_give_the_same_bytes_in_any_order(tmp_path):
     first = write(tmp_path / "first", {"a.py": "1", "sub/b.py": "2", "z": ""})
     second = write(tmp_path / "second", {"z": "", "sub/b.py": "2", "a.py": "1"})
     os.utime(second / "a.py", (0, 0))
@@ -116,7 +116,7 @@ def test_an_ignore_file_counts_for_its_directory_and_overrides_those_above(tmp_p
     assert names(tmp_path)[0] == [".gitignore", "only", "sub/.gitignore", "sub/a.bin", "sub/deep/only"]
 
 
-def test_a_directory_of_a_repository_is_sent_without_what_the_repository_ignores(tmp_path):
+def test_a_directory_is_sent_without_what_its_repository_ignores(tmp_path):
     write(tmp_path, {".git/HEAD": "", ".gitignore": "*.pt\nruns/\n", "proj/a.py": "", "proj/a.pt": ""})
     write(tmp_path, {"runs/.gitignore": "x\n", "runs/x": "", "runs/a.pt": ""})
 

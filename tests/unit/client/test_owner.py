@@ -51,14 +51,14 @@ def test_a_deployment_is_the_tokens_users_too(gateway: Answers):
     assert owners == ["", getpass.getuser()]
 
 
-def test_a_renewed_token_gives_an_idempotency_key_the_same_name_and_another_users_gives_another(gateway: Answers):
+def test_a_renewed_token_gives_an_idempotency_key_the_same_name(gateway: Answers):
     first, renewed, other = (submitted(gateway, token, idempotency_key="k") for token in ("ann-1", "ann-2", "bob-1"))
     assert first == renewed
     assert other != first
     assert submitted(gateway, "bob-1", idempotency_key="k", user="ann")[1] == first[1]
 
 
-def test_who_asks_is_found_out_only_for_a_name_that_is_generated_from_a_key(gateway: Answers):
+def test_the_caller_is_asked_for_only_when_a_name_is_generated(gateway: Answers):
     submitted(gateway, "ann-1")
     submitted(gateway, "ann-1", name="a", idempotency_key="k")
     submitted(gateway, "", idempotency_key="k")

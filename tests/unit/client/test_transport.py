@@ -30,7 +30,7 @@ def test_not_now_is_sent_again_under_the_same_key():
     assert all(keys(server))
 
 
-def test_a_connection_that_breaks_before_the_answer_is_tried_again_under_the_same_key():
+def test_a_connection_that_breaks_is_tried_again_under_the_same_key():
     with (
         answering(in_turn(Said(200, []), Said(hang_up=True), Said(201, job_view()))) as server,
         Client(server.url) as client,
@@ -78,7 +78,7 @@ def started(server):
     return command.exit_code
 
 
-def test_a_command_is_started_again_only_where_the_gateway_says_that_it_was_not():
+def test_a_command_starts_again_only_if_the_gateway_says_it_did_not():
     not_begun = problem(503, "unavailable", "w0 is not connected", retryable=True)
     output = b'{"execution":"id1.w0"}\n{"ended":true,"exit_code":4}\n'
     with answering(in_turn(not_begun, Said(200, output))) as server:

@@ -78,7 +78,7 @@ def test_a_job_that_mentions_the_taint_tolerates_it(tolerant: Constraint) -> Non
 
 
 @pytest.mark.parametrize(("device", "may"), [(None, False), (Device("gpu"), True), (Device("tpu"), False)])
-def test_a_taint_named_for_a_kind_of_device_repels_only_jobs_without_such_devices(
+def test_a_taint_for_a_device_repels_only_jobs_without_that_device(
     device: Device | None, may: bool
 ) -> None:
     host = {"device-type": "gpu", "taint:gpu": "reserved"}

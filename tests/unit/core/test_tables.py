@@ -234,7 +234,7 @@ def test_a_session_ends_only_when_no_process_of_it_lives():
     assert session.PROMOTE_TO_TERMINATED.target is S.TERMINATED
 
 
-def test_the_end_of_a_kernel_is_noticed_in_every_status_before_anything_else():
+def test_the_end_of_a_kernel_is_noticed_first_in_every_status():
     """Status Transitions notices it while RUNNING only, and on any end;
 
     here a member that has done its work ends nobody.

@@ -83,7 +83,7 @@ def test_secrets_are_not_in_what_is_logged():
 
 
 @given(st.lists(st.integers(0, 3 * ROTATE_MS), max_size=40))
-def test_every_token_that_has_not_expired_can_be_verified_whenever_keys_are_looked_after(pauses: list[int]):
+def test_every_unexpired_token_can_be_verified_after_each_key_rotation(pauses: list[int]):
     """Gateways have each key a while before it signs, and keep it until what it signed has expired."""
     keys: tuple[SigningKey, ...] = ()
     now_ms, signed, seen = 1_000_000, [], {}

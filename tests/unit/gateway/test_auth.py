@@ -228,7 +228,7 @@ async def test_a_link_signs_a_browser_in_once(iris: House):
 
 
 @pytest.mark.parametrize("headers", [{"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}, {}])
-async def test_a_link_that_another_site_may_have_led_to_signs_in_after_a_question(iris: House, headers: dict[str, str]):
+async def test_a_link_from_another_site_signs_in_after_a_question(iris: House, headers: dict[str, str]):
     code = (await iris.http.post("/v1/login-links", headers=ADA)).json()["path"].partition("=")[2]
     asked = await iris.http.get(f"/login?code={code}", headers=headers)
     assert asked.status_code == 200

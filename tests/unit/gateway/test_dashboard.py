@@ -131,7 +131,7 @@ async def test_a_theme_is_kept_and_leads_back_to_a_page_of_ours_only(iris: House
     assert '<html lang="en" data-theme="light">' in await page(iris, "/jobs")
 
 
-async def test_the_page_of_a_deployment_tells_its_routes_and_the_update_under_way(iris: House):
+async def test_the_page_of_a_deployment_shows_its_routes_and_its_update(iris: House):
     text = await page(iris, "/deployments/chat")
     assert "update to revision 2: 1 new routes, 0 of them available, 2 old" in text
     assert '<span class="badge kind-bad">unhealthy</span>' in text
@@ -356,7 +356,7 @@ async def test_too_many_jobs_are_not_cancelled_by_one_form(iris: House):
     assert (many.status_code, "101 jobs are chosen" in many.text) == (400, True)
 
 
-async def test_a_job_that_has_ended_is_run_again_once_however_often_the_form_is_sent(iris: House):
+async def test_a_finished_job_is_run_again_once_however_often_a_form_is_sent(iris: House):
     iris.state.jobs["/a"].state, iris.state.jobs["/a"].task_counts = "failed", {"failed": 1, "succeeded": 1}
     text = await page(iris, "/jobs/%2Fa")
     assert "Rerun 1 that did not succeed" in text
@@ -487,7 +487,7 @@ async def test_the_overview_draws_what_ended_and_waited_in_the_last_hour(iris: H
     assert 'height="80.00%"' in text
 
 
-async def test_the_system_page_tells_who_leads_what_is_stored_and_how_each_process_is_configured(iris: House):
+async def test_the_system_page_shows_leader_storage_and_configuration(iris: House):
     text = await page(iris, "/system")
     assert "host-a (7) leads the state service, epoch 3." in text
     assert re.search(r"IRIS_JOURNAL</td><td class=\"num\">5MiB", text)
@@ -504,7 +504,7 @@ async def test_only_admins_read_the_configuration():
     assert "read_share" not in text
 
 
-async def test_the_page_of_a_task_links_to_its_artifacts_or_says_why_there_is_none(iris: House):
+async def test_the_page_of_a_task_links_to_its_artifacts_or_says_why_not(iris: House):
     kept, lost = attempt_of(0, "failed"), attempt_of(1, "failed")
     kept.artifact = ArtifactView(bytes=5, files=2, note="left out: <b>", upload="x")
     lost.artifact = ArtifactView(bytes=0, files=0, note="out is no directory any more", upload=None)

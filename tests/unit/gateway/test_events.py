@@ -185,7 +185,7 @@ async def test_a_watcher_is_given_few_events_at_once():
 SILENT, EVENTS, LONG = 10, 1000, "a" * 8000  # more than systems buffer for a connection
 
 
-async def test_watchers_that_do_not_read_are_cut_off_and_who_reads_misses_nothing():
+async def test_watchers_that_do_not_read_are_cut_off_and_others_miss_nothing():
     async with house(unread_s=0.2) as iris, listening(iris, unread_s=0.2) as http, AsyncExitStack() as held:
         for _ in range(SILENT):
             held.callback((await watching_silently(http)).close)
@@ -235,7 +235,7 @@ async def test_a_draining_gateway_ends_its_streams():
         assert (await response.aread()).startswith(b"retry")
 
 
-async def test_no_more_streams_are_opened_than_allowed_and_room_is_free_again_afterwards():
+async def test_streams_are_opened_up_to_the_limit_and_freed_afterwards():
     async with house(watchers=1) as iris, listening(iris) as http:
         async with http.stream("GET", "/v1/events", headers=SSE) as response:
             await anext(response.aiter_bytes())
@@ -255,7 +255,7 @@ async def test_one_users_streams_leave_room_for_anothers():
     assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
 
 
-async def test_nothing_is_read_while_nobody_watches_and_a_later_watcher_misses_nothing():
+async def test_nothing_is_read_without_watchers_and_later_ones_miss_nothing():
     async with house() as iris:
         feed = Feed(iris.gateway.feed.streams, tick_s=0.01, rest_s=0.0)
         await feed.wake()

@@ -54,7 +54,7 @@ async def test_failures_are_grouped_by_the_line_that_tasks_share(iris: House):
     assert sum(int(count) for count, _ in groups) == 33
 
 
-async def test_the_most_memory_a_task_has_used_stands_beside_what_the_job_asks_for(iris: House):
+async def test_peak_memory_stands_beside_what_the_job_requests(iris: House):
     assert re.search(
         r"<dt>peak memory</dt><dd><a [^>]*>[\d.]+[MG]iB</a> of 4GiB asked</dd>", await page(iris, job(SWEEP))
     )
@@ -96,7 +96,7 @@ def named(text: str) -> list[str]:
     return re.findall(r'<td class="c-job"><a class="name" href="[^"]*" title="([^"]*)"', text)
 
 
-async def test_jobs_are_sorted_by_the_links_of_their_columns_which_keep_the_filters(iris: House):
+async def test_jobs_are_sorted_by_column_links_which_keep_the_filters(iris: House):
     text = await page(iris, "/jobs?state=failed&user=ada")
     assert re.findall(r'<th class="c-when num" aria-sort="(\w+)">', text) == ["descending"]
     link = re.search(r'<th class="c-job"><a href="\?([^"]*)">Job</a>', text)
@@ -120,7 +120,7 @@ async def test_sorted_jobs_go_on_to_the_next_page_and_leave_none_out(iris: House
     assert len(found) > 50
 
 
-async def test_the_way_up_from_a_job_leads_to_its_parent_or_to_the_jobs_beside_it(iris: House):
+async def test_the_way_up_from_a_job_leads_to_its_parent_or_its_siblings(iris: House):
     assert '<p class="crumb"><a href="/jobs?name_prefix=/ada/">/ada</a>' in await page(iris, job(SWEEP))
     assert re.search(r'<p class="crumb"><a href="/jobs/j\d+">/lin/nightly', await page(iris, job(f"{PIPELINE}/train")))
 
@@ -162,7 +162,7 @@ async def test_hosts_are_tiles_and_a_table_by_state(iris: House):
     assert rows(await page(iris, "/workers?state=lost")) == ['<tr id="w-slice-d-w2">']
 
 
-async def test_a_slice_is_one_shape_whose_hosts_show_what_is_held_and_what_is_lost(iris: House):
+async def test_a_slice_is_one_shape_whose_hosts_show_held_and_lost(iris: House):
     text = await page(iris, "/workers")
     planes = re.findall(r'<div class="plane w-2">(.*?)</div>', text, re.DOTALL)
     held, broken = (re.findall(r'class="host ([^"]*)"', plane) for plane in (planes[0], planes[3]))
@@ -173,7 +173,7 @@ async def test_a_slice_is_one_shape_whose_hosts_show_what_is_held_and_what_is_lo
     assert '<div class="plane w-2">' in await page(iris, "/")
 
 
-async def test_what_was_held_in_the_last_hour_is_drawn_for_the_cluster_and_for_a_host(iris: House):
+async def test_usage_of_the_last_hour_is_drawn_for_cluster_and_host(iris: House):
     for path in ("/", "/workers/slice-a-w0"):
         text = await page(iris, path)
         assert re.findall(r'<svg class="area" role="img" aria-label="(\w+): ', text) == ["cpu", "memory", "chips"]

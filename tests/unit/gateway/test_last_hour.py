@@ -26,7 +26,7 @@ def heights(chart: Chart) -> list[str]:
     return re.findall(r"V([\d.]+)h1", chart.drawing)
 
 
-def test_an_amount_lasts_until_the_next_sample_and_the_first_one_began_from_nothing():
+def test_an_amount_lasts_until_the_next_sample_and_starts_from_nothing():
     chips = charts((20, 4), (5, 1), (0, 1))["chips"]
     assert heights(chips) == ["100"] * 39 + ["0"] * 15 + ["75"] * 6
     assert chips.words == "0% to 100% held in the last hour"

@@ -41,7 +41,7 @@ async def test_an_open_page_gets_the_rows_and_sections_that_have_changed(iris: H
     assert len(answer) < len(whole) / 2
 
 
-async def test_an_open_page_without_changes_is_not_sent_however_old_its_times_have_become(iris: House):
+async def test_an_open_page_without_changes_is_not_sent_again(iris: House):
     version = version_of((await iris.http.get("/workers")).text)
     iris.gateway.live = LivePages(time.monotonic)  # as another gateway, which knows no versions
     assert (await again(iris, "/workers", version)).status_code == 304

@@ -315,7 +315,7 @@ NOTICE = "[iris: the output may be incomplete: it cannot be read beyond this pla
 
 
 @pytest.mark.parametrize("follow", ["false", "true"])
-async def test_output_that_cannot_be_read_to_its_end_does_not_end_like_a_whole_one(follow: str):
+async def test_output_that_cannot_be_read_to_its_end_does_not_look_complete(follow: str):
     async with house() as iris, listening(iris) as http:
         await iris.submit("/a")
         await iris.state.print(1, 0, "one\n")
@@ -327,7 +327,7 @@ async def test_output_that_cannot_be_read_to_its_end_does_not_end_like_a_whole_o
         assert json.loads(line)["line"] == "one"
 
 
-async def test_followed_output_that_stops_before_the_last_line_ends_with_an_error():
+async def test_followed_output_that_stops_early_ends_with_an_error():
     """The lines before the follower came were whole; what was lost came while it followed."""
     async with house() as iris, listening(iris) as http:
         await iris.submit("/a")
@@ -338,7 +338,7 @@ async def test_followed_output_that_stops_before_the_last_line_ends_with_an_erro
     assert seen == f"0| one\n{NOTICE}"
 
 
-async def test_a_page_shows_the_lines_that_can_be_read_and_that_there_may_be_more(iris: House):
+async def test_a_page_shows_the_readable_lines_and_that_there_may_be_more(iris: House):
     await fill(iris)
     lost = await iris.state.print(1, 0, "lost\n", offset=100)
     lose(iris, lost)

@@ -228,7 +228,7 @@ async def test_a_token_whose_head_is_deep_or_odd_is_401(story: Story):
         assert (await story.asks(forged))[0] == 401
 
 
-async def test_an_issuer_that_changes_its_key_is_read_again_and_not_for_every_token(
+async def test_a_changed_issuer_key_is_read_again_and_not_for_every_token(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ):
     reads = story.server.reads

@@ -125,7 +125,7 @@ async def test_the_owner_reads_everything_of_an_old_record(iris: House, world: W
     assert [secret for secret in SECRETS if secret not in everything] == []
 
 
-async def test_the_overview_tells_the_last_line_of_stderr_to_the_owner_of_the_record(iris: House, world: World):
+async def test_the_overview_shows_the_last_stderr_line_to_its_owner(iris: House, world: World):
     pages = {name: (await iris.http.get("/", headers=headers)).text for name, headers in callers(iris).items()}
     assert [name for name, page in pages.items() if TAIL in page] == ["ann", "root"]
 

@@ -25,7 +25,7 @@ def codes_raised() -> set[str]:
     return {call.args[0].value for call in calls if isinstance(call.args[0], ast.Constant)}
 
 
-def test_every_refusal_of_the_gateway_and_of_the_state_service_is_a_row_and_no_row_is_left_over():
+def test_every_refusal_is_a_row_of_the_table_and_every_row_is_used():
     documented = {code for endpoint in ENDPOINTS for code in endpoint.problems}
     assert documented <= set(PROBLEM_TYPES)
     assert codes_raised() | set(Code) == set(PROBLEM_TYPES)

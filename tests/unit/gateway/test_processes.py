@@ -20,7 +20,7 @@ def info(service: str, number: int) -> ServiceInfo:
     return ServiceInfo(service, f"{service}-{number}", "0.1.0", "host", number, number)
 
 
-async def test_a_process_that_stops_answering_is_shown_as_silent_and_then_forgotten():
+async def test_a_process_that_stops_answering_is_silent_and_then_forgotten():
     memory, now_s = Memory(), 1000.0
     asking, answering = memory.connect("gateway").bus, memory.connect("others").bus
     there = [info("state", 2), info("scheduler", 1), info("state", 1)]

@@ -47,13 +47,13 @@ async def follower(iris: House) -> Follower:
     return made
 
 
-async def test_a_follower_is_asked_before_the_leader_and_its_answer_says_as_of_when(iris: House, follower: Follower):
+async def test_a_follower_is_asked_before_the_leader_and_tells_its_position(iris: House, follower: Follower):
     response = await iris.http.get("/v1/overview")
     assert (response.json(), response.headers["iris-position"]) == ({"by": "follower"}, "10")
     assert iris.state.queries == []
 
 
-async def test_a_read_after_a_write_is_as_of_the_write_without_a_word_from_the_caller(iris: House, follower: Follower):
+async def test_a_read_after_a_write_sees_the_write(iris: House, follower: Follower):
     iris.state.scripted["SubmitJob"] = Answer("created", to_json({"id": "j1"}), 9)
     written = await iris.submit("/a")
     await iris.http.get("/v1/overview")
@@ -89,7 +89,7 @@ async def test_a_follower_that_hangs_is_not_waited_for_twice(iris: House):
     assert len(asked) == 1
 
 
-async def test_a_follower_that_is_only_slow_is_waited_for_and_the_leader_is_left_alone(iris: House, follower: Follower):
+async def test_a_slow_follower_is_waited_for_and_the_leader_is_left_alone(iris: House, follower: Follower):
     await iris.http.get("/v1/overview")
     follower.held = []
     asyncio.get_running_loop().call_later(1.2, follower.release)

@@ -43,7 +43,7 @@ def test_a_host_that_has_not_registered_leaves_its_place_empty():
     assert made.words == "1 of 4 hosts free, 1 lost, 2 missing"
 
 
-def test_a_large_slice_of_which_few_hosts_have_registered_is_drawn_without_the_others():
+def test_a_large_slice_with_few_registered_hosts_is_drawn_without_the_rest():
     few, many = (shape("v4-1024", *map(host, range(count))) for count in (3, 100))
     assert [sum(map(len, classes(made))) for made in (few, many)] == [3, 128]
     assert (many.width, len(many.planes), many.words) == (4, 8, "100 of 128 hosts free, 28 missing")

@@ -13,7 +13,7 @@ DAY_NS = subjects.DAY_S * 10**9
 
 
 @pytest.mark.parametrize(("replicas", "clustered", "number"), [(0, False, 1), (0, True, 3), (1, True, 1), (5, True, 5)])
-def test_a_new_cluster_has_as_many_copies_as_its_servers_allow_unless_it_is_told(replicas, clustered, number):
+def test_a_new_cluster_has_as_many_replicas_as_its_servers_allow(replicas, clustered, number):
     assert copies(replicas, clustered=clustered) == number
 
 

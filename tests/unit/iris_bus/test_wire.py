@@ -8,7 +8,7 @@ from iris_bus import wire
 from iris_bus.contract import Publication
 
 
-def test_each_message_names_the_sequence_it_follows_and_the_last_asks_for_an_answer():
+def test_each_message_names_the_one_before_and_the_last_asks_for_an_answer():
     events = [Publication("task.state.a", b"one", "7-0", {"Iris-Task": "/a/0"}), Publication("job.state.b", b"", "7-1")]
     first = b"NATS/1.0\r\nNats-Expected-Last-Sequence: 41\r\nNats-Msg-Id: 7-0\r\nIris-Task: /a/0\r\n\r\n"
     second = b"NATS/1.0\r\nNats-Expected-Last-Sequence: 42\r\nNats-Msg-Id: 7-1\r\n\r\n"

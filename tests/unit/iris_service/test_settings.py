@@ -71,7 +71,7 @@ def test_a_file_that_is_not_there_is_refused(tmp_path):
         load(tmp_path / "iris.toml", {})
 
 
-def test_what_a_task_finds_in_its_environment_configures_no_service_by_mistake():
+def test_a_tasks_environment_configures_no_service_by_mistake():
     class WorkerSettings(msgspec.Struct):
         slots: int = 4
 

@@ -73,7 +73,7 @@ def test_what_is_over_is_recorded_with_its_times_in_a_trace_that_exists(collecte
     ]
 
 
-def test_what_is_recorded_below_a_span_that_has_begun_names_it_as_its_parent(collected):
+def test_a_record_below_a_span_names_it_as_its_parent(collected):
     tracer = Tracer("state", collected.url)
     begun = tracer.begin("order", GIVEN, 1000.0)
     below = tracer.record("start", begun.traceparent, 1100.0, 1200.0, {})

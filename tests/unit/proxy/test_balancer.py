@@ -138,7 +138,7 @@ async def test_who_waits_for_the_first_route_of_what_is_deleted_is_told():
     assert (await refused(waiting)).code == "draining"
 
 
-async def test_a_deployment_that_keeps_a_route_by_its_rule_refuses_at_once_while_none_is_healthy():
+async def test_routing_by_key_refuses_at_once_without_a_healthy_route():
     chat = Balancer(msgspec.structs.replace(idle(), minimum=1), 2)
     with pytest.raises(ProxyRefusal, match="no route that can answer now"):
         await chat.acquire()

@@ -40,7 +40,7 @@ def test_a_key_belongs_to_one_route_and_few_keys_move_when_a_route_leaves():
     assert {key for key in keys if before[key] != after[key]} == {key for key in keys if before[key] == "r3"}
 
 
-def test_a_key_goes_elsewhere_while_its_route_has_much_more_than_the_others():
+def test_a_key_moves_while_its_route_has_much_more_than_the_others():
     free = routes(0, 0, 0)
     owner = choose(free, 100, first, "k")
     owner.outstanding = 9

@@ -13,7 +13,7 @@ ADDED = [
 ]
 
 
-def test_fields_of_one_connection_and_those_it_names_are_dropped_and_the_rest_kept_in_order():
+def test_hop_by_hop_fields_are_dropped_and_the_rest_kept_in_order():
     fields = [
         ("Set-Cookie", "a=1"),
         ("Connection", "close, X-Mine"),
@@ -34,7 +34,7 @@ def test_nobody_can_have_the_host_dropped():
     assert end_to_end([("Host", "a"), ("Connection", "Host")]) == [("Host", "a")]
 
 
-def test_bytes_that_are_no_utf_8_are_sent_as_the_characters_they_were_meant_as():
+def test_bytes_that_are_not_utf_8_are_sent_as_meant():
     assert end_to_end([("X", b"caf\xe9".decode("utf-8", "surrogateescape")), ("Y", "é")]) == [("X", "café"), ("Y", "é")]
 
 

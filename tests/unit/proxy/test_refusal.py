@@ -45,7 +45,7 @@ def test_other_paths_are_not_found(target: str):
         ("/d/c/", 1, [], {"head_bytes": 1001}, 431),
     ],
 )
-def test_a_head_that_could_be_read_in_two_ways_or_is_too_large_is_refused_and_the_connection_closed(
+def test_an_ambiguous_or_too_large_head_closes_the_connection(
     target: str, hosts: int, codings: list[str], changes: dict[str, object], status: int
 ):
     with pytest.raises(ProxyRefusal) as refusal:
@@ -72,7 +72,7 @@ def test_a_deployment_without_a_route_says_why_and_when_to_come_back():
 
 
 @pytest.mark.parametrize("reason", ["", "a reason of a newer release"])
-def test_a_deployment_without_a_route_and_without_a_known_reason_has_no_healthy_route(reason: str):
+def test_a_deployment_without_a_route_or_reason_has_no_healthy_route(reason: str):
     assert (without_route("chat", reason).code, without_route("chat", reason).status) == ("no_healthy_route", 503)
 
 

@@ -13,13 +13,13 @@ def where(failure: Failure, method: str, **facts: object) -> Retry:
 
 
 @pytest.mark.parametrize("method", ALL)
-def test_a_connection_that_was_never_made_is_tried_elsewhere_for_any_method(method: str):
+def test_an_unopened_connection_is_tried_elsewhere_for_any_method(method: str):
     assert where(Failure.NOT_CONNECTED, method) is Retry.OTHER_ROUTE
     assert where(Failure.NOT_CONNECTED, method, has_body=True) is Retry.OTHER_ROUTE
     assert where(Failure.NOT_CONNECTED, method, has_body=True, body_read=True) is Retry.NOWHERE
 
 
-def test_a_read_on_a_connection_that_had_been_idle_is_sent_once_more_to_the_same_address():
+def test_a_read_on_an_idle_connection_is_repeated_at_the_same_address():
     again = {method: where(Failure.REUSED_CLOSED, method) for method in ALL}
     assert again == {method: Retry.SAME_ROUTE if method in SAFE else Retry.NOWHERE for method in ALL}
     assert where(Failure.REUSED_CLOSED, "GET", has_body=True) is Retry.NOWHERE
@@ -32,7 +32,7 @@ def test_what_a_route_may_have_begun_goes_to_no_other_route(failure: Failure):
     assert {where(failure, method) for method in ALL} == {Retry.NOWHERE}
 
 
-def test_where_requests_are_idempotent_those_without_a_body_go_to_another_route():
+def test_idempotent_requests_without_a_body_go_to_another_route():
     begun = {"idempotent": True, "retries": 1, "begun": True}
     for failure in (Failure.NEW_CLOSED, Failure.REUSED_CLOSED, Failure.NOT_CONNECTED):
         again = {method: where(failure, method, **begun) for method in ALL}

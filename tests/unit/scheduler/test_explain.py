@@ -210,7 +210,7 @@ def test_a_large_class_is_told_a_new_reason_at_most_now_and_then() -> None:
     assert len(story.look().plan.reasons) == 100
 
 
-def test_who_holds_the_rest_of_the_best_group_and_which_of_it_is_lost_is_named() -> None:
+def test_holders_and_lost_hosts_of_the_best_group_are_named() -> None:
     story = Story(*(tpu("slice-0", number, cpu=4) for number in range(4)), tpu("slice-1", 0, cpu=4))
     story.running("/other", ["slice-0-0", "slice-0-1"], cpu=4)
     story.worker(tpu("slice-0", 3, cpu=4, state=WorkerState.LOST))

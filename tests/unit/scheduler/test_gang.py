@@ -64,7 +64,7 @@ def test_a_gang_without_accelerators_takes_hosts_with_some_last() -> None:
     assert list(story.cycle().values()) == ["tpu0", "tpu1"]
 
 
-def test_a_gang_without_accelerators_takes_those_hosts_of_a_mixed_group_last() -> None:
+def test_a_gang_without_accelerators_takes_mixed_hosts_last() -> None:
     hosts = [worker("a-tpu", rack="r", chips=4, tpu_worker_id="0")]
     hosts += [worker(f"b-plain{number}", rack="r", tpu_worker_id=f"{number}") for number in (2, 1)]
     story = Story(*hosts)
@@ -226,7 +226,7 @@ def test_a_group_that_another_gang_has_just_taken_for_a_short_time_is_kept() -> 
     assert story.cycle() == {"/first/0": "s1-0", "/first/1": "s1-1", "/late/0": "s2-1"}
 
 
-def test_of_the_preferred_groups_the_one_with_the_fewest_spare_hosts_is_taken() -> None:
+def test_the_preferred_group_with_the_fewest_spare_hosts_is_taken() -> None:
     sizes = (("a", 4, "eu"), ("b", 3, "eu"), ("c", 2, "us"))
     story = Story(*(worker(f"{rack}{n}", rack=rack, zone=zone) for rack, size, zone in sizes for n in range(size)))
     prefer = Constraint("rack", ConstraintOp.IN, None, ("a", "b"), mode="preferred")

@@ -63,7 +63,7 @@ def test_classes_go_with_their_last_job() -> None:
     assert len(list(story.mirror.classes())) == 0
 
 
-def test_an_attempt_on_a_worker_that_is_not_registered_yet_counts_once_it_is() -> None:
+def test_an_attempt_on_an_unregistered_worker_counts_once_it_registers() -> None:
     story = Story()
     story.running("/job", "a")
     story.worker(worker("a", cpu=4))

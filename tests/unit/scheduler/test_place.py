@@ -96,7 +96,7 @@ def test_every_resource_is_counted() -> None:
     assert story.cycle() == {"/job/0": "a", "/job/1": "b", "/job/2": "b"}
 
 
-def test_a_task_that_asks_for_nothing_fits_on_a_worker_that_has_nothing_left() -> None:
+def test_a_task_that_requests_nothing_fits_on_a_full_worker() -> None:
     story = Story(worker("a", cpu=1))
     story.running("/busy", "a")
     story.submit("/light", cpu=0)

@@ -285,7 +285,7 @@ def test_what_is_stopping_is_counted_once() -> None:
     assert story.evict()[0] == ["/low/0"]
 
 
-def test_one_that_could_not_be_helped_is_helped_once_there_is_a_little_more_room() -> None:
+def test_an_unhelped_task_is_helped_once_there_is_a_little_more_room() -> None:
     story = Story(worker("a", cpu=2))
     story.running("/low", ["a", "a"], band="batch")
     story.submit("/high", cpu=2, band="production")
@@ -294,7 +294,7 @@ def test_one_that_could_not_be_helped_is_helped_once_there_is_a_little_more_room
     assert story.evict()[0] == ["/low/1"]
 
 
-def test_a_gang_is_helped_by_the_end_of_what_was_placed_when_there_was_no_help() -> None:
+def test_a_gang_is_helped_by_the_end_of_a_later_placement() -> None:
     """In its first cycle what runs was not enough, and what took the rest of the room could not be stopped yet."""
     story = Story(worker("a", cpu=3, rack="r"))
     story.running("/there", "a", cpu=1)
@@ -325,7 +325,7 @@ def kept_for_another() -> Story:
     return story
 
 
-def test_a_gang_preempts_where_a_host_is_kept_for_it_that_was_kept_for_another() -> None:
+def test_a_gang_preempts_on_a_host_that_was_reserved_for_another() -> None:
     story = kept_for_another()
     story.submit("/deeper/high", band="production", group_by="rack")
     assert story.evict()[0] == []
@@ -395,20 +395,20 @@ def test_the_free_host_of_a_gang_is_for_others_once_the_gang_is_gone() -> None:
     assert story.cycle() == {"/late/0": "s1-0"}
 
 
-def test_the_free_host_of_a_gang_is_for_others_once_another_of_its_hosts_drains() -> None:
+def test_the_free_host_of_a_gang_is_released_when_another_drains() -> None:
     story = gang_with_promises()
     story.worker(tpu("s1", 1, cpu=4, state=WorkerState.DRAINING))
     assert story.cycle() == {"/late/0": "s1-0"}
 
 
-def test_the_promises_of_a_gang_are_worth_nothing_once_its_hosts_are_in_two_groups() -> None:
+def test_promises_of_a_gang_expire_when_its_hosts_are_in_two_groups() -> None:
     story = gang_with_promises()
     story.worker(tpu("s1", 1, cpu=4, tpu_name="s2"))
     story.end("/low", 0)
     assert story.cycle() == {"/late/0": "s1-0"}
 
 
-def test_the_promises_of_a_gang_are_worth_nothing_once_its_hosts_are_in_no_group() -> None:
+def test_promises_of_a_gang_expire_when_its_hosts_are_in_no_group() -> None:
     story = gang_with_promises()
     for number in (0, 1):
         story.worker(worker(f"s1-{number}", cpu=4, chips=4, device_type="tpu", device_variant="v4-16"))
@@ -416,7 +416,7 @@ def test_the_promises_of_a_gang_are_worth_nothing_once_its_hosts_are_in_no_group
     assert story.cycle() == {"/late/0": "s1-0"}
 
 
-def test_who_took_what_was_left_beside_room_that_comes_free_is_a_victim_at_once() -> None:
+def test_who_took_room_beside_a_promise_is_a_victim_at_once() -> None:
     """Its place and what comes free beside it are enough together, and neither was before."""
     story = Story(worker("a", cpu=1, memory=1))
     story.running("/ending", "a", cpu=0, memory=1, band="batch")
@@ -428,7 +428,7 @@ def test_who_took_what_was_left_beside_room_that_comes_free_is_a_victim_at_once(
     assert (victims, places(nominations)) == (["/small/0"], [(0, "a")])
 
 
-def test_who_waits_for_room_that_comes_free_still_has_it_when_nothing_helps_the_rest_of_its_job() -> None:
+def test_a_promise_holds_when_nothing_helps_the_rest_of_the_job() -> None:
     story = Story(worker("a", cpu=1, zone="us"), worker("b", cpu=1, zone="eu"))
     story.running("/ending", "a", band="batch")
     story.running("/low", "b", band="batch")
@@ -442,7 +442,7 @@ def test_who_waits_for_room_that_comes_free_still_has_it_when_nothing_helps_the_
 # ── places that do not come ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_task_that_once_failed_to_come_up_preempts_on_another_worker_at_once() -> None:
+def test_a_task_that_failed_to_start_preempts_on_another_worker_at_once() -> None:
     story = Story(worker("a", cpu=1), worker("b", cpu=1))
     story.running("/low", ["a", "b"], band="batch")
     story.submit("/high", band="production")
@@ -451,7 +451,7 @@ def test_a_task_that_once_failed_to_come_up_preempts_on_another_worker_at_once()
     assert (victims, places(nominations)) == (["/low/0"], [(0, "a")])
 
 
-def test_a_task_that_once_failed_to_come_up_preempts_there_when_its_delay_is_over() -> None:
+def test_a_task_that_failed_to_start_preempts_there_after_its_delay() -> None:
     story = Story(worker("a", cpu=1))
     story.running("/low", "a", band="batch")
     story.submit("/high", band="production")
@@ -462,7 +462,7 @@ def test_a_task_that_once_failed_to_come_up_preempts_there_when_its_delay_is_ove
     assert story.evict()[0] == ["/low/0"]
 
 
-def test_a_gang_that_once_failed_to_come_up_preempts_in_another_group_at_once() -> None:
+def test_a_gang_that_failed_to_start_preempts_in_another_group_at_once() -> None:
     story = two_slices()
     story.running("/one", ["s1-0", "s1-1"], cpu=4, band="batch", group_by="tpu-name")
     story.running("/two", ["s2-0", "s2-1"], cpu=4, band="batch", group_by="tpu-name")
@@ -471,7 +471,7 @@ def test_a_gang_that_once_failed_to_come_up_preempts_in_another_group_at_once() 
     assert story.evict()[0] == ["/two/0", "/two/1"]
 
 
-def test_a_gang_that_once_failed_to_come_up_preempts_there_when_its_delay_is_over() -> None:
+def test_a_gang_that_failed_to_start_preempts_there_after_its_delay() -> None:
     story = Story(tpu("s1", 0, cpu=4), tpu("s1", 1, cpu=4))
     story.running("/low", ["s1-0", "s1-1"], cpu=4, band="batch")
     story.gang("/high", 2, band="production")
@@ -481,7 +481,7 @@ def test_a_gang_that_once_failed_to_come_up_preempts_there_when_its_delay_is_ove
     assert story.evict()[0] == ["/low/0", "/low/1"]
 
 
-def test_a_promised_task_takes_a_worker_that_is_free_before_its_victim_has_stopped() -> None:
+def test_a_promised_task_takes_a_worker_that_is_free_earlier() -> None:
     story = Story(worker("a", cpu=1), worker("b", cpu=1))
     story.running("/low", "a", band="batch")
     story.running("/equal", "b", band="production")
@@ -504,7 +504,7 @@ def test_a_promised_gang_takes_another_group_that_is_free_first() -> None:
     assert story.cycle() == {"/high/0": "s2-0", "/high/1": "s2-1"}
 
 
-def test_what_a_promised_task_leaves_is_counted_on_before_another_is_evicted() -> None:
+def test_what_a_promised_task_leaves_is_used_before_another_eviction() -> None:
     story = Story(worker("a", cpu=1), worker("b", cpu=1), worker("c", cpu=1))
     story.running("/low", "a", band="batch")
     story.running("/equal", "b", band="production")

@@ -32,7 +32,7 @@ def test_spreading_places_as_many_as_packing() -> None:
     assert Counter(story.cycle().values()) == {"a": 1, "b": 3, "c": 5}
 
 
-def test_tasks_are_spread_neither_to_accelerators_nor_away_from_what_is_preferred() -> None:
+def test_spreading_avoids_accelerators_and_keeps_preferences() -> None:
     story = Story(worker("cpu", cpu=4), worker("tpu", cpu=4, chips=4))
     story.submit("/sweep", 4, spread=TASKS)
     assert hosts(story.cycle()) == [4]

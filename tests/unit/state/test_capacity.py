@@ -67,7 +67,7 @@ def test_bouncing_a_late_task_frees_nothing_before_it_has_ended(script):
     """)
 
 
-def test_a_worker_takes_a_bounded_number_of_tasks_at_once_that_are_being_built(script):
+def test_a_worker_takes_a_bounded_number_of_building_tasks(script):
     script.play("""
         worker w0 cpu=100
         submit /a replicas=10

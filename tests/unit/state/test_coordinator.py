@@ -41,7 +41,7 @@ def round_of(script, handler, *views, rule=PREPARE):
     return coordinator.run(world.ledger, world.policy, rule, handler, views, world.now_ms)
 
 
-def test_a_cancel_between_claim_and_judgement_wins_and_leaves_no_false_success(script):
+def test_a_cancel_between_claim_and_judgement_wins(script):
     script.play(RACK)
     steps = round_of(script, prepare_sessions, view(script, G), view(script, H))
     first = next(steps)

@@ -243,7 +243,7 @@ def test_a_task_that_asks_for_nothing_fits_any_number_of_times():
     assert times(Amount(1), Amount()) > 10**9
 
 
-def test_metrics_tell_an_autoscaler_the_same_and_zero_for_what_is_not_missing(script):
+def test_metrics_tell_an_autoscaler_the_same_with_zeros(script):
     script.play("""
         worker w0 cpu=8
         worker a0 cpu=4 tpu-name=a tpu-topology=v4-8 tpu-worker-id=0 chips=4 device-type=tpu device-variant=v4-8

@@ -47,7 +47,7 @@ async def test_who_has_written_reads_what_it_wrote_from_a_follower(pair: House):
         assert (answer.status, answer.position >= written.position) == ("ok", True)
 
 
-async def test_a_follower_that_is_not_there_yet_leaves_the_question_to_the_leader(pair: House):
+async def test_an_absent_follower_leaves_the_question_to_the_leader(pair: House):
     written = await pair.submit(job("/a"))
     assert (await pair.ask(subjects.STATE_READ, "job", written.position + 1, job="/a")).status == BEHIND
     leading = await pair.ask(subjects.STATE_QUERY, "job", written.position + 1, job="/a")
@@ -78,7 +78,7 @@ async def test_a_follower_knows_why_jobs_wait_and_what_hosts_say(pair: House):
         worker = codec.from_json((await pair.ask(subjects.STATE_READ, "worker", id="w0")).body, dict)
 
 
-async def test_a_follower_in_the_way_of_commits_answers_later_and_is_woken_for_it():
+async def test_a_follower_in_the_way_of_commits_answers_later():
     memory = Memory()
     replica, asking = Replica("one", Policy(read_share=0.01), memory.connect(), Clock()), memory.connect()
     await replica.connection.streams.ensure()

@@ -285,7 +285,7 @@ def test_a_gang_that_lost_a_member_before_anything_started_pays_nothing(script):
     """)
 
 
-def test_a_member_that_exits_0_waits_for_the_others_and_they_succeed_in_one_commit(script):
+def test_a_member_that_exits_0_waits_for_the_others_to_succeed_together(script):
     script.play(RACK + gang() + RUNNING)
     script.play("""
         /g/0 exit 0             -> RUNNING
@@ -306,7 +306,7 @@ def test_a_member_that_exits_0_waits_for_the_others_and_they_succeed_in_one_comm
     assert ends == ends[:1] * 2
 
 
-def test_a_gang_starts_again_whole_when_a_member_fails_after_another_was_done(script):
+def test_a_gang_restarts_whole_when_a_member_fails_after_another_was_done(script):
     script.play(RACK + gang(retries=1) + RUNNING)
     script.play("""
         /g/0 exit 0
@@ -328,7 +328,7 @@ def test_a_gang_starts_again_whole_when_a_member_fails_after_another_was_done(sc
     """)
 
 
-def test_a_gang_that_loses_a_host_after_members_were_done_starts_again_whole(script):
+def test_a_gang_that_loses_a_host_after_members_were_done_restarts_whole(script):
     script.play(THREE)
     script.play("""
         /g/0 exit 0
@@ -355,7 +355,7 @@ def test_members_that_were_done_have_succeeded_when_their_gang_ends_badly(script
     """)
 
 
-def test_members_that_were_done_have_succeeded_when_another_outruns_its_timeout(script):
+def test_members_that_were_done_succeed_when_another_times_out(script):
     script.play(RACK + gang(timeout=10) + RUNNING)
     script.play("""
         /g/0 exit 0             -> RUNNING
@@ -408,7 +408,7 @@ def test_a_member_that_is_done_is_not_missed_by_its_host_nor_started_again(scrip
     """)
 
 
-def test_a_member_that_is_done_before_the_others_have_started_is_not_started_again(script):
+def test_a_member_done_before_the_others_start_is_not_started_again(script):
     script.play(RACK + gang())
     script.play("""
         schedule
@@ -480,7 +480,7 @@ def test_a_gang_succeeds_with_its_leader(script):
     assert len({body["seq"] for body in ends}) == 1
 
 
-def test_however_a_member_ends_that_is_stopped_for_its_leader_it_has_succeeded(script):
+def test_a_member_stopped_for_its_leader_has_succeeded_however_it_ends(script):
     for end in ("exit 1", "exit 0", "infra", "missing"):
         script.play(f"""
             worker {end[-1]}0 rack={end[-1]}
@@ -497,7 +497,7 @@ def test_however_a_member_ends_that_is_stopped_for_its_leader_it_has_succeeded(s
         """)
 
 
-def test_a_host_that_is_lost_while_its_member_is_stopped_for_the_leader_ends_that_member(script):
+def test_a_host_lost_while_its_member_stops_ends_that_member(script):
     script.play(RACK + gang(success="leader", preemptions=0) + RUNNING)
     script.play("""
         /g/0 exit 0
@@ -507,7 +507,7 @@ def test_a_host_that_is_lost_while_its_member_is_stopped_for_the_leader_ends_tha
     """)
 
 
-def test_a_member_that_never_confirms_its_stop_does_not_keep_its_gang_from_succeeding(script):
+def test_a_member_that_never_confirms_its_stop_does_not_block_its_gang(script):
     script.play(RACK + gang(success="leader") + RUNNING)
     script.play("""
         /g/0 exit 0
@@ -663,7 +663,7 @@ def test_a_gang_of_one_is_a_gang(script):
     """)
 
 
-def test_a_sibling_that_ended_with_the_others_has_no_retry_and_no_counter_says_so(script):
+def test_a_sibling_that_ended_with_the_others_has_no_retry(script):
     script.play(RACK + gang() + RUNNING + "\n /g/0 exit 9 -> FAILED")
     culprit, sibling = script.world.query("tasks", job="/g")["items"]
     assert (culprit["no_retry"], culprit["failure_count"]) == (False, 1)

@@ -64,7 +64,7 @@ def test_a_failure_that_is_retried_decides_nothing(script: Script) -> None:
     """)
 
 
-def test_start_means_the_first_running_task_and_never_comes_after_an_end_without_one(script: Script) -> None:
+def test_start_means_the_first_running_task_and_never_follows_an_end(script: Script) -> None:
     script.play(f"""{HOST}
         submit /server replicas=2
         submit /client after=/server:start
@@ -99,7 +99,7 @@ def test_each_task_waits_for_the_one_in_its_place(script: Script) -> None:
     """)
 
 
-def test_a_counterpart_that_failed_counts_against_the_failures_that_are_tolerated(script: Script) -> None:
+def test_a_failed_counterpart_counts_against_tolerated_failures(script: Script) -> None:
     script.play(f"""{HOST}
         submit /shard replicas=2 tolerate=2
         submit /score replicas=2 after=/shard each=yes
@@ -216,7 +216,7 @@ def test_nothing_is_placed_before_its_time(script: Script) -> None:
     """)
 
 
-def test_one_job_of_a_singleton_key_runs_at_a_time_in_the_order_of_submission(script: Script) -> None:
+def test_jobs_of_a_singleton_key_run_one_at_a_time_in_order(script: Script) -> None:
     script.play(f"""{HOST}
         submit /a singleton=nightly for_user=mia
         submit /b singleton=nightly for_user=mia
@@ -405,7 +405,7 @@ def test_a_held_job_keeps_its_place_and_what_runs_goes_on(script: Script) -> Non
     ]
 
 
-def test_a_job_that_was_submitted_held_is_released_and_may_drop_what_it_waits_for(script: Script) -> None:
+def test_a_job_submitted_held_is_released_and_may_drop_dependencies(script: Script) -> None:
     script.play(f"""{HOST}
         submit /prep
         submit /a after=/prep hold=yes
@@ -419,7 +419,7 @@ def test_a_job_that_was_submitted_held_is_released_and_may_drop_what_it_waits_fo
     """)
 
 
-def test_a_held_task_that_comes_back_waits_and_the_scheduling_timeout_begins_again(script: Script) -> None:
+def test_a_held_task_that_comes_back_waits_and_its_timeout_restarts(script: Script) -> None:
     script.play(f"""{HOST}
         submit /a retries=1
         submit /b scheduling_timeout=10 cpu=9

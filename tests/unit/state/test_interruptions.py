@@ -67,7 +67,7 @@ def test_every_way_back_to_the_queue_is_worded(script: Script, end: str, message
     assert script.world.query("job", job="/a")["interrupted"]["message"] == message
 
 
-def test_of_a_gang_the_member_that_ended_is_named_and_not_those_that_followed(script: Script) -> None:
+def test_of_a_gang_the_member_that_ended_first_is_named(script: Script) -> None:
     script.play("""
         worker w0 rack=r
         worker w1 rack=r

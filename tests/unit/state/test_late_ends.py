@@ -35,7 +35,7 @@ def test_a_task_that_runs_is_not_stopped_because_nobody_led_for_a_while(script):
     """)
 
 
-def test_an_order_that_its_host_does_not_carry_out_is_given_up_once_it_is_heard(script):
+def test_an_order_that_its_host_refuses_is_given_up_once_reported(script):
     script.play(PLACED)
     script.play("""
         /a/0 preparing

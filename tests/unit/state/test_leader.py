@@ -30,7 +30,7 @@ async def test_it_answers_commands_as_soon_as_it_leads(house: House):
     assert (await house.cancel("/a", "c1")).status == "not_found"
 
 
-async def test_commands_beyond_what_may_wait_are_refused_at_once_and_the_others_are_carried_out(
+async def test_commands_over_the_limit_are_refused_and_the_others_carried_out(
     house: House, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(leader, "WAITING", 3)
@@ -55,7 +55,7 @@ async def test_commands_that_wait_are_bounded_by_bytes_as_well(house: House, mon
 
 
 @pytest.mark.parametrize("subject", [subjects.CMD_CANCEL, subjects.STATE_QUERY, subjects.SNAPSHOT_FULL])
-async def test_who_wants_an_answer_where_none_can_be_sent_gets_none_and_ends_nobody(house: House, subject: str):
+async def test_a_request_without_a_reply_subject_gets_no_answer_and_harms_nobody(house: House, subject: str):
     house.lead()
     await house.submit("/a")
     cancel = codec.pack(CancelJob("/a", ANN, "c1", 1))

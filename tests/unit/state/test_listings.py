@@ -255,7 +255,7 @@ def much_tried():
     return world
 
 
-def test_a_task_with_many_attempts_shows_the_newest_and_says_how_many_there_are(much_tried):
+def test_a_task_with_many_attempts_shows_the_newest_and_their_number(much_tried):
     task = much_tried.query("task", task="/a/0")
     assert task["attempt_count"] == 700
     assert [attempt["number"] for attempt in task["attempts"]] == list(range(700))[-len(task["attempts"]) :]
@@ -268,7 +268,7 @@ def test_attempts_are_listed_in_pages_of_bounded_bytes(much_tried):
     assert len(found) > 2
 
 
-def test_a_tree_of_very_many_jobs_shows_the_first_of_them_and_how_many_there_are():
+def test_a_tree_of_many_jobs_shows_the_first_and_their_number():
     world = Unchecked()
     world.submit(JobSpec(name="/a", command=("true",)), Caller("ann"))
     for number in range(600):

@@ -75,7 +75,7 @@ async def test_what_is_not_one_value_is_an_error_that_says_so(said: Said, error:
     assert (found.deployment, found.value, error in found.error) == ("chat", 0.0, True), found
 
 
-async def test_an_answer_that_does_not_come_in_time_is_an_error_and_the_next_one_is_asked_for():
+async def test_a_late_answer_is_an_error_and_the_next_query_is_sent():
     done = threading.Event()
 
     def never(_: Asked) -> Said:

@@ -159,7 +159,7 @@ def everything(machine: Machine) -> list[FullSnapshot]:
     return read
 
 
-def test_very_many_small_waiting_jobs_are_told_in_chunks_and_explained_in_several_plans():
+def test_many_small_waiting_jobs_are_sent_in_chunks_and_explained_in_plans():
     machine = Machine(Policy(), "m")
     machine.replay(1, machine.bid(NOW_MS))
     machine.lead(NOW_MS)
@@ -262,7 +262,7 @@ def test_a_host_that_says_too_much_of_itself_is_not_registered():
     assert world.register(host(0)) == ReportTaken()
 
 
-def test_whatever_a_host_is_ordered_to_run_its_heartbeat_and_its_registration_fit():
+def test_the_heartbeat_of_a_host_fits_whatever_it_is_ordered_to_run():
     agent = Agent("i" * 32)
     words = Ended(Cause.EXITED, 255, None, "\N{GRINNING FACE}" * SENTENCE, "t" * TAIL, 1 << 50, 1 << 50)
     large = 1 << 40
@@ -298,13 +298,13 @@ def test_a_host_is_given_no_more_attempts_than_it_says_it_takes(script: Script):
     """)
 
 
-def test_a_host_that_says_it_takes_more_than_fit_a_heartbeat_is_given_as_many_as_fit():
+def test_a_host_is_given_as_many_tasks_as_fit_a_heartbeat():
     world = World()
     world.register(Host("w0", Amount(64_000), {}, 10 * ATTEMPTS))
     assert world.ledger.workers["w0"].max_attempts == ATTEMPTS
 
 
-async def test_the_reasons_of_many_plans_that_arrive_together_are_told_in_messages_that_fit():
+async def test_reasons_of_many_plans_are_sent_in_messages_that_fit():
     house = House(bus_memory.Memory())
     house.lead()
     told: list[Reasons] = []

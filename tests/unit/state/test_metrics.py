@@ -117,7 +117,7 @@ def test_a_scrape_looks_at_one_job_however_many_wait(script) -> None:
     assert looked == 1
 
 
-def test_waiting_tasks_are_counted_by_reason_and_band_and_the_oldest_is_known(script) -> None:
+def test_waiting_tasks_are_counted_by_reason_and_band_with_the_oldest(script) -> None:
     script.play("""
         submit /first cpu=8
         wait 10

@@ -153,7 +153,7 @@ def test_beyond_the_memory_for_keys_the_one_forgotten_first_goes(script):
     """)
 
 
-def test_a_request_is_answered_with_its_job_as_it_is_now_or_that_it_is_forgotten(script):
+def test_a_request_is_answered_with_its_job_or_that_it_is_forgotten(script):
     script.play("""
         policy keep_jobs=1
         submit /a request=once      -> created j1
@@ -167,7 +167,7 @@ def test_a_request_is_answered_with_its_job_as_it_is_now_or_that_it_is_forgotten
     """)
 
 
-def test_a_cancellation_that_is_repeated_when_its_job_is_forgotten_has_not_made_it(script):
+def test_a_cancellation_repeated_after_its_job_is_forgotten_did_nothing(script):
     script.play("""
         policy keep_jobs=1
         submit /a

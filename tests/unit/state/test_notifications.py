@@ -15,7 +15,7 @@ class Bus:
         self.said.append(data)
 
 
-async def test_what_can_be_planned_with_leaves_at_once_and_takes_along_what_waited():
+async def test_what_can_be_planned_with_leaves_at_once_with_what_waited():
     hints = SchedulerNotifications(bus := Bus())
     hints.add(b"1", urgent=True)
     hints.add(b"2", urgent=False)

@@ -45,7 +45,7 @@ def test_a_task_that_takes_three_workers_down_is_not_tried_again(script):
     assert script.world.ledger.jobs[1].tasks[0].no_retry
 
 
-def test_a_worker_process_that_is_killed_on_a_living_host_is_told_apart_and_counts(script):
+def test_a_killed_worker_process_on_a_living_host_is_told_apart(script):
     script.play(FLEET)
     for worker in ("w0", "w1", "w2"):
         script.play(f"place /bad/0 {worker}")
@@ -59,7 +59,7 @@ def test_a_worker_process_that_is_killed_on_a_living_host_is_told_apart_and_coun
     """)
 
 
-def test_a_worker_process_that_dies_before_it_says_what_it_began_counts_too(script):
+def test_a_worker_process_that_dies_before_it_reports_a_start_counts_too(script):
     script.play(FLEET)
     for worker in ("w0", "w1", "w2"):
         script.play(f"place /bad/0 {worker}")

@@ -156,7 +156,7 @@ def test_a_start_that_a_later_one_has_overtaken_counts_for_nothing(script):
     """)
 
 
-def test_a_host_that_was_booted_anew_is_taken_up_though_its_clock_began_anew_too(script):
+def test_a_rebooted_host_is_taken_up_though_its_clock_restarted(script):
     script.play("""
         worker w0
         wait 5
@@ -313,7 +313,7 @@ def late_heartbeat(world):
 
 
 @pytest.mark.parametrize("manner", ["listens", "deaf", "held"])
-def test_a_heartbeat_older_than_a_report_to_the_leader_before_declares_nothing_missing(script, manner):
+def test_a_heartbeat_older_than_a_report_to_the_last_leader_misses_none(script, manner):
     """The new leader has the stage from the journal, but not when it was reported: a second attempt ran beside it."""
     script.play("""
         worker w0 cpu=2
@@ -332,7 +332,7 @@ def test_a_heartbeat_older_than_a_report_to_the_leader_before_declares_nothing_m
     script.play("/a/0   -> RUNNING failures=0 preemptions=0 attempts=1")
 
 
-def test_what_a_host_told_the_new_leader_before_its_first_answer_is_newer_than_that_answer(script):
+def test_reports_to_a_new_leader_are_newer_than_its_first_answer(script):
     """Its answer was given first and arrives last."""
     script.play("""
         worker w0 cpu=2
@@ -352,7 +352,7 @@ def test_what_a_host_told_the_new_leader_before_its_first_answer_is_newer_than_t
     script.play("/a/0   -> RUNNING preemptions=0 attempts=1")
 
 
-def test_an_attempt_is_found_missing_after_a_change_of_leader_once_its_host_has_answered(script):
+def test_an_attempt_is_found_missing_once_its_host_answers_a_new_leader(script):
     script.play("""
         worker w0 cpu=2
         submit /a
@@ -378,7 +378,7 @@ def test_an_attempt_is_found_missing_after_a_change_of_leader_once_its_host_has_
     """)
 
 
-def test_the_first_order_of_a_leader_is_answered_though_all_it_has_is_stops(script):
+def test_the_first_order_of_a_leader_is_answered_though_it_only_stops(script):
     """Nobody else waits for the answer to such an order."""
     script.play("""
         worker w0 cpu=2
@@ -563,7 +563,7 @@ def test_only_an_admin_drains(script):
     """)
 
 
-def test_a_new_leader_gives_everybody_a_full_grace_and_every_open_order_again(script):
+def test_a_new_leader_gives_full_graces_and_every_open_order_again(script):
     script.play("""
         worker w0 cpu=3
         submit /a replicas=3

@@ -56,7 +56,7 @@ def test_what_there_is_no_time_for_is_answered_in_the_next_slice():
     assert not reads
 
 
-def test_a_question_that_has_waited_for_too_long_is_refused_and_may_be_tried_again():
+def test_a_question_that_waited_too_long_is_refused_and_may_be_repeated():
     clock = Clock(0.0)
     reads = Reads(2.0, clock)
     reads.ask(question("ann"), "a")
@@ -83,7 +83,7 @@ def answered_in(reads: Reads, clock: Clock, seconds: float) -> float:
     ("is_writing", "in_the_way", "least", "most"),
     [(True, True, 0.1, 0.3), (True, False, 0.5, 1), (False, True, 0.5, 1)],
 )
-def test_reads_have_their_share_of_the_time_while_they_are_in_the_way_of_commits(is_writing, in_the_way, least, most):
+def test_reads_have_their_share_of_the_time_beside_commits(is_writing, in_the_way, least, most):
     clock = Clock(SLICE_S / 10)
     reads = Reads(2.0, clock, 0.2, lambda: in_the_way)
     found = []
@@ -94,7 +94,7 @@ def test_reads_have_their_share_of_the_time_while_they_are_in_the_way_of_commits
     assert least < sum(found) / len(found) <= most
 
 
-def test_a_caller_with_too_many_questions_is_refused_at_once_and_nobody_else():
+def test_only_a_caller_with_too_many_questions_is_refused():
     reads = Reads(2.0, lambda: 0.0)
     for number in range(WAITING + 1):
         reads.ask(question("ann"), f"{number}")

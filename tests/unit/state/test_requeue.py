@@ -51,7 +51,7 @@ def test_exit_0_or_255_after_a_requeue_ends_nothing(script: Script) -> None:
     """)
 
 
-def test_a_task_that_is_preempted_and_requeues_itself_does_not_succeed_by_exit_0(script: Script) -> None:
+def test_a_preempted_task_that_requeues_itself_does_not_succeed_by_exit_0(script: Script) -> None:
     script.play("""
         worker w0
         submit /a band=batch

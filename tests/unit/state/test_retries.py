@@ -231,7 +231,7 @@ def test_free_returns_end_somewhere_too(script):
     """)
 
 
-def test_a_task_that_could_not_be_brought_up_stays_off_that_worker_for_a_growing_while(script):
+def test_a_task_that_failed_to_start_avoids_that_worker_for_longer(script):
     script.play("""
         worker w0
         submit /a

@@ -89,7 +89,7 @@ def test_a_message_with_a_flipped_bit_anywhere_is_lost(at: int):
     assert found.lost == [Lost(4, 4, 3000, 5000)]
 
 
-def test_a_journal_that_ends_before_what_is_known_to_have_existed_has_lost_its_end():
+def test_a_journal_that_ends_before_a_known_entry_has_lost_its_end():
     assert survey(STORY, 0, 9).lost == [Lost(8, 9, 7000, 0)]
 
 
@@ -132,7 +132,7 @@ def test_a_whole_journal_makes_the_records_that_a_replay_makes():
     assert salvaged.sequence == 7
 
 
-def test_a_job_whose_end_is_lost_still_runs_and_the_others_are_as_they_were():
+def test_a_job_whose_end_is_lost_still_runs_and_others_are_unchanged():
     machine = ledger_of(without(STORY, 5))
     assert states(machine) == {"/n1": JobState.RUNNING, "/n2": JobState.SUCCEEDED, "/n3": JobState.PENDING}
 
@@ -152,7 +152,7 @@ def test_a_job_whose_admission_is_lost_is_known_by_its_number_only():
 
 
 @pytest.mark.parametrize("sequence", range(1, 8))
-def test_whatever_is_lost_every_job_that_can_be_read_is_there_and_the_records_agree(sequence: int):
+def test_every_readable_job_survives_any_loss_and_the_records_agree(sequence: int):
     outcome = salvage(Policy(), None, survey(without(STORY, sequence), 0, 7))
     admitted = {2: "/n1", 4: "/n2", 6: "/n3"}
     assert set(states(outcome.machine)) == {"/n1", "/n2", "/n3"} - {admitted.get(sequence)}

@@ -269,7 +269,7 @@ def test_a_start_that_was_not_heard_is_given_again_by_the_next_heartbeat(script)
     """)
 
 
-def test_a_member_that_is_prepared_before_the_others_is_not_started_by_a_heartbeat(script):
+def test_a_member_prepared_early_is_not_started_by_a_heartbeat(script):
     script.play(RACK)
     script.play("""
         schedule
@@ -400,7 +400,7 @@ def test_a_slow_member_without_a_retry_left_ends_the_gang(script):
     """)
 
 
-def test_terminating_past_its_timeout_is_over_for_the_user_and_not_for_the_worker(script):
+def test_terminating_past_its_timeout_is_over_for_the_user_only(script):
     script.play(RACK)
     script.play("""
         schedule
@@ -724,7 +724,7 @@ def test_the_history_of_a_task_is_one_way_through_the_statuses_of_a_gang(script)
         assert steps[-1][1] in ("terminated", "cancelled")
 
 
-def test_a_task_that_is_cancelled_while_its_last_attempt_still_runs_is_terminating(script):
+def test_a_task_cancelled_while_its_last_attempt_runs_is_terminating(script):
     script.play("""
         worker w0
         submit /b band=batch
@@ -743,7 +743,7 @@ def test_a_task_that_is_cancelled_while_its_last_attempt_still_runs_is_terminati
     """)
 
 
-def test_a_judgement_that_ends_a_task_without_a_retry_left_leads_to_no_waiting(script):
+def test_a_final_judgement_without_a_retry_leads_to_no_waiting(script):
     script.play("""
         worker w0
         policy max_reschedules=0

@@ -135,13 +135,13 @@ def test_what_is_cut_is_what_is_restored(story):
     assert records(again) == records(story.ledger)
 
 
-def test_a_host_that_only_one_task_avoided_leaves_nothing_when_it_is_forgotten(story):
+def test_a_host_avoided_by_one_task_leaves_nothing_when_forgotten(story):
     lost = WorkerRegistered("w1", "i1", {"zone": "a"}, Amount(4000)), WorkerMoved("w1", WorkerState.LOST, "gone")
     story.tell(*lost, Avoided(2, 2, "w1", 10_000), WorkerForgotten("w1"))
     assert restored(snapshot.cut(story.ledger, 7, story.at_ms)).avoided == story.ledger.avoided == {}
 
 
-def test_a_waiting_task_whose_old_attempt_is_being_stopped_keeps_its_place_taken(story):
+def test_a_waiting_task_keeps_the_place_of_an_attempt_being_stopped(story):
     again = restored(snapshot.cut(story.ledger, 7, story.at_ms))
     assert again.presence["w0"].open.keys() == story.ledger.presence["w0"].open.keys() == {(2, 1, 0), (3, 0, 0)}
 

@@ -24,7 +24,7 @@ RACK = """
 # ── what provably never started ─────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_nobody_listened_for_has_ended_at_once_and_is_placed_elsewhere(script):
+def test_an_order_that_nobody_heard_ends_at_once_and_is_placed_elsewhere(script):
     script.play(TWO)
     script.play("""
         orders w0 absent
@@ -141,7 +141,7 @@ def test_an_order_tells_its_time_by_the_clock_of_its_host():
     assert world.hosts["w0"].orders[-1].expires_ms == 77_000 + 1_500 + 10_000
 
 
-def test_a_gang_with_a_host_that_does_not_listen_is_placed_elsewhere_at_once(script):
+def test_a_gang_with_a_host_that_does_not_listen_is_placed_elsewhere(script):
     script.play(RACK)
     script.play("""
         orders a0 held
@@ -155,7 +155,7 @@ def test_a_gang_with_a_host_that_does_not_listen_is_placed_elsewhere_at_once(scr
     """)
 
 
-def test_an_unreachable_host_of_a_gang_that_went_elsewhere_holds_nothing_for_long(script):
+def test_an_unreachable_host_of_a_moved_gang_holds_nothing_for_long(script):
     script.play(RACK)
     script.play("""
         orders a1 deaf
@@ -167,7 +167,7 @@ def test_an_unreachable_host_of_a_gang_that_went_elsewhere_holds_nothing_for_lon
     """)
 
 
-def test_an_attempt_that_was_cancelled_unread_holds_nothing_once_its_order_has_expired(script):
+def test_an_attempt_cancelled_unread_holds_nothing_once_its_order_expires(script):
     script.play(TWO)
     script.play("""
         orders w0 deaf
@@ -202,7 +202,7 @@ def test_a_leader_begins_nothing_on_a_host_whose_clock_it_does_not_know(script):
 # ── hosts that orders do not reach ──────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_host_that_orders_do_not_reach_is_degraded_and_recovers_with_the_first_that_does(script):
+def test_a_host_that_orders_do_not_reach_is_degraded_until_one_does(script):
     script.play(TWO)
     script.play("""
         orders w0 deaf
@@ -313,7 +313,7 @@ def test_a_drained_worker_that_was_stopped_stays_drained(script):
     """)
 
 
-def test_a_worker_that_was_stopping_and_was_not_drained_is_healthy_when_it_is_back(script):
+def test_a_stopped_worker_that_was_not_drained_is_healthy_when_back(script):
     script.play("""
         worker w0
         stop w0             -> draining
@@ -324,7 +324,7 @@ def test_a_worker_that_was_stopping_and_was_not_drained_is_healthy_when_it_is_ba
 # ── ends that nobody confirms ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_terminating_has_its_timeout_for_a_session_of_one_and_holds_its_place_until_the_end(script):
+def test_a_session_of_one_holds_its_place_while_terminating(script):
     script.play("""
         worker w0
         submit /a

@@ -245,7 +245,7 @@ def held_millis(script, **worker):
     return [(row["number"] - rows[0]["number"], row["committed"]["cpu_millis"]) for row in rows]
 
 
-def test_the_last_hour_has_what_hosts_held_from_each_minute_on_in_which_that_changed(script):
+def test_the_last_hour_has_what_hosts_held_from_each_change_on(script):
     script.play("""
         worker w0 cpu=4
         worker w1 cpu=4
@@ -270,7 +270,7 @@ def test_the_last_hour_has_what_hosts_held_from_each_minute_on_in_which_that_cha
     assert more - began == 10
 
 
-def test_a_host_that_registers_again_keeps_what_it_held_and_forgets_what_is_older_than_an_hour(script):
+def test_a_host_that_registers_again_keeps_an_hour_of_what_it_held(script):
     script.play("worker w0 cpu=4\nwait 60\nsubmit /a cpu=3\nplace /a/0 w0\n/a/0 run\nwait 60\n/a/0 exit 0\nwait 60")
     script.play("submit /b cpu=9\nrestart w0")
     assert [held for _, held in held_millis(script, worker="w0")] == [3000, 0, 0]
@@ -278,7 +278,7 @@ def test_a_host_that_registers_again_keeps_what_it_held_and_forgets_what_is_olde
     assert [held for _, held in held_millis(script, worker="w0")] == [0, 0]
 
 
-def test_of_the_minutes_the_last_sixty_are_kept_and_a_clock_that_steps_back_does_not_reorder_them():
+def test_the_last_sixty_minutes_are_kept_in_order_by_any_clock():
     minutes: list[Minute] = []
     for minute in range(100):
         count(minutes, TaskState.SUCCEEDED, None, minute * 60_000)

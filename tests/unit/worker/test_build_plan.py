@@ -61,7 +61,7 @@ def test_what_the_result_depends_on_is_part_of_the_key(changes, more):
         ("a @ file:wheels/a.whl", True),
     ],
 )
-def test_a_requirement_that_names_a_file_makes_the_result_depend_on_all_the_code(line, uses):
+def test_a_requirement_that_names_a_file_depends_on_all_the_code(line, uses):
     texts = {"requirements.txt": f"click\n# ./x\n{line}\n".encode()}
     assert uses_other_files("requirements.txt", texts) is uses
     assert (key(texts=texts) != key(structs.replace(JOB, bundle="e" * 64), texts=texts)) is uses
@@ -140,7 +140,7 @@ def test_a_lock_file_needs_uv(tmp_path: Path):
     assert "uv sync --frozen" in text
 
 
-def test_uv_installs_where_it_is_there_else_pip_of_the_host_else_that_of_the_environment(tmp_path: Path):
+def test_uv_installs_if_present_else_pip_of_the_host_or_environment(tmp_path: Path):
     python = 'test "$1" != -c || exit $OLD; echo "python3 $*"'
     _, with_uv = ran(tmp_path, LISTED, uv='echo "uv $*"', python3=python.replace("$OLD", "0"))
     assert "uv pip install --no-progress -r requirements.txt" in with_uv
@@ -152,7 +152,7 @@ def test_uv_installs_where_it_is_there_else_pip_of_the_host_else_that_of_the_env
     assert "python3 -m venv venv\npython -m pip install" in with_old_pip
 
 
-def test_the_interpreter_of_the_host_is_not_taken_for_that_of_the_environment(tmp_path: Path):
+def test_the_hosts_interpreter_is_not_taken_for_the_environments(tmp_path: Path):
     command = plan_build(JOB, LISTED, {"requirements.txt": b""}, HOST).command
     (tmp_path / "requirements.txt").touch()
     venv = tmp_path / "venv"

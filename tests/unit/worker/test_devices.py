@@ -94,7 +94,7 @@ def test_an_adopted_attempt_keeps_its_devices():
         ("fpga", 2, (1,), {}),
     ],
 )
-def test_a_task_is_told_its_devices_and_on_a_host_with_some_that_it_has_none(
+def test_a_task_is_told_its_devices_or_that_it_has_none(
     kind: str, total: int, held: tuple[int, ...], variables: dict[str, str]
 ):
     order = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"} if kind == "gpu" and total else {}
@@ -128,7 +128,7 @@ def touch(root: Path, *paths: str) -> None:
         (root / path).touch()
 
 
-def test_gpus_are_counted_in_the_order_of_their_addresses_and_have_the_files_of_their_minors(tmp_path: Path):
+def test_gpus_are_counted_by_address_and_have_files_of_their_minors(tmp_path: Path):
     driver(tmp_path, ("0000:b1:00.0", 0, "NVIDIA H100 80GB HBM3"), ("0000:3b:00.0", 1, "NVIDIA H100 80GB HBM3"))
     touch(tmp_path, "dev/nvidia0", "dev/nvidia1", "dev/nvidiactl", "dev/nvidia-uvm", "dev/nvidia-caps/nvidia-cap1")
     found = accelerators.find(str(tmp_path))
@@ -138,7 +138,7 @@ def test_gpus_are_counted_in_the_order_of_their_addresses_and_have_the_files_of_
     assert here.files(()) == ()
 
 
-def test_gpus_are_found_by_their_files_where_a_container_hides_the_list_of_the_driver(tmp_path: Path):
+def test_gpus_are_found_by_their_files_where_the_driver_list_is_hidden(tmp_path: Path):
     touch(tmp_path, "dev/nvidia10", "dev/nvidia2", "dev/nvidiactl")
     found = accelerators.find(str(tmp_path))
     assert found == Accelerators("gpu", ("/dev/nvidia2", "/dev/nvidia10"), ("/dev/nvidiactl",))
@@ -158,7 +158,7 @@ def test_tpu_chips_are_found_by_their_files(
     assert accelerators.find(str(tmp_path)) == Accelerators("tpu", found, shared)
 
 
-def test_a_host_without_accelerators_has_none_and_a_simulated_one_has_no_files(tmp_path: Path):
+def test_a_host_without_accelerators_has_none_and_simulated_ones_no_files(tmp_path: Path):
     assert accelerators.find(str(tmp_path)) == Accelerators()
     assert devices("tpu", 4).files((0, 1)) == ()
 

@@ -88,7 +88,7 @@ def test_a_task_is_told_the_variant_of_its_device(variant: str, said: str | None
     assert "IRIS_DEVICE_VARIANT" not in environment.common(PLACE, template())
 
 
-def test_members_of_several_slices_count_in_their_slice_for_libtpu_and_over_all_for_jax():
+def test_members_of_slices_count_per_slice_for_libtpu_and_overall_for_jax():
     gang = Gang(7, ("h0", "h1", "h2", "h3"), slices=2)
     words = [environment.gang_words(gang, index, "/w/hosts") for index in range(4)]
     assert [one["JAX_PROCESS_ID"] for one in words] == ["0", "1", "2", "3"]

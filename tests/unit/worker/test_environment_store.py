@@ -27,7 +27,7 @@ def built(store: EnvironmentStore, key: str, at_s: int = 0, size: int = 10) -> s
     return directory
 
 
-def test_what_was_published_is_found_by_the_next_worker_and_what_was_not_is_deleted(tmp_path: Path):
+def test_published_builds_are_found_later_and_unpublished_ones_deleted(tmp_path: Path):
     store = opened(tmp_path)
     kept, unfinished = built(store, "a"), store.new()
     again = opened(tmp_path)
@@ -36,7 +36,7 @@ def test_what_was_published_is_found_by_the_next_worker_and_what_was_not_is_dele
     assert not Path(again.path(unfinished)).exists()
 
 
-def test_a_build_that_still_runs_for_the_last_worker_is_not_deleted_under_it(tmp_path: Path):
+def test_a_build_still_running_for_the_last_worker_is_not_deleted(tmp_path: Path):
     directory = opened(tmp_path).new()
     store = opened(tmp_path)
     store.begin([(A, directory)])
@@ -80,7 +80,7 @@ def test_a_key_whose_directory_is_gone_is_built_again(tmp_path: Path):
     assert store.find("a") is None
 
 
-def test_a_finished_build_is_for_everybody_to_read_and_for_nobody_to_change(tmp_path: Path):
+def test_a_finished_build_is_readable_by_all_and_changeable_by_none(tmp_path: Path):
     store = opened(tmp_path / "environments")
     place = Path(store.path(store.new()))
     (place / "private").mkdir(mode=0o700)

@@ -149,7 +149,7 @@ async def test_the_ports_of_an_adopted_attempt_are_its_own(opened: Open):
     assert 0 < rest_s(await opened(), port) <= 60
 
 
-async def test_a_gang_whose_coordinator_port_is_taken_is_told_so_and_tries_another(opened: Open):
+async def test_a_gang_whose_coordinator_port_is_taken_tries_another(opened: Open):
     executor = await opened()
     first, second = Gang(1, ("127.0.0.1", "h1")), Gang(1, ("127.0.0.1", "h1"), attempt=1)
     with socket.socket() as other:
@@ -163,7 +163,7 @@ async def test_a_gang_whose_coordinator_port_is_taken_is_told_so_and_tries_anoth
     assert f"port {coordinator_port(first)}, its gang's coordinator port, is in use" in error
 
 
-async def test_two_gangs_that_would_listen_on_one_port_of_a_host_do_not_start_together(opened: Open):
+async def test_two_gangs_on_one_port_of_a_host_do_not_start_together(opened: Open):
     executor = await opened()
     one, same = Gang(1, ("127.0.0.1", "h1")), Gang(10_001, ("127.0.0.1", "h1"))
     assert coordinator_port(one) == coordinator_port(same)
@@ -176,7 +176,7 @@ async def test_two_gangs_that_would_listen_on_one_port_of_a_host_do_not_start_to
     await until(lambda: rest_s(executor, coordinator_port(one)) < math.inf)
 
 
-async def test_a_member_of_a_gang_finds_the_hosts_in_a_file_outside_its_directory(opened: Open):
+async def test_a_gang_member_finds_the_hosts_in_a_file_outside_its_directory(opened: Open):
     executor = await opened()
     workdir = Path(executor.prepare(A))
     ordered(executor, A, Gang(1, ("127.0.0.1", "h1")), "sh", "-c", 'cat "$IRIS_HOSTFILE"; exec sleep 100')
@@ -193,7 +193,7 @@ def gpus(executor: Executor, ref: AttemptRef, *command: str) -> None:
     executor.flush()
 
 
-async def test_an_attempt_has_its_gpu_until_it_has_ended_and_over_a_restart_of_the_worker(opened: Open, tmp_path: Path):
+async def test_an_attempt_has_its_gpu_until_its_end_over_a_worker_restart(opened: Open, tmp_path: Path):
     before = await opened()
     gpus(before, A, "sh", "-c", f"echo $CUDA_VISIBLE_DEVICES > {tmp_path}/a; exec sleep 1000")
     await until(lambda: not before.attempts.starting)
@@ -208,7 +208,7 @@ async def test_an_attempt_has_its_gpu_until_it_has_ended_and_over_a_restart_of_t
     assert (told, free, after._use.devices._held) == (["0\n", "1\n"], 0, {})
 
 
-async def test_a_process_finds_its_token_and_a_renewed_one_where_it_found_the_first(opened: Open, tmp_path: Path):
+async def test_a_process_finds_a_renewed_token_where_the_first_was(opened: Open, tmp_path: Path):
     executor, key, out = await opened(), SigningKey("k1", b"1" * 32, 0), tmp_path / "out"
     first, second = (task_tokens.grant(key, 1, "ann", "w0", life_ms) for life_ms in (1000, 2000))
     words = f'echo "$IRIS_TOKEN_FILE $IRIS_TOKEN" > {out}.new; mv {out}.new {out}; sleep 1000'
@@ -240,7 +240,7 @@ async def test_an_end_is_reported_once_the_output_directory_is_stored(opened: Op
     assert await files_of(bus, ended) == ["x"]
 
 
-async def test_a_worker_that_is_killed_while_it_stores_stores_again_and_runs_nothing_again(
+async def test_a_worker_killed_while_it_stores_stores_again_and_reruns_nothing(
     opened: Open, bus: Memory, uploads: list[asyncio.Future[None]], tmp_path: Path
 ):
     before, bus.away = await opened(), True
@@ -257,7 +257,7 @@ async def test_a_worker_that_is_killed_while_it_stores_stores_again_and_runs_not
     assert (tmp_path / "runs").read_text() == "ran\n"
 
 
-async def test_one_that_is_stopped_while_it_is_stored_ends_with_its_own_exit_within_the_grace_period(
+async def test_one_stopped_while_stored_ends_within_its_grace_period(
     opened: Open, bus: Memory
 ):
     executor, bus.away = await opened(), True
@@ -271,7 +271,7 @@ async def test_one_that_is_stopped_while_it_is_stored_ends_with_its_own_exit_wit
     assert ended.artifact.note == "its task was stopped before it was stored"
 
 
-async def test_one_that_is_stopped_has_what_is_left_of_its_grace_period_to_be_stored(opened: Open, bus: Memory):
+async def test_one_that_is_stopped_is_stored_in_the_rest_of_its_grace_period(opened: Open, bus: Memory):
     executor = await opened()
     keeping(executor, "sh", "-c", 'trap "echo x > out/x; exit 0" TERM; touch out/on; sleep 100 & wait')
     on = Path(executor.attempts.by_ref[A].slot.workdir) / "out" / "on"
@@ -304,7 +304,7 @@ async def test_what_cannot_be_kept_is_said_and_is_no_failure(opened: Open, comma
     assert (ended.cause, ended.artifact.upload, ended.artifact.note) == (Cause.EXITED, "", note)
 
 
-async def test_a_task_without_an_output_directory_has_neither_variable_nor_artifact(opened: Open):
+async def test_a_task_without_an_output_directory_has_no_variable_or_artifact(opened: Open):
     executor = await opened()
     template = TaskTemplate(1, "/t", ("sh", "-c", 'test -z "$IRIS_OUTPUT"'), {}, 1, ResourceRequest())
     executor._agent.on_order(Order("me", 1, templates=(template,), run=(A,)), 1)
@@ -314,7 +314,7 @@ async def test_a_task_without_an_output_directory_has_neither_variable_nor_artif
     assert (end_of(executor).exit_code, end_of(executor).artifact) == (0, None)
 
 
-async def test_a_file_of_the_bundle_in_place_of_the_output_directory_is_a_failure_of_its_owner(opened: Open):
+async def test_a_bundle_file_in_place_of_the_output_directory_is_a_user_error(opened: Open):
     executor = await opened()
     template = TaskTemplate(1, "/t", ("true",), {}, 1, ResourceRequest(), bundle="b", output="out")
     executor._agent.on_order(Order("me", 1, templates=(template,), run=(A,)), 1)

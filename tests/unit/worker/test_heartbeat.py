@@ -58,7 +58,7 @@ def test_a_heartbeat_reports_the_fault_of_the_host():
     assert heart.heartbeat((), 5.0, 8)[0] == HeartbeatMessage("w0", "me", 2, 8, monotonic_ms=5000)
 
 
-def test_a_heartbeat_with_news_is_due_at_once_and_the_next_an_interval_later():
+def test_a_heartbeat_with_news_is_due_at_once_and_then_by_interval():
     heart = HeartbeatSchedule("w0", "me", 5.0)
     heart.heartbeat((), 100.0, 7)
     heart.advance(102.0)

@@ -190,7 +190,7 @@ def test_who_is_killed_while_the_runtime_is_silent_was_killed_by_its_stop(state:
         ({}, None),
     ],
 )
-def test_what_a_container_uses_is_read_from_both_versions_of_control_groups(
+def test_usage_of_a_container_is_read_from_both_cgroup_versions(
     texts: dict[str, str], used: LiveUsage | None, tmp_path: Path
 ):
     for name, text in texts.items():

@@ -37,7 +37,7 @@ ENVIRON = {"TPU_ACCELERATOR_TYPE": "v5litepod-16", "TPU_WORKER_ID": "2", "TPU_NA
         ({}, {}, {}),
     ],
 )
-def test_a_machine_has_the_attributes_that_its_metadata_or_its_environment_says(
+def test_a_machine_has_the_attributes_of_its_metadata_or_environment(
     instance: dict[str, Any], environ: dict[str, str], attributes: dict[str, Any]
 ):
     assert attributes_of(instance, environ) == attributes

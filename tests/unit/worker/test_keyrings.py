@@ -68,7 +68,7 @@ def verdict(code: bytes, architecture: int, number: int) -> int:
         ("aarch64", 0x40000028, 309),
     ],
 )
-def test_the_three_calls_are_refused_and_their_neighbours_are_not_in_all_programs_of_a_machine(
+def test_exactly_the_three_calls_are_refused_in_every_machine_program(
     machine: str, architecture: int, first: int
 ):
     found = [verdict(program(machine), architecture, number) for number in range(first - 1, first + 4)]

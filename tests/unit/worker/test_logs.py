@@ -84,7 +84,7 @@ def test_output_that_was_told_before_the_end_is_closed_by_an_empty_chunk(slot: W
     assert configured(logs.collect(1.0, 0)) == [("stdout", 4, b"", True)]
 
 
-def test_an_attempt_has_one_message_in_a_batch_so_that_its_output_is_stored_in_order(slot: Workspace):
+def test_an_attempt_has_one_message_in_a_batch_to_keep_its_order(slot: Workspace):
     logs = following(slot)
     os.write(slot.out, b"one\n" * CHUNK)
     os.write(slot.err, b"oh\n" * CHUNK)
@@ -137,7 +137,7 @@ def test_a_silent_attempt_is_looked_at_less_and_less(slot: Workspace):
     assert waits[0] < waits[1] < waits[-1] == 0.4
 
 
-def test_what_is_printed_faster_than_it_may_be_sent_waits_and_is_not_dropped(slot: Workspace):
+def test_output_faster_than_the_rate_waits_and_is_not_dropped(slot: Workspace):
     logs = following(slot, LogLimits(bytes_per_s=CHUNK, burst_bytes=2 * CHUNK))
     os.write(slot.out, b"y\n" * (4 * CHUNK))
     first = logs.collect(0.1, 0)
@@ -153,7 +153,7 @@ def test_what_is_printed_faster_than_it_may_be_sent_waits_and_is_not_dropped(slo
     assert sum(chunk.dropped for chunk in found) == 0
 
 
-def test_what_is_over_the_limit_of_an_attempt_is_dropped_and_said_where_it_was_but_for_the_last_lines(slot: Workspace):
+def test_output_over_the_limit_is_dropped_where_told_but_for_its_end(slot: Workspace):
     logs = following(slot, LogLimits(attempt_bytes=2 * CHUNK))
     os.write(slot.out, b"y\n" * (4 * CHUNK) + b"the end\n")
     first = logs.collect(0.1, 0)
@@ -202,7 +202,7 @@ def test_dropped_output_gives_its_disk_space_back_at_once(slot: Workspace):
     assert os.fstat(slot.out).st_blocks * 512 < 20 << 20
 
 
-def test_dropped_output_gives_its_disk_space_back_while_nothing_can_be_stored(slot: Workspace):
+def test_dropped_output_frees_its_disk_space_while_nothing_is_stored(slot: Workspace):
     logs = following(slot, LogLimits(attempt_bytes=4 << 20))
     block = os.urandom(1 << 20)
     for tick in range(3):

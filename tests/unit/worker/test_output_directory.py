@@ -48,7 +48,7 @@ def kept(tmp_path: Path) -> tuple[list[str], str]:
     return names, str(directory.left_out)
 
 
-def test_files_directories_and_inner_links_are_packed_with_their_modes_and_times(tmp_path: Path, out: Path):
+def test_files_directories_and_links_are_packed_with_modes_and_times(tmp_path: Path, out: Path):
     (out / "sub" / "empty").mkdir(parents=True)
     (out / "run.sh").write_text("#!/bin/sh\n")
     (out / "run.sh").chmod(0o4750)
@@ -175,7 +175,7 @@ def test_a_file_that_becomes_a_link_between_two_looks_is_left_out(tmp_path: Path
 
 
 @pytest.mark.parametrize("size", [99, 200])
-def test_a_file_that_grows_is_packed_as_it_was_and_one_that_shrinks_is_an_error(tmp_path: Path, out: Path, size: int):
+def test_a_growing_file_is_packed_as_it_was_and_a_shrinking_one_fails(tmp_path: Path, out: Path, size: int):
     (out / "a").write_bytes(os.urandom(2 * PIECE_BYTES))
     (out / "b").write_bytes(bytes(100))
     directory = opened(tmp_path)
@@ -208,7 +208,7 @@ def test_a_directory_that_is_too_large_is_refused_before_any_of_it_is_read(tmp_p
     assert opened(tmp_path, ArtifactLimits(bytes=0, entries=4)).measure() == 0
 
 
-def test_it_belongs_to_the_owner_of_the_attempt_and_holds_no_descriptor_afterwards(tmp_path: Path):
+def test_it_belongs_to_the_attempts_owner_and_holds_no_descriptor(tmp_path: Path):
     before = len(os.listdir("/proc/self/fd"))
     made = make_directory(str(tmp_path), "a/b")
     assert make_directory(str(tmp_path), "a/b") == made

@@ -23,7 +23,7 @@ def test_a_port_rests_a_minute_after_its_attempt():
     assert use.rest_s(31003, 100.0) == 0.0
 
 
-def test_a_port_that_had_to_be_given_again_early_rests_after_its_last_attempt():
+def test_a_port_reused_early_rests_after_its_last_attempt():
     use = PortUse()
     use.hold(A, [1])
     use.free(A, 0.0)
@@ -50,7 +50,7 @@ def test_a_resting_port_is_not_given_while_there_are_others():
         rests.add(port)
 
 
-def test_where_every_port_rests_those_are_given_that_had_to_for_the_shortest():
+def test_where_every_port_rests_the_longest_rested_are_given():
     seen: dict[int, float] = {}
 
     def rest_s(port: int) -> float:

@@ -301,7 +301,7 @@ async def test_a_command_that_cannot_be_run_is_a_failure():
 
 
 @pytest.mark.parametrize("kind", ["http", "tcp", "command"])
-async def test_a_host_without_a_free_descriptor_fails_the_probe_and_not_the_worker(kind: str):
+async def test_a_host_without_descriptors_fails_the_probe_not_the_worker(kind: str):
     probe = Probe(kind=kind)  # type: ignore[arg-type]
     limit, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))

@@ -37,7 +37,7 @@ class Route:
         return found
 
 
-def test_until_the_first_pass_a_route_is_probed_every_second_and_then_at_its_interval():
+def test_a_route_is_probed_every_second_until_its_first_pass():
     route, times = Route(Probe(interval_s=10.0)), []
     for outcome in (FAILED, FAILED, PASSED, FAILED, PASSED):
         route.next(outcome)
@@ -131,7 +131,7 @@ def test_thousands_of_failures_fit_into_one_heartbeat():
     assert sum(len(result.detail) for result in schedule.results(0.0)) == DETAILS
 
 
-def test_a_probe_that_waited_for_a_stopped_worker_says_nothing_and_is_made_again():
+def test_a_probe_that_waited_for_a_stopped_worker_is_made_again():
     route = Route(Probe(timeout_s=5.0, failures=1))
     route.next(PASSED)
     assert not route.next(FAILED, takes_s=60.0)
@@ -147,7 +147,7 @@ def test_nothing_is_said_of_an_adopted_route_before_its_first_result():
     assert route.schedule.results(1000.0) == (ProbeResult(A, WHERE, 1),)
 
 
-def test_a_process_that_ended_is_not_probed_and_its_last_probe_counts_for_nothing():
+def test_a_process_that_ended_is_not_probed_and_its_last_probe_is_void():
     route = Route(Probe())
     assert route.schedule.take_due(100.0) == [A]
     route.schedule.end(A)

@@ -51,7 +51,7 @@ def test_a_simulated_host_may_hide_what_it_runs_on(tmp_path: Path):
 
 
 @pytest.mark.parametrize("url", ["nats://u:p@127.0.0.1:4222", "localhost", "127.0.0.1:4222, nats://elsewhere:4222"])
-def test_a_gang_reaches_this_host_at_the_address_from_which_it_reaches_nats(url: str):
+def test_a_gang_reaches_this_host_where_it_reaches_nats(url: str):
     assert host.address(WorkerSettings(), url) == "127.0.0.1"
     assert host.address(WorkerSettings(address="10.0.0.7"), url) == "10.0.0.7"
 

@@ -28,7 +28,7 @@ def spans() -> tuple[AttemptSpans, list[Span]]:
 
 
 @pytest.mark.parametrize("at_once", [False, True])
-def test_start_ends_as_the_process_runs_and_run_below_it_ends_with_the_process(at_once: bool):
+def test_start_ends_as_the_process_runs_and_run_ends_with_it(at_once: bool):
     known, recorded = spans()
     running = Stage(ONE, KernelStatus.RUNNING, 1200)
     ended = Stage(ONE, KernelStatus.TERMINATED, 3000, Ended(Cause.EXITED, exit_code=3))

@@ -64,7 +64,7 @@ def test_the_next_worker_finds_what_was_flushed(path: Path):
     assert found == {A: StoredProcess(started(A), (5, 7)), B: StoredProcess(started(B, slot=1), over=over(B).stage)}
 
 
-def test_the_next_worker_finds_where_an_attempt_serves_and_how_it_is_probed(path: Path):
+def test_the_next_worker_finds_where_an_attempt_serves_and_its_probe(path: Path):
     store, _ = opened(path)
     probe = StoredProbe(Probe(kind="command", command=("true",)), "http", {"A": "b"}, ((9, 1 << 30),))
     serves = Started(A, 4711, 0, 10.0, 10.1, 99, None, {"http": 31002}, probe)
@@ -75,7 +75,7 @@ def test_the_next_worker_finds_where_an_attempt_serves_and_how_it_is_probed(path
     assert opened(path)[1] == {A: StoredProcess(serves)}
 
 
-def test_the_next_launcher_finds_what_was_about_to_start_what_runs_and_what_has_ended(path: Path):
+def test_the_next_launcher_finds_starting_running_and_ended_processes(path: Path):
     store, _ = opened(path)
     for number, ref in enumerate((A, B, C)):
         store.add(Started(ref, 0, number, 9.0, 0.0, 98, 5000))
@@ -127,7 +127,7 @@ def test_a_torn_last_record_is_what_was_not_written(path: Path):
         assert opened(path)[1] == {A: StoredProcess(started(A))}
 
 
-def test_after_a_new_start_of_the_host_nothing_lives_but_ends_are_still_told(path: Path):
+def test_after_a_reboot_nothing_lives_and_ends_are_still_told(path: Path):
     store, _ = opened(path)
     store.add(started(A))
     store.add(started(B, slot=1))
@@ -163,7 +163,7 @@ def test_it_does_not_grow_with_what_is_gone(path: Path):
     assert next(iter(opened(path)[1])) == B
 
 
-def test_what_a_full_disk_refused_is_written_later_and_leaves_no_torn_record(path: Path):
+def test_what_a_full_disk_refused_is_written_later_without_torn_records(path: Path):
     store, _ = opened(path)
     store.add(started(A))
     store.flush()

@@ -59,7 +59,7 @@ def test_a_new_worker_uses_the_numbers_that_are_free(slots: Workspaces, tmp_path
     assert {again.take(B).number for _ in range(3)} == {0, 2, 4}
 
 
-def test_the_number_of_a_slot_whose_directory_cannot_be_emptied_is_not_used_again(slots: Workspaces):
+def test_the_number_of_a_slot_that_cannot_be_emptied_is_not_reused(slots: Workspaces):
     slot = slots.take(A)
     Path(slot.workdir, "left").touch()
     slot.broken = True
@@ -85,7 +85,7 @@ def test_nothing_an_attempt_leaves_is_there_for_the_next(slots: Workspaces, tmp_
     assert os.listdir(tmp_path / "trash") == []
 
 
-def test_no_directory_or_file_of_an_attempt_is_used_again_and_that_of_its_slot_is(slots: Workspaces):
+def test_only_the_directory_of_its_slot_is_used_again_after_an_attempt(slots: Workspaces):
     slot = slots.take(A)
     write_token(slot, "old")
     kept = [os.dup(fd) for fd in (slot.out, slot.err)]
@@ -103,7 +103,7 @@ def test_no_directory_or_file_of_an_attempt_is_used_again_and_that_of_its_slot_i
         os.close(fd)
 
 
-def test_nobody_else_lists_or_changes_what_is_above_the_directory_of_an_attempt(slots: Workspaces):
+def test_nobody_else_lists_or_changes_the_parents_of_an_attempt_directory(slots: Workspaces):
     slot = slots.take(A)
     above = [os.stat(os.path.dirname(path)) for path in (slot.workdir, slot.given)]
     assert [(found.st_mode & 0o777, found.st_uid) for found in above] == [(0o711, os.geteuid())] * 2
@@ -139,7 +139,7 @@ def test_a_directory_that_was_deleted_is_made_again(slots: Workspaces):
     assert os.path.isdir(slots.take(B).workdir)
 
 
-def test_a_new_worker_keeps_what_lives_and_what_is_untold_and_throws_the_rest(slots: Workspaces, tmp_path: Path):
+def test_a_new_worker_keeps_the_living_and_untold_and_removes_the_rest(slots: Workspaces, tmp_path: Path):
     taken = [slots.take(AttemptRef(1, n, 0)) for n in range(3)]
     again = of(tmp_path)
     again.begin({taken[0].number}, {taken[1].number})
@@ -187,7 +187,7 @@ def test_a_slot_whose_directory_cannot_be_made_leaves_no_open_file(slots: Worksp
     assert slots.take(B).number == 0
 
 
-def test_the_directory_of_an_attempt_of_an_older_worker_was_that_of_its_slot(slots: Workspaces, tmp_path: Path):
+def test_an_older_workers_attempt_had_the_directory_of_its_slot(slots: Workspaces, tmp_path: Path):
     old = slots.open(A, 0, "")
     os.mkdir(old.workdir)
     Path(old.workdir, "left").touch()
@@ -205,7 +205,7 @@ def test_a_token_is_for_its_user_alone(slots: Workspaces):
         assert os.stat(slot.token_file).st_mode & 0o777 == 0o400
 
 
-def test_a_token_is_not_in_the_directory_of_its_attempt_which_stays_as_it_was(slots: Workspaces):
+def test_a_token_is_outside_the_unchanged_directory_of_its_attempt(slots: Workspaces):
     slot = slots.take(A)
     before = os.stat(slot.workdir).st_ctime_ns
     for token in ("first", "second"):
@@ -228,7 +228,7 @@ def test_a_token_goes_with_its_attempt_and_stays_with_one_that_is_adopted(slots:
     assert Path(adopted.token_file).read_text() == "renewed"
 
 
-def test_a_worker_that_stops_leaves_the_tokens_of_what_runs_on_and_nothing_else(slots: Workspaces):
+def test_a_stopping_worker_leaves_only_the_tokens_of_what_runs_on(slots: Workspaces):
     idle, ended, runs = slots.take(A), slots.take(B), slots.take(AttemptRef(3, 0, 0))
     for slot in (idle, ended, runs):
         write_token(slot, "t")
@@ -289,7 +289,7 @@ def test_it_is_told_when_the_memory_of_tokens_is_full(tmp_path: Path):
         lambda path: (os.mkdir(path), os.chmod(path, 0o777)),
     ],
 )
-def test_tokens_are_on_the_disk_where_somebody_else_has_taken_their_place_in_memory(tmp_path: Path, take):
+def test_tokens_are_on_disk_where_their_place_in_memory_is_taken(tmp_path: Path, take):
     place = of(tmp_path).tokens
     assert place == f"{tmp_path}/iris-{data_id(tmp_path)}"
     os.rmdir(place)
@@ -297,7 +297,7 @@ def test_tokens_are_on_the_disk_where_somebody_else_has_taken_their_place_in_mem
     assert of(tmp_path).tokens == f"{tmp_path}/tokens"
 
 
-def test_tokens_are_on_the_disk_where_there_is_no_memory_and_for_an_ordinary_user(
+def test_tokens_are_on_disk_without_memory_and_for_an_ordinary_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     assert Workspaces(tmp_path, memory=f"{tmp_path}/none").tokens == f"{tmp_path}/tokens"

@@ -54,7 +54,7 @@ async def test_each_set_is_written_whole():
     await writer.close()
 
 
-async def test_a_new_leader_writes_what_differs_and_removes_what_is_no_deployment():
+async def test_a_new_leader_writes_what_differs_and_removes_the_rest():
     memory = Memory()
     bucket = bucket_of(memory)
     same = await bucket.put("chat", codec.to_json(at(4, ONE)), expected=0)
@@ -81,7 +81,7 @@ async def test_a_leader_that_was_deposed_overwrites_nothing_newer():
     await new.close()
 
 
-async def test_a_leader_that_stood_still_before_its_first_write_overwrites_nothing():
+async def test_a_leader_paused_before_its_first_write_overwrites_nothing():
     memory = Memory()
     bucket = bucket_of(memory)
     await bucket.put("chat", codec.to_json(at(5)), expected=0)

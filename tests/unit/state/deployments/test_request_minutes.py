@@ -23,7 +23,7 @@ def test_reports_of_one_minute_are_added_up_and_an_hour_is_kept():
     assert [one.number for one in minutes.of(1, 3 * KEPT * MINUTE_MS)] == []
 
 
-def test_reports_without_answers_and_those_of_a_clock_that_steps_back_are_counted():
+def test_reports_without_answers_or_with_a_clock_stepped_back_are_counted():
     minutes = RequestMinutes()
     minutes.note(1, report(1), 5 * MINUTE_MS)
     minutes.note(1, DeploymentRequests("chat", 2), 4 * MINUTE_MS)

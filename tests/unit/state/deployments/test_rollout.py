@@ -184,7 +184,7 @@ def _happens(rng: random.Random, routes: list[Member], failures: bool = False) -
 # ── progress ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_update_that_makes_no_progress_fails_when_its_deadline_has_passed():
+def test_an_update_without_progress_fails_at_its_deadline():
     progress = RolloutProgress(at_ms=1000)
     assert failure(progress, 600, 601_000) == ""
     assert failure(progress, 600, 601_001) == "it made no progress for 600 s"

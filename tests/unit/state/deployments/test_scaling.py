@@ -150,7 +150,7 @@ def test_a_mean_over_routes_is_not_what_decides():
 # ── panic ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_after_a_sudden_rise_the_number_only_rises_for_a_window_and_leaving_that_undoes_nothing():
+def test_after_a_sudden_rise_the_number_only_rises_for_a_window():
     """knative#3153: what was started in panic was ended as the panic was over."""
     quick = ScalingPolicy(minimum=1, maximum=20, outstanding=5.0, stabilization_s=60.0)
     service = Service(quick)
@@ -166,7 +166,7 @@ def test_after_a_sudden_rise_the_number_only_rises_for_a_window_and_leaving_that
 # ── down ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_it_goes_down_to_the_largest_number_wanted_within_the_stabilization():
+def test_it_scales_down_to_the_largest_number_wanted_in_the_window():
     service = Service(replicas=10)
     service.go(60, 50.0)
     decision = service.go(100, 20.0)
@@ -267,7 +267,7 @@ def test_after_it_was_woken_it_rises_by_four_at_most_at_first():
 # ── unknown is not zero ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_load_that_is_not_known_changes_nothing_and_what_was_there_was_wanted():
+def test_an_unknown_load_changes_nothing():
     service = Service(replicas=10)
     service.go(60, 50.0)
     service.unknown = "the proxy p is silent"
@@ -317,7 +317,7 @@ STRETCHES = st.lists(
 
 
 @given(POLICIES, st.integers(0, 30), STRETCHES)
-def test_whatever_the_load_does_the_number_stays_in_its_bounds_and_moves_in_steps(policy, replicas, stretches):
+def test_the_number_stays_in_its_bounds_and_moves_in_steps(policy, replicas, stretches):
     service = Service(policy, replicas=policy.bounded(replicas))
     service.numbers.append(service.replicas)
     for seconds, load, service.updating, service.unknown, service.starting, service.missing in stretches:

@@ -190,7 +190,7 @@ def test_a_new_leader_holds_for_a_window(world: Serving):
     assert world.record.spec.replicas == 6
 
 
-def test_a_new_leader_takes_nothing_away_before_it_has_listened_for_the_stabilization(world: Serving):
+def test_a_new_leader_scales_nothing_down_before_the_window_has_passed(world: Serving):
     world.create(3, scaling=POLICY)
     world.go(20)
     world.take_over()
@@ -240,7 +240,7 @@ def test_routes_follow_what_a_query_gives_and_not_the_requests(world: Serving):
     assert decided(world)[-1] == "scaled 1 -> 3: 250 by its query, target 100 a route, over 60 s"
 
 
-def test_a_query_that_is_not_answered_holds_the_number_and_why_says_the_error(world: Serving):
+def test_an_unanswered_query_holds_the_number_and_why_tells_the_error(world: Serving):
     world.queried = QueriedLoad("chat", 250.0)
     world.create(1, scaling=QUERY)
     world.go(70)

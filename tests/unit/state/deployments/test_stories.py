@@ -51,7 +51,7 @@ def test_a_route_that_is_killed_is_replaced_once(world: Serving):
     assert world.routes() == {"r1-1": "healthy", "r1-3": "healthy", "r1-4": "healthy"}
 
 
-def test_a_route_whose_worker_is_told_to_stop_leaves_discovery_before_it_ends_and_is_replaced(world: Serving):
+def test_a_route_of_a_stopping_worker_leaves_discovery_and_is_replaced(world: Serving):
     world.create(2)
     world.go(10)
     world.leave("w0", "stopping")  # both are there
@@ -112,7 +112,7 @@ def test_a_route_that_recovers_within_its_grace_is_kept(world: Serving):
     assert world.routes() == {"r1-1": "healthy", "r1-2": "healthy"}
 
 
-def test_a_route_that_is_probed_more_often_than_its_worker_reports_is_not_silent_in_between(world: Serving):
+def test_a_route_probed_more_often_than_reported_is_not_silent(world: Serving):
     world.create(1, template=template(probe=Probe(interval_s=0.1, start_timeout_s=60.0)))
     world.go(10)
     since_ms = world.route("r1-1").since_ms
@@ -162,7 +162,7 @@ def test_a_service_that_always_exits_is_tried_a_few_times_and_says_why(world: Se
     assert world.codes() == []
 
 
-def test_a_route_that_never_gets_healthy_is_replaced_when_its_start_has_timed_out(world: Serving):
+def test_a_route_that_never_gets_healthy_is_replaced_at_its_start_timeout(world: Serving):
     world.never_ready.add("1")
     world.create(1)
     world.go(60)
@@ -200,7 +200,7 @@ def test_a_rolling_update_never_serves_with_fewer_routes(world: Serving):
     assert (world.status(), world.record.rollout.stable) == ("ready", 2)
 
 
-def test_a_revision_that_never_gets_healthy_is_given_up_and_the_old_one_kept(world: Serving):
+def test_an_unhealthy_revision_is_given_up_and_the_old_one_kept(world: Serving):
     world.create(3)
     world.go(10)
     world.never_ready.add("2")

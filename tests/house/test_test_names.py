@@ -1,0 +1,27 @@
+"""A test's name is the behaviour it tests, in at most 70 characters."""
+
+import ast
+
+from tests.house.repository import texts
+
+LONGEST = 70
+EXEMPT = frozenset(())
+"""Files whose longer names are still to be shortened; none is added."""
+
+
+def test_test_names_have_at_most_70_characters():
+    long = {
+        path.as_posix(): names
+        for path, text in texts().items()
+        if path.parts[0] == "tests" and path.suffix == ".py"
+        if (names := [name for name in names_of_tests(text) if len(name) > LONGEST])
+    }
+    assert {path: names for path, names in long.items() if path not in EXEMPT} == {}
+    assert long.keys() >= EXEMPT, "these names are short by now"
+
+
+def names_of_tests(text: str) -> list[str]:
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return [
+        node.name for node in ast.walk(ast.parse(text)) if isinstance(node, functions) and node.name.startswith("test_")
+    ]
