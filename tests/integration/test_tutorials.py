@@ -184,3 +184,15 @@ def test_functions_return_what_their_page_says(cluster: Cluster, tmp_path: Path)
 
     assert {title: said[title] for title in FUNCTIONS_SAY} == FUNCTIONS_SAY
     assert re.fullmatch(r"(/\S+ True\n?){4}", said["Results as they are done"])
+
+
+def test_the_page_about_testing_is_a_test_that_passes(tmp_path: Path):
+    """Its first two blocks of Python, as the files they are."""
+    conftest, test, *_ = (block.text for block in blocks(DOCS / "howto/testing.md") if block.language == "python")
+    (tmp_path / "conftest.py").write_text(conftest)
+    (tmp_path / "test_training.py").write_text(test)
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", tmp_path, tmp_path]
+    done = subprocess.run(
+        words, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+    assert "1 passed" in done.stdout, done.stdout[-3000:]

@@ -10,14 +10,15 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
+from tests.house.repository import ROOT
 from tests.support.cluster import until
-from tests.support.images import Image, nats_image
+from tests.support.images import PATH, PYTHON, Image, download, nats_image, python_image
 from tests.support.nats import OPEN, emptied
-from tests.support.nats_config import ConfiguredServer, free_ports
 
 _NEEDED = ("docker", "docker-compose", "docker-init", "dockerd", "nginx", "nsenter", "prometheus", "unshare", "wget")
 _NAMESPACES = (
@@ -125,7 +126,7 @@ def docker_daemon() -> Iterator[Docker]:
 
 @pytest.fixture(scope="session")
 def docker() -> Iterator[Docker]:
-    """One daemon for all tests of this process."""
+    """One daemon for all tests of this process, also for their `testcontainers`."""
     if why := refusal():
         pytest.skip(why)
     with contextlib.ExitStack() as stack:
@@ -133,26 +134,43 @@ def docker() -> Iterator[Docker]:
             running = stack.enter_context(docker_daemon())
         except DaemonEnded as error:
             pytest.skip(f"a Docker daemon ends at once here: {error}")
+        environment = stack.enter_context(pytest.MonkeyPatch.context())
+        environment.setenv("DOCKER_HOST", running.environ["DOCKER_HOST"])
+        environment.setenv("TESTCONTAINERS_RYUK_DISABLED", "true")  # its image is in a registry
         yield running
+
+
+def testcontainers(module: str) -> Any:
+    """A module of `testcontainers`, which only tests with a daemon load."""
+    return pytest.importorskip(f"testcontainers.{module}", reason="`make venv` installs testcontainers")
 
 
 @pytest.fixture(scope="session")
 def nats_container(docker: Docker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a server from an image, with one user who may do everything."""
-    directory = tmp_path_factory.mktemp("nats-container")
-    [port, http] = free_ports(2)
+    config = tmp_path_factory.mktemp("nats-container") / "nats.conf"
     store = "jetstream { store_dir: /data, max_file_store: 1TB }\n"
-    config = f'listen: "127.0.0.1:{port}"\nhttp: "127.0.0.1:{http}"\nmax_payload: 8MB\n{store}{OPEN}'
-    server = ConfiguredServer(directory, config, port, http)
-    docker.image(NATS, nats_image(), 'ENTRYPOINT ["nats-server", "--config", "/nats.conf"]')
-    mount = f"{directory / 'nats.conf'}:/nats.conf:ro"
-    container = docker("run", "--detach", "--network", "host", "--volume", mount, NATS).strip()
-    until(server.healthy, "the server in the container is healthy", _START_S)
-    yield server.url.replace("//", "//iris:iris@")
-    docker("rm", "--force", container)
+    config.write_text(f'listen: "0.0.0.0:4222"\nhttp: "0.0.0.0:8222"\nmax_payload: 8MB\n{store}{OPEN}')
+    docker.image(NATS, nats_image(), 'ENTRYPOINT ["nats-server"]')
+    with testcontainers("core.network").Network() as network:
+        server = testcontainers("community.nats").NatsContainer(NATS, network=network)
+        server.with_volume_mapping(config, "/nats.conf").with_command("--config /nats.conf")
+        with server:
+            yield server.nats_uri().replace("//", "//iris:iris@")
 
 
 @pytest.fixture
 async def container_url(nats_container: str) -> str:
     """Where to connect; every stream of earlier tests is gone."""
     return await emptied(nats_container)
+
+
+@contextmanager
+def product_image(docker: Docker, place: Path) -> Iterator[str]:
+    """The name of the product's image, built as deploy/docker/README.md says, on a base image of this machine."""
+    download(place / "wheels")
+    docker.image(PYTHON, python_image(place / "wheels"), PATH)
+    build = {"buildargs": {"PYTHON": PYTHON}, "network_mode": "none"}
+    image = testcontainers("core.image")
+    with image.DockerImage(ROOT, tag="iris:tested", dockerfile_path="deploy/docker/Dockerfile", **build) as built:
+        yield str(built)

@@ -15,6 +15,9 @@ from pathlib import Path
 from iris_nats import nats_binary
 from tests.house.repository import ROOT
 
+PYTHON = "python:local"
+"""The base image of the product's, where no registry is reached."""
+PATH = "ENV PATH=/usr/local/bin:/usr/bin:/bin"
 _SHELL = ("sh", "cat", "chown", "echo", "env", "find", "id", "ls", "mkdir", "rm", "sleep", "touch", "true")
 _NOT_IN_SLIM = ("site-packages", "dist-packages", "test", "config-", "ensurepip", "idlelib", "EXTERNALLY-MANAGED")
 

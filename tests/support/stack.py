@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,13 +20,11 @@ import pytest
 from tests.house.repository import ROOT
 from tests.support.cluster import until
 from tests.support.docker import Docker
-from tests.support.images import nats_image, nginx_image, prometheus_image, python_image
+from tests.support.images import PATH, PYTHON, download, nats_image, nginx_image, prometheus_image, python_image
 from tests.support.nats_config import free_ports
 
 LEFT_OUT = frozenset({"grafana"})
-_PYTHON = "python:local"
-_PATH = "ENV PATH=/usr/local/bin:/usr/bin:/bin"
-_OVERRIDE = {"services": {"init": {"build": {"network": "none", "args": {"PYTHON": _PYTHON}}}}}
+_OVERRIDE = {"services": {"init": {"build": {"network": "none", "args": {"PYTHON": PYTHON}}}}}
 """What differs from a machine that reaches a registry: the base image, and a build without a network."""
 _PROJECT = "iris"
 _UP_S = 240
@@ -64,7 +60,7 @@ class Stack:
     def make_images(self, wheels: Path) -> None:
         """The base image and those of other programs; Compose builds our own."""
         services = self.file["services"]
-        self.docker.image(_PYTHON, python_image(wheels), _PATH)
+        self.docker.image(PYTHON, python_image(wheels), PATH)
         self.docker.image(services["nats-1"]["image"], nats_image())
         self.docker.image(services["nginx"]["image"], nginx_image())
         self.docker.image(services["prometheus"]["image"], prometheus_image())
@@ -110,15 +106,6 @@ class Stack:
         accounts = json.loads(self.run_in("nats-1", "wget", "-q", "-O", "-", page))["account_details"]
         [found] = [one for account in accounts for one in account.get("stream_detail", []) if one["name"] == stream]
         return str(found["cluster"]["leader"])
-
-
-def download(wheels: Path) -> None:
-    """Everything the Dockerfile installs, by way of whatever pip is configured to use."""
-    wheels.mkdir()
-    for lock in ("build.lock", "local.lock"):
-        words = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
-        words += ["--dest", str(wheels), "--requirement", str(ROOT / "requirements" / lock)]
-        subprocess.run(words, check=True, timeout=180, capture_output=True)
 
 
 @contextmanager
