@@ -71,9 +71,7 @@ def test_why_no_group_can_be_entered_names_the_file():
         (home / "iris-test-entry").rmdir()
 
 
-async def test_a_task_at_its_memory_limit_ends_with_the_limit_and_its_peak(
-    state: FakeState, worker: WorkerProcess
-):
+async def test_a_task_at_its_memory_limit_ends_with_the_limit_and_its_peak(state: FakeState, worker: WorkerProcess):
     ended = await state.ended(await state.run("python3", "-c", GREEDY, memory_bytes=64 << 20))
     assert (ended.cause, ended.signal) == (Cause.EXITED, signal.SIGKILL)
     assert ended.error == "memory limit 64MiB reached, peak 64MiB"

@@ -185,9 +185,7 @@ async def test_damage_before_the_newest_snapshot_is_judged_alike_by_everybody(co
     assert await names_after_a_start(directory) == NAMES
 
 
-async def test_a_damaged_journal_serves_what_the_newest_snapshot_lacks(
-    covered: Path, tmp_path: Path
-):
+async def test_a_damaged_journal_serves_what_the_newest_snapshot_lacks(covered: Path, tmp_path: Path):
     """A state service on servers of their own: nobody reads the files before."""
     directory = shutil.copytree(covered, tmp_path / "nats")
     server = OpenServer(directory, guarded=False)

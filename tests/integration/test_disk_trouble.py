@@ -81,9 +81,7 @@ def test_a_full_disk_refuses_and_goes_on_by_itself_once_there_is_room(make_disk:
         assert_all_there(cluster, load.names)
 
 
-def test_a_read_only_store_refuses_and_is_complete_once_repaired(
-    make_disk: MakeDisk, tmp_path: Path
-):
+def test_a_read_only_store_refuses_and_is_complete_once_repaired(make_disk: MakeDisk, tmp_path: Path):
     disk = make_disk("disk", 64)
     data = on_disk(tmp_path / "data", disk.path)
     cluster = start(data, "--workers", "1", *settings(data, IMPATIENT))

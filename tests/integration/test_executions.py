@@ -80,9 +80,7 @@ def memory(cluster: Cluster) -> int:
     return sum(psutil.Process(pid).memory_info().rss for name in ("worker", "gateway") for pid in cluster.pids(name))
 
 
-def test_a_command_has_the_environment_of_its_task_and_an_exit_code(
-    cluster: Cluster, task: str
-):
+def test_a_command_has_the_environment_of_its_task_and_an_exit_code(cluster: Cluster, task: str):
     script = (
         'echo $COLOUR $IRIS_TASK $TERM; pwd; echo no >&2; cat; test "$(cat $IRIS_TOKEN_FILE)" = "$IRIS_TOKEN" && exit 7'
     )

@@ -100,9 +100,7 @@ async def test_a_submission_while_nobody_leads_is_answered_by_whoever_comes(http
     assert (refused.status_code, (await submitting).status_code) == (503, 201)
 
 
-async def test_submitters_do_not_notice_a_leader_that_ends_before_it_answers(
-    http: httpx.AsyncClient, state: FakeState
-):
+async def test_submitters_do_not_notice_a_leader_that_ends_before_it_answers(http: httpx.AsyncClient, state: FakeState):
     state.mute = True
     submitting = asyncio.create_task(submit(http, "/a"))
     async with asyncio.timeout(5):

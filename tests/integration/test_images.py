@@ -310,9 +310,7 @@ def test_a_person_runs_an_image_and_looks_into_its_container(cluster: Cluster, t
     job.wait(timeout=30)
 
 
-def test_the_output_directory_of_a_failed_container_is_fetched_too(
-    cluster: Cluster, tmp_path: Path
-):
+def test_the_output_directory_of_a_failed_container_is_fetched_too(cluster: Cluster, tmp_path: Path):
     script = 'cd "$IRIS_OUTPUT"; id -u >user; echo "$OLDPWD" >"$FROM_IMAGE"; exit $((IRIS_TASK_INDEX + 4))'
     job = cluster.submit("sh", "-c", script, image=IMAGE, output="made/here", replicas=2, max_task_failures=2)
     job.wait(timeout=30)

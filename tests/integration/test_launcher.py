@@ -118,9 +118,7 @@ async def test_tasks_that_end_while_no_worker_lives_are_reported_as_they_ended(
         await state.printed(ref, b"late\n")
 
 
-async def test_tasks_run_once_whenever_their_worker_is_killed(
-    state: FakeState, worker: WorkerProcess, tmp_path: Path
-):
+async def test_tasks_run_once_whenever_their_worker_is_killed(state: FakeState, worker: WorkerProcess, tmp_path: Path):
     runs = tmp_path / "runs"
     command = f"echo $IRIS_JOB >> {runs}; sleep 0.02; exit 7"
     for number in range(2, 8):

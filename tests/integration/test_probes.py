@@ -107,9 +107,7 @@ async def noted(pids: Path, count: int) -> list[int]:
     return [int(line) for line in pids.read_text().split()]
 
 
-async def test_changes_of_a_routes_health_are_sent_at_once(
-    state: FakeState, worker: WorkerProcess, tmp_path: Path
-):
+async def test_changes_of_a_routes_health_are_sent_at_once(state: FakeState, worker: WorkerProcess, tmp_path: Path):
     sick = tmp_path / "sick"
     ref = await serve(state, sick)
     await state.until(lambda: any(result.passes for result in results(state, ref)))
@@ -141,9 +139,7 @@ async def test_a_route_probed_on_another_port_is_advertised_where_it_serves(
     assert port_of(results(state, ref)[-1]) == (tmp_path / "port").read_text().strip()
 
 
-async def test_a_probe_command_has_the_directory_and_environment_of_its_task(
-    state: FakeState, worker: WorkerProcess
-):
+async def test_a_probe_command_has_the_directory_and_environment_of_its_task(state: FakeState, worker: WorkerProcess):
     """It fails until it finds what its task has written."""
     words = 'test "$(cat up)" = "$MINE $IRIS_TASK_INDEX $IRIS_PORT_HTTP" || { echo not up >&2; exit 3; }'
     probe = Probe(kind="command", command=("sh", "-c", words), interval_s=0.1, failures=2)
@@ -173,9 +169,7 @@ async def test_a_hanging_probe_ends_with_its_group_and_its_attempt(
     assert len(os.listdir(worker.data / "attempts")) == 1  # the place is as empty as it was, and serves the next
 
 
-async def test_an_attempt_ends_after_what_its_probe_started(
-    state: FakeState, worker: WorkerProcess, tmp_path: Path
-):
+async def test_an_attempt_ends_after_what_its_probe_started(state: FakeState, worker: WorkerProcess, tmp_path: Path):
     pids = tmp_path / "pids"
     probe = Probe(kind="command", command=("sh", "-c", LARGE), timeout_s=600)
     ref = await state.run("sleep", "1000", env={"PIDS": str(pids)}, probe=probe)

@@ -63,9 +63,7 @@ async def test_workers_share_an_address_and_each_has_its_metrics(connection, nat
         assert sum(await answered(proxy, ports)) == before + 20
 
 
-async def test_a_dead_worker_process_restarts_and_none_outlives_the_parent(
-    connection, nats_url, tmp_path
-):
+async def test_a_dead_worker_process_restarts_and_none_outlives_the_parent(connection, nats_url, tmp_path):
     async with front(connection, nats_url, tmp_path, "proxy.workers=2") as proxy:
         await proxy.publish("c", await proxy.route(saying(b"ok")))
         workers = psutil.Process(proxy.process.pid).children()

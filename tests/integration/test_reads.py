@@ -117,7 +117,7 @@ async def test_sixty_large_jobs_are_listed_without_an_answer_no_server_takes(gro
     assert (await group.leader())[1].epoch == before.epoch
 
 
-async def test_reads_go_on_when_the_leader_is_killed_and_never_miss_what_was_written(group: Replicas):
+async def test_reads_go_on_without_the_leader_and_miss_nothing_written(group: Replicas):
     await group.start()
     _, before = await group.leader()
     await group.start()

@@ -339,9 +339,7 @@ async def test_a_sandbox_serves_all_attempts_of_a_slot_and_members_of_gangs(
         assert not list((worker.data / "attempts").glob("*/*"))
 
 
-async def test_a_launcher_keeps_few_sandboxes_and_descriptors_to_copy(
-    state: FakeState, nats_url: str, place: Path
-):
+async def test_a_launcher_keeps_few_sandboxes_and_descriptors_to_copy(state: FakeState, nats_url: str, place: Path):
     async with worker_of(MODES[0], state, nats_url, place) as worker:
         launcher = psutil.Process(worker.launcher_pid)
         before = launcher.num_fds()

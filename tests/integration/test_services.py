@@ -174,9 +174,7 @@ def serving(cluster: Cluster, name: str) -> set[str]:
         return set()
 
 
-def test_a_route_with_a_failing_probe_gets_no_requests_and_is_replaced(
-    cluster: Cluster, tmp_path: Path
-):
+def test_a_route_with_a_failing_probe_gets_no_requests_and_is_replaced(cluster: Cluster, tmp_path: Path):
     ill = [ill_file(tmp_path, f"/ill/r1-{number}") for number in (1, 2)]
     for file in ill:
         file.touch()

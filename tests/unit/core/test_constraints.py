@@ -78,9 +78,7 @@ def test_a_job_that_mentions_the_taint_tolerates_it(tolerant: Constraint) -> Non
 
 
 @pytest.mark.parametrize(("device", "may"), [(None, False), (Device("gpu"), True), (Device("tpu"), False)])
-def test_a_taint_for_a_device_repels_only_jobs_without_that_device(
-    device: Device | None, may: bool
-) -> None:
+def test_a_taint_for_a_device_repels_only_jobs_without_that_device(device: Device | None, may: bool) -> None:
     host = {"device-type": "gpu", "taint:gpu": "reserved"}
     assert eligible([], ResourceRequest(device=device), host) is may
     assert not eligible([], ResourceRequest(device=device), {**host, "taint:maintenance": "yes"})

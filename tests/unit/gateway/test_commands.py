@@ -115,7 +115,7 @@ async def refusal(memory: Memory, **more: float) -> ProblemResponse:
     return raised.value
 
 
-async def test_where_nobody_ever_heard_it_the_sender_is_told_that_it_had_no_effect():
+async def test_a_command_that_nobody_heard_had_no_effect_and_says_so():
     assert (await refusal(Memory())).detail == NO_LEADER
 
 
@@ -126,7 +126,7 @@ async def test_where_it_was_refused_every_time_the_sender_is_told_why():
 
 
 @pytest.mark.parametrize("rest", ["", "unavailable"])
-async def test_where_somebody_may_have_heard_it_the_sender_is_told_that_it_may_have_had_an_effect(rest: str):
+async def test_a_command_that_may_have_been_heard_says_that_it_may_have_effect(rest: str):
     memory = Memory()
     await Leader(memory, "", *[rest] * 100).lead()
     assert (await refusal(memory)).detail == UNANSWERED

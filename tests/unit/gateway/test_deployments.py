@@ -88,7 +88,7 @@ async def test_a_key_with_another_content_is_another_request_with_the_same_key(c
     assert (one != other, key_of(one) == key_of(other) != "") == (True, True)
 
 
-async def test_what_was_shown_masked_is_kept_by_a_patch_without_it_and_refused_in_one_with_it(chat: House):
+async def test_masked_values_are_kept_by_a_patch_and_refused_in_one(chat: House):
     template = RouteTemplate(command=("serve",), env={"API_TOKEN": "***", "MODE": "x"})
     chat.state.scripted["deployment"] = Answer("ok", shown(7, template=template))
     read = (await chat.http.get("/v1/deployments/chat")).json()["spec"]["template"]

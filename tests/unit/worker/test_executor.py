@@ -257,9 +257,7 @@ async def test_a_worker_killed_while_it_stores_stores_again_and_reruns_nothing(
     assert (tmp_path / "runs").read_text() == "ran\n"
 
 
-async def test_one_stopped_while_stored_ends_within_its_grace_period(
-    opened: Open, bus: Memory
-):
+async def test_one_stopped_while_stored_ends_within_its_grace_period(opened: Open, bus: Memory):
     executor, bus.away = await opened(), True
     keeping(executor, "sh", "-c", "exit 0")
     await until(lambda: note_of(executor) != "")

@@ -297,9 +297,7 @@ def test_tokens_are_on_disk_where_their_place_in_memory_is_taken(tmp_path: Path,
     assert of(tmp_path).tokens == f"{tmp_path}/tokens"
 
 
-def test_tokens_are_on_disk_without_memory_and_for_an_ordinary_user(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_tokens_are_on_disk_without_memory_and_for_an_ordinary_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert Workspaces(tmp_path, memory=f"{tmp_path}/none").tokens == f"{tmp_path}/tokens"
     monkeypatch.setattr(os, "geteuid", lambda: 4321)
     assert of(tmp_path).tokens == f"{tmp_path}/tokens"
