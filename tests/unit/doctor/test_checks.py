@@ -3,8 +3,9 @@
 import msgspec
 import pytest
 
-from iris.doctor.checks import CHECKS, covers, notes, problems
+from iris.doctor.checks import CHECKS, notes, problems
 from iris.doctor.facts import ClusterFacts, GatewayFacts, WorkerFacts
+from iris.doctor.judgements import covers
 from iris_bus.bus_facts import BusFacts, ClientName, ConnectedProcess, KeyFacts, ServerFacts, StreamFacts, client_name
 from iris_core.messages.processes import NO_TOKEN_FILE
 from iris_core.roles import ROLES, login, permissions

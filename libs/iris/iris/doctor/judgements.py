@@ -1,0 +1,283 @@
+"""What is wrong, in a sentence for each thing: the judgements of `iris doctor` over collected facts. Pure.
+
+Out of scope: why it matters and what to do (`iris.doctor.checks`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+
+from iris.doctor.facts import ClusterFacts, GatewayFacts
+from iris_bus.bus_facts import BusFacts, ConnectedProcess, KeyFacts
+from iris_bus.declarations import COPIES
+from iris_core.messages.processes import NO_TOKEN_FILE
+from iris_core.roles import login_of, permissions
+from iris_core.subjects import STREAMS
+
+CLOCK_S = 3.0
+"""A clock may differ by so much."""
+MAX_CLOCK_SKEW_S = 10.0
+"""A host may seem behind by so much, because its heartbeat arrived late."""
+FREE_BYTES = 1 << 30
+_NEARLY_FULL = 0.95
+_NAMES = 5
+NO_GATEWAY = "none is known; --url or IRIS_URL says where it is, and `iris up` starts a local one"
+_FULL_WORDS = ("write error", "no space", "insufficient storage")
+
+
+def some(text: str) -> tuple[str, ...]:
+    return (text,) if text else ()
+
+
+# ── the gateway ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def unreachable(facts: ClusterFacts) -> Iterator[str]:
+    if facts.gateway is not None:
+        yield from some(facts.gateway.error)
+    elif facts.bus is None:
+        yield f"no gateway can be checked: {NO_GATEWAY}"
+
+
+def wrong_token(gateway: GatewayFacts) -> Iterator[str]:
+    if gateway.refused and gateway.token:
+        yield f"the gateway at {gateway.url} does not accept the token from {gateway.token}: {gateway.refused}"
+    elif gateway.refused:
+        yield f"the gateway at {gateway.url} wants a token, and none was given: {gateway.refused}"
+
+
+def token_files(gateway: GatewayFacts) -> Iterator[str]:
+    found: dict[str, list[str]] = defaultdict(list)
+    for name, tokens in gateway.tokens.items():
+        found[tokens].append(name + (" without a token_file" if tokens == NO_TOKEN_FILE else ""))
+    if len(found) > 1:
+        yield f"{len(gateway.tokens)} gateways accept different tokens: {'; '.join(map(listed, found.values()))}"
+
+
+def no_healthy_worker(gateway: GatewayFacts) -> Iterator[str]:
+    if gateway.workers is None or any(worker.state == "healthy" for worker in gateway.workers):
+        return
+    count = len(gateway.workers)
+    yield f"none of {count} workers is healthy" if count else "no worker has registered"
+
+
+def degraded_worker(gateway: GatewayFacts) -> Iterator[str]:
+    for worker in gateway.workers or ():
+        if worker.state == "degraded":
+            yield f"worker {worker.id} is degraded: {worker.detail}"
+
+
+def lost_worker(gateway: GatewayFacts) -> Iterator[str]:
+    workers = gateway.workers or ()
+    lost = [worker.id for worker in workers if worker.state == "lost"]
+    if lost and any(worker.state == "healthy" for worker in workers):
+        yield f"{len(lost)} of {len(workers)} hosts {'is' if len(lost) == 1 else 'are'} LOST: {listed(lost)}"
+
+
+def warning_of_worker(code: str) -> Callable[[GatewayFacts], Iterator[str]]:
+    """What workers find out about themselves, under that code."""
+
+    def judge(gateway: GatewayFacts) -> Iterator[str]:
+        for worker in gateway.workers or ():
+            if worker.state != "lost" and code in worker.warnings:
+                yield f"worker {worker.id}: {worker.warnings[code]}"
+
+    return judge
+
+
+# ── disks ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def full_disk(facts: ClusterFacts) -> Iterator[str]:
+    if facts.data and facts.free_bytes < FREE_BYTES:
+        yield f"{facts.free_bytes >> 20} MiB are free for {facts.data}"
+    for server in facts.bus.servers if facts.bus is not None else ():
+        if any(words in server.error for words in _FULL_WORDS):
+            yield f"NATS server {server.name} cannot store: {server.error}"
+        elif server.max_bytes and server.stored_bytes > _NEARLY_FULL * server.max_bytes:
+            yield f"the store of NATS server {server.name} holds {server.stored_bytes} of {server.max_bytes} bytes"
+
+
+# ── NATS servers ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def no_jetstream(bus: BusFacts) -> Iterator[str]:
+    names = [server.name for server in bus.servers if not server.jetstream]
+    if not bus.jetstream:
+        yield f"the NATS server at {bus.url} stores nothing: JetStream is off, there or for the account"
+    elif names and len(names) < len(bus.servers):
+        yield f"JetStream is off on {listed(names)}"
+
+
+def memory_storage(bus: BusFacts) -> Iterator[str]:
+    names = [stream.name for stream in bus.streams if stream.storage != "file"]
+    if names:
+        yield f"{listed(names)} {'is' if len(names) == 1 else 'are'} kept in the memory of the NATS servers"
+
+
+def no_sync(bus: BusFacts) -> Iterator[str]:
+    for server in bus.servers:
+        if server.jetstream and not server.sync_always:
+            often = f"every {server.sync_s:g} s" if server.sync_s else "now and then"
+            yield f"NATS server {server.name} syncs its store to disk {often}, not before it confirms"
+
+
+def unhealthy_server(bus: BusFacts) -> Iterator[str]:
+    for server in bus.servers:
+        if server.error and not any(words in server.error for words in _FULL_WORDS):
+            yield f"NATS server {server.name} is not healthy: {server.error}"
+
+
+def server_down(bus: BusFacts) -> Iterator[str]:
+    offline = sorted({name for stream in bus.streams for name in stream.offline})
+    down = bus.size - len(bus.servers) if bus.servers else 0
+    if down > 0:
+        named = f": {listed(offline)}" if offline else ""
+        yield f"{down} of {bus.size} NATS servers {'does' if down == 1 else 'do'} not answer{named}"
+    elif offline:
+        yield f"{listed(offline)} of the NATS servers {'does' if len(offline) == 1 else 'do'} not answer the others"
+
+
+def small_store(bus: BusFacts) -> Iterator[str]:
+    """Servers whose store has no room for what streams may hold, which the server reserves when a stream is made."""
+    wanted = sum(stream.max_bytes for stream in STREAMS)
+    found = {stream.name for stream in bus.streams}
+    missing = [stream.name for stream in STREAMS if stream.max_bytes and stream.name not in found]
+    for server in bus.servers:
+        if missing and found and 0 < server.max_bytes < wanted:
+            yield (
+                f"NATS server {server.name} may store {server.max_bytes} bytes, and streams reserve up to {wanted}: "
+                f"{listed(missing)} {'is' if len(missing) == 1 else 'are'} not there"
+            )
+
+
+def no_scheduler(facts: ClusterFacts) -> Iterator[str]:
+    """None answers the gateway, or none is connected though a state service is."""
+    services = {process.service for process in _processes(facts.bus)}
+    if facts.gateway is not None and facts.gateway.unscheduled:
+        yield facts.gateway.unscheduled
+    elif "state" in services and "scheduler" not in services:
+        yield "no scheduler is connected to the NATS servers"
+
+
+def no_standby(bus: BusFacts) -> Iterator[str]:
+    states = [process.host for process in _processes(bus) if process.service == "state"]
+    if bus.size > 1 and len(states) == 1:
+        yield f"there are {bus.size} NATS servers and one state service, on {states[0]}"
+
+
+def under_replicated(bus: BusFacts) -> Iterator[str]:
+    """Copies that lack though their servers answer; `server_down` tells of those that do not."""
+    wanted = {stream: max(stream.declared, COPIES if stream.clustered else 1) for stream in bus.streams}
+    known = ((stream, stream.current + len(stream.offline), most) for stream, most in wanted.items())
+    few = [f"{stream.name} ({copies} of {most})" for stream, copies, most in known if copies < most]
+    if few:
+        yield f"fewer copies than there should be: {listed(few)}"
+
+
+def refused_key(bus: BusFacts) -> Iterator[str]:
+    yield from some(bus.refused)
+    for key in bus.keys:
+        if key.refused and key.refused != bus.refused:
+            yield key.refused
+
+
+def missing_permission(bus: BusFacts) -> Iterator[str]:
+    for key in bus.keys:
+        user = login_of(key.label)
+        if user is None or key.refused or key.unknown:
+            continue
+        wanted = permissions(user)
+        sides = (("publish to", wanted.publish, key.publish), ("subscribe to", wanted.subscribe, key.subscribe))
+        for what, subjects, allowed in sides:
+            lacking = [subject for subject in subjects if not _may(subject, allowed, key)]
+            if lacking:
+                yield f"{key.label} may not {what} {listed(lacking)}"
+
+
+def _may(subject: str, allowed: tuple[str, ...] | None, key: KeyFacts) -> bool:
+    if any(covers(pattern, subject) for pattern in key.denied):
+        return False
+    return allowed is None or any(covers(pattern, subject) for pattern in allowed)
+
+
+def covers(pattern: str, subject: str) -> bool:
+    """Whether a NATS pattern matches every subject that ``subject``, maybe a pattern itself, stands for."""
+    wide, narrow = pattern.split("."), subject.split(".")
+    for at, token in enumerate(wide):
+        if token == ">":
+            return len(narrow) > at
+        if at >= len(narrow) or narrow[at] == ">" or token not in ("*", narrow[at]):
+            return False
+    return len(wide) == len(narrow)
+
+
+# ── processes ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _processes(bus: BusFacts | None) -> list[ConnectedProcess]:
+    """Those of the account, and workers, which have accounts of their own."""
+    every = bus.processes if bus is not None else ()
+    account = bus.account if bus is not None else ""
+    return [one for one in every if account in ("", one.account) or one.service == "worker"]
+
+
+def wrong_clock(facts: ClusterFacts) -> Iterator[str]:
+    gateway, bus = facts.gateway, facts.bus
+    here = [(f"NATS server {server.name}", server.clock_ahead_s) for server in bus.servers] if bus is not None else []
+    if gateway is not None and gateway.clock_ahead_s:
+        here.insert(0, ("the gateway", gateway.clock_ahead_s))
+    yield from _differing(here, "this machine's", CLOCK_S)
+    workers = (gateway.workers if gateway is not None else None) or ()
+    hosts = [(f"worker {worker.id}", worker.clock_ahead_ms / 1000) for worker in workers if worker.state != "lost"]
+    yield from _differing(hosts, "the state service's", MAX_CLOCK_SKEW_S)
+
+
+def _differing(clocks: Iterable[tuple[str, float]], than: str, behind_s: float) -> Iterator[str]:
+    for name, ahead_s in clocks:
+        if not -behind_s <= ahead_s <= CLOCK_S:
+            yield f"the clock of {name} is {abs(ahead_s):.1f} s {'ahead of' if ahead_s > 0 else 'behind'} {than}"
+
+
+def version_skew(facts: ClusterFacts) -> Iterator[str]:
+    found: dict[str, list[str]] = defaultdict(list)
+    found[facts.version].append("this command")
+    if facts.gateway is not None and facts.gateway.version:
+        found[facts.gateway.version].append("the gateway")
+    for worker in (facts.gateway.workers if facts.gateway is not None else None) or ():
+        if worker.version and worker.state != "lost":
+            found[worker.version].append(f"worker {worker.id}")
+    for process in _processes(facts.bus):
+        if process.service != "worker":
+            found[process.version].append(f"{process.service} on {process.host}")
+    if len(found) > 1:
+        yield "; ".join(f"{version}: {listed(dict.fromkeys(names))}" for version, names in sorted(found.items()))
+
+
+def old_server(bus: BusFacts) -> Iterator[str]:
+    versions = {server.version for server in bus.servers if server.version}
+    if len(versions) > 1:
+        yield f"the NATS servers are of {len(versions)} versions: {', '.join(sorted(versions))}"
+
+
+def two_clusters(bus: BusFacts) -> Iterator[str]:
+    clusters: dict[str, list[str]] = defaultdict(list)
+    for process in _processes(bus):
+        clusters[process.cluster].append(f"{process.service} on {process.host}")
+    if len(clusters) > 1:
+        each = (f"{name} ({listed(dict.fromkeys(found))})" for name, found in sorted(clusters.items()))
+        yield f"processes of {len(clusters)} clusters share the account: {'; '.join(each)}"
+    hosts: dict[str, list[str]] = defaultdict(list)
+    for process in _processes(bus):
+        if process.service == "worker" and process.account.startswith("worker-"):
+            hosts[process.account.removeprefix("worker-")].append(process.host)
+    for worker, addresses in sorted(hosts.items()):
+        if len(addresses) > 1:
+            yield f"{len(addresses)} processes are worker {worker}: on {listed(addresses)}"
+
+
+def listed(names: Iterable[str]) -> str:
+    every = list(names)
+    more = f" and {len(every) - _NAMES} more" if len(every) > _NAMES else ""
+    return ", ".join(every[:_NAMES]) + more
