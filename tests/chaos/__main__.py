@@ -22,6 +22,7 @@ from tests.chaos import namespaces, recount, requests, serving
 from tests.chaos.deployments import Deployments
 from tests.chaos.killer import Killer
 from tests.chaos.load import Load
+from tests.chaos.maps import Maps
 from tests.chaos.namespaces import Namespace
 from tests.chaos.places import Place
 from tests.chaos.proxies import Proxied, Proxies
@@ -138,6 +139,7 @@ def _play(
     cluster = start(data, *settings(data, config), *shape)
     nats_url = servers.url if servers else cluster.nats_url
     load = Load(cluster.client, shared / "runs", rng, longest_s=seconds / 6)
+    maps = Maps(cluster.client, shared / "runs", random.Random(rng.random()))
     probes = iter(range(1_000_000))
     watch = Watch(cluster.client)
     owner = Deployments(cluster.client, shared / "ill", random.Random(rng.random()))
@@ -154,11 +156,11 @@ def _play(
         servers,
     )
     with _thread(watch), _thread(asking):
-        with _thread(load), _thread(owner), _thread(killer):
+        with _thread(load), _thread(maps), _thread(owner), _thread(killer):
             time.sleep(seconds)
             killer.opened.wait()
         wrong = recount.ends(cluster, load.nominations)
-        wrong += serving.ends(cluster, owner)
+        wrong += maps.ends() + serving.ends(cluster, owner)
     tasks, rollouts, more = asyncio.run(recount.told(nats_url, cluster.credentials()))
     runs = Runs(shared / "runs", tasks)
     lines, unprinted = recount.outputs(cluster, runs)
@@ -180,6 +182,8 @@ def _play(
     stop(cluster)
     _print_faults(killer)
     _print_work(load, watch, tasks, runs)
+    made = sum(map(len, maps.calls.values()))
+    print(f"maps: {made} calls of {len(maps.calls)} maps; {maps.refused} without an answer")
     _print_serving(owner, asking, killer, rollouts)
     print(f"orders: {sum(place.proxy.lost for place in places if place.proxy is not None)} lost on their way")
     reused = runs.adopted(killer.killed)
@@ -189,7 +193,7 @@ def _play(
 
 
 @contextmanager
-def _thread(what: Load | Deployments | Requests | Killer | Watch) -> Iterator[None]:
+def _thread(what: Load | Maps | Deployments | Requests | Killer | Watch) -> Iterator[None]:
     """For as long as the block lasts; what it dies of is raised after that, for what it did not do nobody missed."""
     pool = ThreadPoolExecutor(1)
     running = pool.submit(what.run)

@@ -26,6 +26,7 @@ import psutil
 from iris_bus.contract import Unavailable
 from iris_bus.jetstream import connect
 from iris_core import subjects
+from tests.chaos import maps
 from tests.chaos.places import HARMS, Place
 from tests.chaos.server import ill_file
 from tests.chaos.serving import servers as copies
@@ -163,6 +164,7 @@ class Killer:
         kinds = ["kill", *_ENDS, "freeze", "network", "network", "network", "host", "host"]
         rare = [self._silence, self._kill_busy_worker, self._stop_worker, self._stop_worker, self._outlast_orders]
         rare += [self._kill_copy, self._kill_copy, self._fail_probe, self._fail_probe, self._cut_proxy]
+        rare += [self._kill_template] * 3 + [self._kill_launcher]
         rare += [self._lose_orders] * 2 + [self._change_leader] * (6 if self.servers else 0)
         what = self.rng.choice([*kinds, *kinds, *rare])
         if not isinstance(what, str):
@@ -294,6 +296,23 @@ class Killer:
                 os.kill(pid, signal.SIGKILL)
                 return Strike("kill -9 busy worker", "worker", 0.0)
         raise LookupError("nothing runs")
+
+    def _kill_template(self) -> Strike:
+        """What was cloned from it goes on."""
+        os.kill(self._of_host(maps.template_of), signal.SIGKILL)
+        return Strike("kill -9 template", "worker", 0.0)
+
+    def _kill_launcher(self) -> Strike:
+        """What it ran goes on, and its exit codes are lost."""
+        os.kill(self._of_host(maps.launcher_of), signal.SIGKILL)
+        return Strike("kill -9 launcher", "worker", 0.0)
+
+    def _of_host(self, find: Callable[[Place], int]) -> int:
+        """A process of some host without trouble. Raises LookupError."""
+        for place in self._free_hosts():
+            with contextlib.suppress(LookupError):
+                return find(place)
+        raise LookupError("no host has one")
 
     def _stop_worker(self) -> Strike:
         """In order: it says goodbye, ends what it runs, and is started again."""

@@ -462,3 +462,52 @@ def test_a_host_without_python_says_what_to_set(cluster, items):
     task = cluster.client.task(f"/{name}/0")
     assert str(task.error).startswith("python: command not found; the calls of a map run the `python` of")
     assert "set PATH" in cluster.iris("why", f"/{name}/0").out
+
+
+@pytest.mark.soak
+def test_an_item_of_100_megabytes_reaches_its_call(cluster):
+    sized = cluster.client.map(
+        lambda data, n: (len(data), n), [b"x" * 100_000_000, b"y"], [1, 2], name="m-100", cpu=0.1
+    )
+
+    assert sized.results(4 * WITHIN_S) == [(100_000_000, 1), (1, 2)]
+
+
+@pytest.mark.soak
+def test_a_call_that_prints_a_gigabyte_returns_and_its_neighbours_too(cluster):
+    def talks(count):
+        import os
+
+        line = b"x" * 1023 + b"\n"
+        for _ in range(count):
+            os.write(1, line * 1024)
+        return count
+
+    mapped = cluster.client.map(talks, [1024, 0, 1], name="m-gigabyte", cpu=0.1)
+
+    assert [mapped[1].result(WITHIN_S), mapped[2].result(WITHIN_S)] == [0, 1]
+    assert mapped[0].result(4 * WITHIN_S) == 1024
+    assert cluster.client.task("/m-gigabyte/0").attempts[0].output_dropped_bytes > 0
+
+
+def test_a_killed_client_of_an_open_map_leaves_it_to_the_next(cluster):
+    script = OPEN_SCRIPT + "\n    print(mapped.job.id, flush=True)\n    time.sleep(1000)\n"
+    paths = os.pathsep.join(str(Path(module.__file__).parents[1]) for module in (iris, iris_core))
+    process = subprocess.Popen(
+        [sys.executable, "-c", script.replace("m-exit", "m-orphan"), "items"],
+        env={**cluster.environ, "PYTHONPATH": paths},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    job = process.stdout.readline().strip()
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    mapped = cluster.client.map_of(job)
+
+    assert [future.result(WITHIN_S) for future in mapped.futures] == [0, 1, 2]
+    assert cluster.client.job(job).view.open
+    assert "takes no further calls" in cluster.iris("close", job, "--reason", "its client died").err
+    assert mapped.results(WITHIN_S) == [0, 1, 2]
+    assert mapped.job.wait(WITHIN_S).note == "its client died"
