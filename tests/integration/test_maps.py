@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import os
 import signal
@@ -462,6 +463,46 @@ def test_a_host_without_python_says_what_to_set(cluster, items):
     task = cluster.client.task(f"/{name}/0")
     assert str(task.error).startswith("python: command not found; the calls of a map run the `python` of")
     assert "set PATH" in cluster.iris("why", f"/{name}/0").out
+
+
+def test_an_asynchronous_client_awaits_the_calls_of_an_iterator(cluster, monkeypatch):
+    for name in cluster.environ.keys() - os.environ.keys():
+        monkeypatch.setenv(name, cluster.environ[name])
+
+    def items(most):
+        for number in range(5):
+            time.sleep(0.03)
+            if number == most:
+                raise LookupError("no more items")
+            yield number
+
+    async def squares(most):
+        async with iris.AsyncClient() as client:
+            calls = await client.map(lambda x: x * x, items(most), lookahead=2, name=f"m-async-{most}", cpu=0.1)
+            return await asyncio.gather(*calls)
+
+    assert asyncio.run(squares(9)) == [0, 1, 4, 9, 16]
+    with pytest.raises(LookupError, match="no more items"):
+        asyncio.run(squares(3))
+
+
+def test_a_map_within_a_call_is_a_child_job(cluster):
+    paths = os.pathsep.join({str(Path(module.__file__).parents[1]) for module in (iris, iris_core)})
+
+    def outer(number):
+        import iris
+
+        with iris.Client() as client:
+            inner = client.map(lambda x: x + number, [1, 2], name=f"inner-{number}", cpu=0.1)
+            return inner.job.name, inner.results(60)
+
+    mapped = cluster.client.map(outer, [10, 20], name="m-nested", cpu=0.1, env={"PYTHONPATH": paths})
+
+    assert mapped.results(WITHIN_S) == [("/m-nested/inner-10", [11, 12]), ("/m-nested/inner-20", [21, 22])]
+    assert {child.job.name for child in cluster.client.tree("/m-nested").children} == {
+        "/m-nested/inner-10",
+        "/m-nested/inner-20",
+    }
 
 
 @pytest.mark.soak

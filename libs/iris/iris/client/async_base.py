@@ -18,6 +18,7 @@ from iris.client.event_stream import EventStream
 from iris.client.events import Event, read_events, read_lines
 from iris.client.jobs import TERMINAL, Job
 from iris.client.map_options import MapOptions
+from iris.client.mapping import Mapped
 from iris.client.problems import gave_up
 from iris.client.transport import RETRY_FOR_S, UrlQuery
 from iris_core.views import DeploymentView, JobView, LogLineView
@@ -62,9 +63,9 @@ class AsyncCalls:
         workdir: str | os.PathLike[str] | None = None,
         **options: Unpack[MapOptions],
     ) -> list[asyncio.Future[R]]:
-        """As `Client.map`; one awaitable future per item."""
+        """As `Client.map`; one awaitable future per item, once all items of an iterator are submitted."""
         mapped = await self.call(lambda: self.sync.map(function, *iterables, workdir=workdir, **options))
-        return [asyncio.wrap_future(future) for future in mapped.futures]
+        return await self._awaitable(mapped)
 
     async def starmap(
         self,
@@ -74,13 +75,18 @@ class AsyncCalls:
         workdir: str | os.PathLike[str] | None = None,
         **options: Unpack[MapOptions],
     ) -> list[asyncio.Future[R]]:
-        """As `Client.starmap`; one awaitable future per item."""
+        """As `Client.starmap`; one awaitable future per item, once all items of an iterator are submitted."""
         mapped = await self.call(lambda: self.sync.starmap(function, items, workdir=workdir, **options))
-        return [asyncio.wrap_future(future) for future in mapped.futures]
+        return await self._awaitable(mapped)
 
     async def map_of(self, job: str, **options: Unpack[MapOptions]) -> list[asyncio.Future[Any]]:
-        """As `Client.map_of`; one awaitable future per item."""
+        """As `Client.map_of`; one awaitable future per item, once an open map is closed."""
         mapped = await self.call(lambda: self.sync.map_of(job, **options))
+        return await self._awaitable(mapped)
+
+    async def _awaitable(self, mapped: Mapped[R]) -> list[asyncio.Future[R]]:
+        """Raises what reading the items has raised."""
+        await self.call(mapped.wait_closed)
         return [asyncio.wrap_future(future) for future in mapped.futures]
 
     def logs(self, name: str, query: UrlQuery | None = None, *, follow: bool = True) -> AsyncIterator[LogLineView]:

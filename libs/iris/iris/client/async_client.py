@@ -6,16 +6,14 @@ Drawn by `make draw` from `client.client`, `client.jobs` and `client.deployments
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Unpack
 
 from iris.client.async_base import AsyncCalls, DeploymentWaits, JobWaits
 from iris.client.bundle import Bundle
-from iris.client.client import IfExists, R
+from iris.client.client import IfExists
 from iris.client.deployment_options import DeployOptions
 from iris.client.job_options import CommandLine, JobOptions
-from iris.client.map_options import MapOptions
-from iris.client.mapping import CallFuture, Mapped
 from iris.client.update_options import UpdateOptions
 from iris_core.causes import FailureGroup
 from iris_core.spec import JobSpec
@@ -54,24 +52,6 @@ class AsyncClient(AsyncCalls):
                     command, workdir=workdir, idempotency_key=idempotency_key, if_exists=if_exists, **options
                 )
             ),
-        )
-
-    async def submit_calls(
-        self,
-        function: Callable[..., R],
-        blobs: Iterable[bytes],
-        count: int,
-        options: MapOptions,
-        *,
-        workdir: str | os.PathLike[str] | None = None,
-        open_: bool = False,
-        futures: Sequence[CallFuture[R]] = (),
-    ) -> Mapped[R]:
-        """As `Client.submit_calls`."""
-        return await self.call(
-            lambda: self.sync.submit_calls(
-                function, blobs, count, options, workdir=workdir, open_=open_, futures=futures
-            )
         )
 
     async def submit(

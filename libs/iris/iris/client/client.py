@@ -169,7 +169,7 @@ class Client(GatewayApi):
         if not calls:
             return Mapped(None, self, None)
         check_size(len(calls), chunksize)
-        mapped: Mapped[R] = self.submit_calls(
+        mapped: Mapped[R] = self._submit_calls(
             function, pack_arguments(calls, chunksize), len(calls), options, workdir=workdir, open_=reader is not None
         )
         if reader is not None:
@@ -177,7 +177,7 @@ class Client(GatewayApi):
             feed(reader, OpenMap(self, mapped), chunksize)
         return mapped
 
-    def submit_calls(
+    def _submit_calls(
         self,
         function: Callable[..., R],
         blobs: Iterable[bytes],

@@ -128,7 +128,7 @@ class Executor(concurrent.futures.Executor):
         now, left = batch[:MAX_REPLICAS], batch[MAX_REPLICAS:]
         try:
             # a lambda travels by value, so the hosts need no package of Iris
-            mapped = self._client.submit_calls(
+            mapped = self._client._submit_calls(
                 lambda function, args, kwargs: function(*args, **kwargs),
                 [arguments for _, arguments in now],
                 len(now),

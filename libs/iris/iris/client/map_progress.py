@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from typing import Any, Protocol, TextIO
 
 _EVERY_S = 0.1
@@ -82,7 +83,8 @@ def show_progress(name: str, calls: CountedCalls, file: TextIO | None = None) ->
     if calls.is_open:
 
         def close() -> None:
-            calls.wait_closed()
+            with suppress(Exception):  # the map tells it
+                calls.wait_closed()
             shown.on_closed()
 
         threading.Thread(target=close, name=f"iris-map-progress {name}", daemon=True).start()

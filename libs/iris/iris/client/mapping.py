@@ -142,9 +142,10 @@ class Mapped(list[CallFuture[R]]):
             self._arrival.notify_all()
 
     def wait_closed(self) -> None:
-        """Return once no further calls come."""
+        """Return once no further calls come. Raises what reading the items has raised."""
         with self._arrival:
             self._arrival.wait_for(lambda: not self._open)
+        self._raise_end()
 
     @property
     def is_open(self) -> bool:
