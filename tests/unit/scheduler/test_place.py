@@ -233,3 +233,11 @@ def test_a_worker_is_given_no_more_tasks_than_it_may_have() -> None:
     assert story.cycle() == {"/job/0": "a", "/job/1": "a", "/job/2": "b", "/job/3": "b"}
     story.end("/old", 0)
     assert story.cycle() == {"/job/4": "a"}
+
+
+def test_preferred_hosts_come_first_also_when_they_have_accelerators() -> None:
+    near = Constraint("near", ConstraintOp.EXISTS, mode="preferred")
+    hosts = [worker("a", near=1), worker("b"), worker("c", near=1, chips=4), worker("d", chips=4)]
+    story = Story(*hosts)
+    story.submit("/two", 2, cpu=4, constraints=(near,))
+    assert list(story.cycle().values()) == ["a", "c"]

@@ -7,6 +7,7 @@ Order and its reasons are in `placement.columns`. O(workers) per class and cycle
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from itertools import takewhile
 
 from iris_scheduler.mirror.capacity import Need, Room, Slots, with_room
 
@@ -87,5 +88,5 @@ class Candidates:
         few = self._ahead[:_FEW]
         self._next = few[::-1].tolist()
         if self._next and self._next[-1] < self._boundary <= self._next[0]:
-            self._next = [slot for slot in self._next if slot < self._boundary]
+            self._next = [*takewhile(lambda slot: slot < self._boundary, reversed(self._next))][::-1]
         return bool(self._next)
