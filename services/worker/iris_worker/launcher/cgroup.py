@@ -17,13 +17,14 @@ import contextlib
 import errno
 import os
 import signal
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from msgspec import structs
 
 from iris_worker.attempt.workspaces import data_id
+from iris_worker.launcher import cgroup_access as access
 from iris_worker.launcher import cgroup_files as files
 from iris_worker.launcher.cgroup_files import UNIFIED, Cgroup, CgroupValues, GroupFile, GroupUsage
 from iris_worker.launcher.records import CgroupSupport
@@ -31,7 +32,6 @@ from iris_worker.launcher.records import CgroupSupport
 _REUSE_BYTES = 32 << 20
 """A group with a higher peak, which cannot be reset, would hide the peak of the next task."""
 _SPARES = 64
-_READ_BYTES = 1 << 16
 _DIGITS = 32
 OPEN_FILES = 84
 """Files of groups that stay open: seven for each of the dozen that short tasks use in turns."""
@@ -84,7 +84,7 @@ class Cgroups:
         self._here: Group | None = None
         self._open: dict[tuple[int, str], int] = {}
         self._spares: list[Group] = []
-        self._next = 1 + max((number for base in self._directories for number in _numbers(base)), default=-1)
+        self._next = 1 + max((number for base in self._directories for number in access.numbers(base)), default=-1)
         self._kills = os.path.exists(f"{self._members}/{self._move().number}/cgroup.kill")
         self.go_home()
 
@@ -122,7 +122,7 @@ class Cgroups:
             self._limit(group, group.limits)
             path = f"{group.number}/{self._entry}"
             for base in self._entries:
-                _write_to(self._file(path, base, os.O_WRONLY), path, str(pid))
+                access.write_to(self._file(path, base, os.O_WRONLY), path, str(pid))
         except OSError:
             group.spoilt = True
             self.give(group)
@@ -167,7 +167,7 @@ class Cgroups:
     def kill_others(self, alive: Collection[int]) -> int:
         """Kill what is in groups of earlier launchers but these; returns how many still hold a process."""
         kept = {group.number for group in self._spares} | set(alive)
-        others = {number for base in self._directories for number in _numbers(base)} - kept
+        others = {number for base in self._directories for number in access.numbers(base)} - kept
         left = [number for number in others if self.kill(Group(number))]
         for number in others.difference(left):
             self._remove(number)
@@ -177,7 +177,7 @@ class Cgroups:
         """Remove all groups that are empty."""
         self.go_home()
         for base in self._directories:
-            _remove(base)
+            access.remove(base)
 
     def _move(self) -> Group:
         """Enter an empty group."""
@@ -188,7 +188,7 @@ class Cgroups:
                 group.late = self._unlimited
             path = f"{group.number}/{self._entry}"
             for base in self._entries:
-                _write_to(self._file(path, base, os.O_WRONLY), path, "0")
+                access.write_to(self._file(path, base, os.O_WRONLY), path, "0")
         except OSError:
             self._return()
             self._remove(group.number)
@@ -199,7 +199,7 @@ class Cgroups:
     def _return(self) -> None:
         for home in self._homes:
             with contextlib.suppress(OSError):
-                _put(f"{home}/{self._entry}", "0")
+                access.put(f"{home}/{self._entry}", "0")
         self._enter(None)
 
     def _enter(self, group: Group | None) -> None:
@@ -238,17 +238,17 @@ class Cgroups:
             os.mkdir(f"{base}/{group.number}", 0o755)
         for (controller, name), value in files.ONCE[self._version].items():
             with contextlib.suppress(OSError):
-                _put(f"{self._bases.get(controller)}/{group.number}/{name}", value)
+                access.put(f"{self._bases.get(controller)}/{group.number}/{name}", value)
         return group
 
     def _remove(self, number: int) -> None:
         for base in self._directories:
-            _remove(f"{base}/{number}")
+            access.remove(f"{base}/{number}")
 
     def _write(self, group: Group, values: CgroupValues) -> None:
         for (controller, name), value in values.items():
             if (fd := self._fds.get(controller)) is not None:
-                _put(f"{group.number}/{name}", value, fd)
+                access.put(f"{group.number}/{name}", value, fd)
 
     # ── what is in it ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -260,7 +260,7 @@ class Cgroups:
             self.leave()
         with contextlib.suppress(OSError):
             if self._kills:
-                _put(f"{self._members}/{group.number}/cgroup.kill", "1")
+                access.put(f"{self._members}/{group.number}/cgroup.kill", "1")
                 return True
             group.early = None
             self._write(group, {("pids", "pids.max"): "0"})  # none is born while they are killed
@@ -276,7 +276,7 @@ class Cgroups:
     def _pids(self, number: int) -> list[int]:
         """Its members, and those of groups that they have made in it, without this process."""
         me = os.getpid()
-        found = (_get(f"{path}/cgroup.procs").split() for path in _tree(f"{self._members}/{number}"))
+        found = (access.get(f"{path}/cgroup.procs").split() for path in access.tree(f"{self._members}/{number}"))
         return [int(pid) for pids in found for pid in pids if int(pid) != me]
 
     def usage(self, group: Group, *, now: bool = False) -> GroupUsage:
@@ -300,11 +300,11 @@ class Cgroups:
     def _cpu_us(self, group: Group) -> int:
         if self._version == 1:
             return (self._number(group, files.CPU_NS) or 0) // 1000
-        return files.flat_keyed(_get(f"{self._members}/{group.number}/cpu.stat")).get("usage_usec", 0)
+        return files.flat_keyed(access.get(f"{self._members}/{group.number}/cpu.stat")).get("usage_usec", 0)
 
     def _io(self, number: int) -> tuple[int, int] | None:
         base = self._bases.get("io")
-        return files.io_bytes(_get(f"{base}/{number}/io.stat")) if base is not None else None
+        return files.io_bytes(access.get(f"{base}/{number}/io.stat")) if base is not None else None
 
     def _number(self, group: Group, file: GroupFile) -> int | None:
         """What a file with one number says; None when it is not there."""
@@ -327,7 +327,7 @@ class Cgroups:
         return fd
 
     def _table(self, group: Group, names: dict[int, str]) -> dict[str, int]:
-        return files.flat_keyed(_get(f"{self._bases.get('memory', '')}/{group.number}/{names[self._version]}"))
+        return files.flat_keyed(access.get(f"{self._bases.get('memory', '')}/{group.number}/{names[self._version]}"))
 
 
 # ── finding them ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -335,7 +335,7 @@ class Cgroups:
 
 def open_groups(root: Path) -> Cgroups:
     """The groups of the launcher of the worker with this data directory. Raises NoGroups."""
-    own = files.own_directories(_get("/proc/self/mountinfo"), _get("/proc/self/cgroup"))
+    own = files.own_directories(access.get("/proc/self/mountinfo"), access.get("/proc/self/cgroup"))
     return groups_below(own, f"iris-{data_id(root)}")
 
 
@@ -362,7 +362,7 @@ def _bases_1(homes: dict[str, str], name: str) -> dict[str, str]:
     if not bases:
         raise refused
     if "cpu" in bases:  # all tasks together weigh what all processors do, not what one process beside them does
-        _put(f"{bases['cpu']}/cpu.shares", str(1024 * (os.cpu_count() or 1)))
+        access.put(f"{bases['cpu']}/cpu.shares", str(1024 * (os.cpu_count() or 1)))
     return bases
 
 
@@ -377,7 +377,7 @@ def _bases_2(own: str, name: str) -> dict[str, str]:
     if not parents:
         raise NoGroups(f"{own}: the group above it is not delegated")
     base = _base(parents[0], name, enable=True)
-    usable = _get(f"{base}/cgroup.controllers").split()
+    usable = access.get(f"{base}/cgroup.controllers").split()
     _enable(base)
     return {key: base for key in (*files.WANTED[2], UNIFIED) if key in usable or key == UNIFIED}
 
@@ -402,60 +402,4 @@ def _enable(parent: str) -> None:
     """Let groups in this one have controllers, where it has them itself."""
     for controller in files.WANTED[2]:
         with contextlib.suppress(OSError):
-            _put(f"{parent}/cgroup.subtree_control", f"+{controller}")
-
-
-# ── files ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _put(path: str, text: str, directory: int | None = None) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC, dir_fd=directory)
-    try:
-        _write_to(fd, path, text)
-    finally:
-        os.close(fd)
-
-
-def _write_to(fd: int, path: str, text: str) -> None:
-    try:
-        os.write(fd, text.encode())
-    except OSError as error:
-        error.filename = path
-        raise
-
-
-def _get(path: str) -> str:
-    """The contents of a file; empty when it is not there."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return ""
-    try:
-        parts = []
-        while part := os.read(fd, _READ_BYTES):
-            parts.append(part)
-        return b"".join(parts).decode()
-    except OSError:  # its group was removed
-        return ""
-    finally:
-        os.close(fd)
-
-
-def _tree(directory: str) -> Iterable[str]:
-    """A group, and the groups in it."""
-    try:
-        has_groups = os.stat(directory).st_nlink > 2
-    except FileNotFoundError:
-        return ()
-    return [path for path, _, _ in os.walk(directory)] if has_groups else (directory,)
-
-
-def _remove(directory: str) -> None:
-    """Remove a group and the groups in it; what still has a process stays, for the next launcher."""
-    for path, _, _ in os.walk(directory, topdown=False):
-        with contextlib.suppress(OSError):
-            os.rmdir(path)
-
-
-def _numbers(base: str) -> list[int]:
-    return [int(name) for name in os.listdir(base) if name.isdigit()]
+            access.put(f"{parent}/cgroup.subtree_control", f"+{controller}")
