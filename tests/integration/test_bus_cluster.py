@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from iris_bus.connection import Credentials, Link
 from iris_bus.contract import Publication
 from iris_bus.jetstream import connect
 from iris_core.subjects import STORES, STREAMS
@@ -84,3 +85,30 @@ async def test_no_service_lowers_what_a_cluster_has_and_a_command_does(tmp_path,
         assert (await first.streams.standing("IRIS_JOURNAL")).declared == 1
         for connection in (first, second):
             await connection.close()
+
+
+async def test_an_address_that_no_server_has_any_more_is_forgotten(tmp_path):
+    """As those of containers, which have a new one after each restart."""
+    gone, new = "127.0.0.1:1", "127.0.0.1:2"
+    async with nats_cluster(tmp_path) as servers:
+        moving = servers[2]
+        moving.kill()
+        moving.add(f'client_advertise: "{gone}"\n')
+        moving.start()
+        await moving.until_healthy()
+        link = Link(lambda _: None)
+        await link.open([server.url for server in servers[:2]], "test", Credentials(), 30)
+
+        async def until(address: str, *, known: bool) -> None:
+            async with asyncio.timeout(30):
+                while (address in {one.netloc for one in link.client.discovered_servers}) != known:
+                    await asyncio.sleep(0.02)
+
+        await until(gone, known=True)
+        moving.kill()
+        moving.add(f'client_advertise: "{new}"\n')
+        moving.start()
+        await until(new, known=True)
+        await until(gone, known=False)
+        assert {one.geturl() for one in link.client.servers} >= {server.url for server in servers[:2]}
+        await link.close()

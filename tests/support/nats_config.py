@@ -42,6 +42,11 @@ class ConfiguredServer:
         command = [nats_binary.find(), "-c", self._config]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
+    def add(self, config: str) -> None:
+        """Add lines to its configuration, for its next start."""
+        with self._config.open("a") as file:
+            file.write(config)
+
     def healthy(self) -> bool:
         try:
             with urllib.request.urlopen(self._health, timeout=1) as answer:

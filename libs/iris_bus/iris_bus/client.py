@@ -3,7 +3,8 @@
 nats-py takes each message through two buffers, an object, a queue and two tasks. Here `intake` reads the protocol and
 calls the subscriber, and what is sent in one turn of the loop goes out at its end in one write, as lines made by
 `wire`. The bugs: it leaked a socket at each failed attempt to connect; a PONG for a ping that had timed out ended its
-read loop; a flush overtook the messages it should have flushed. No other module uses private names of nats-py.
+read loop; a flush overtook the messages it should have flushed; it never forgot an address that a server had announced.
+No other module uses private names of nats-py.
 Out of scope: connecting, and what messages mean. Source: docs/design/nats.md#nats-py-behaviour;
 docs/adr/0003-a-thin-layer-on-nats-py.md; docs/adr/0069-every-message-bypasses-nats-py.md.
 """
@@ -127,6 +128,19 @@ class NatsClient(Client):
         await super()._process_connect_init()
         if isinstance(self._transport, TcpTransport) and self._transport._io_writer is not None:
             divert(self._transport._io_writer.transport, self._deliver)
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        """Know the given servers, and those that the newest list of the connected one names.
+
+        Elsewhere servers may be replaced under new addresses for as long as this process runs, and each attempt to
+        reach one that is gone takes up to the timeout of a connection.
+        """
+        await super()._process_info(info, initial_connection)
+        if named := info.get("connect_urls"):
+            current = self._current_server
+            self._server_pool[:] = [
+                one for one in self._server_pool if not one.discovered or one is current or one.uri.netloc in named
+            ]
 
     async def _connect_to_server(self, s: Srv) -> None:
         self.drop_socket()

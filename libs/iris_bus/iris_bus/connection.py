@@ -122,7 +122,8 @@ class Link:
 
     async def _connect(self, servers: Sequence[str], name: str, credentials: Credentials) -> None:
         await self.client.connect(
-            servers=list(servers),
+            servers=random.sample(list(servers), len(servers)),
+            dont_randomize=True,  # the server that was lost is tried last, under its given and its announced address
             name=name,
             error_cb=self._error,
             disconnected_cb=self._dropped,

@@ -15,6 +15,7 @@ WRITTEN_FOR = {
     "_connect_to_server": "1356d992325fde9f",
     "_flush_pending": "317c8d7ef54b90b7",
     "_process_connect_init": "e1ed2da075c82ab0",
+    "_process_info": "ecca7bb931308fff",
     "_process_pong": "ee4c4d01a16de074",
     "_send_command": "ed57e8e86389cf94",
     "_send_ping": "d57b2f820443afb4",
