@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -14,13 +15,15 @@ from iris import Client
 from tests.house.repository import ROOT
 from tests.support.cluster import until
 from tests.support.docker import Docker
+from tests.support.guide import blocks
 from tests.support.prometheus import Prometheus
 from tests.support.stack import Stack, stack_of
 
-pytestmark = [pytest.mark.docker, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
 
 WAIT_S = 120
 """Nothing here is about speed: conditions are waited for, on a machine that may have much else to do."""
+RECOVERY = ROOT / "docs" / "disaster-recovery.md"
 WITH_TOKENS = ("gateway-1", "gateway-2", "proxy-1", "proxy-2")
 
 
@@ -123,6 +126,34 @@ def prometheus_reaches_every_service_and_answers_every_panel(stack: Stack):
             prometheus.query(query.replace("$__rate_interval", "2m"))
 
 
+def a_lost_server_is_replaced(stack: Stack, client: Client):
+    """By the commands of docs/disaster-recovery.md#replace-a-nats-server."""
+    [row] = [line for line in RECOVERY.read_text().splitlines() if line.startswith("| Compose |")]
+    stack.script("\n".join(re.findall(r"`(.*?)`", row)))
+    until(stack.healthy, "every container is healthy again", WAIT_S)
+    until(lambda: stack.copies("nats-2") == stack.copies("nats-1") != {}, "it has fetched all its copies", WAIT_S)
+    client.run(["true"], cpu=0.1).wait(WAIT_S)
+
+
+def a_backup_is_restored_onto_empty_servers(stack: Stack, client: Client):
+    """By the command of deploy/docker/README.md, and the block of docs/disaster-recovery.md#restore-with-compose."""
+    kept = client.run(["sleep", "600"], name="kept", cpu=0.1)
+    until(lambda: kept.refresh().state == "running", "it runs", WAIT_S)
+    [backup] = re.findall(
+        r"`(docker compose run [^`]* admin backup [^`]*)`", (ROOT / "deploy/docker/README.md").read_text()
+    )
+    assert " jobs and " in stack.script(backup)
+    client.run(["sleep", "600"], name="younger", cpu=0.1)
+    [restore] = [block.script for block in blocks(RECOVERY) if "docker compose" in block.text]
+    assert "restored: " in stack.script(restore)
+    until(stack.healthy, "every container is healthy again", WAIT_S)
+    assert [len(task.attempts) for task in kept.tasks()] == [1], "its task has run on"
+    assert kept.refresh().state == "running"
+    assert "/younger" not in {job.name for job in client.jobs()}
+    kept.cancel()
+    kept.wait(WAIT_S)
+
+
 def test_a_compose_stack_runs_jobs_and_survives_kills(stack: Stack, client: Client):
     """One test, because the stack takes a minute to come up, and tests of one module may run in two processes."""
     the_command_line_runs_a_job_and_shows_its_output(stack)
@@ -133,3 +164,5 @@ def test_a_compose_stack_runs_jobs_and_survives_kills(stack: Stack, client: Clie
     a_deployment_is_served_at_the_same_port(stack, client)
     a_killed_server_and_a_killed_leader_lose_nothing(stack, client)
     prometheus_reaches_every_service_and_answers_every_panel(stack)
+    a_lost_server_is_replaced(stack, client)
+    a_backup_is_restored_onto_empty_servers(stack, client)

@@ -118,7 +118,7 @@ def python_image(wheels: Path) -> Image:
 def nats_image() -> Image:
     image = Image()
     image.file(Path(nats_binary.find()), "/usr/local/bin/nats-server")
-    image.programs("wget")
+    image.programs("wget", "mv")
     return image
 
 

@@ -57,6 +57,10 @@ class Stack:
         """That of Compose for this stack."""
         return " ".join(map(str, ("docker-compose", "--project-name", _PROJECT, *self._files)))
 
+    def script(self, text: str, within_s: float = 240) -> str:
+        """Run lines of a page, in which this stack's command stands for `docker compose`."""
+        return self.docker.run("sh", "-euc", text.replace("docker compose", self.command), within_s=within_s)
+
     def make_images(self, wheels: Path) -> None:
         """The base image and those of other programs; Compose builds our own."""
         services = self.file["services"]
@@ -102,10 +106,17 @@ class Stack:
 
     def server_that_leads(self, stream: str) -> str:
         """The NATS server that leads the stream."""
-        page = "http://127.0.0.1:8222/jsz?streams=true&accounts=true"
-        accounts = json.loads(self.run_in("nats-1", "wget", "-q", "-O", "-", page))["account_details"]
-        [found] = [one for account in accounts for one in account.get("stream_detail", []) if one["name"] == stream]
+        [found] = [one for one in self._streams("nats-1") if one["name"] == stream]
         return str(found["cluster"]["leader"])
+
+    def copies(self, server: str) -> dict[str, int]:
+        """The last sequence of each stream of which the server has a copy."""
+        return {one["name"]: one["state"]["last_seq"] for one in self._streams(server)}
+
+    def _streams(self, server: str) -> list[dict[str, Any]]:
+        page = "http://127.0.0.1:8222/jsz?streams=true&accounts=true"
+        accounts = json.loads(self.run_in(server, "wget", "-q", "-O", "-", page))["account_details"]
+        return [one for account in accounts for one in account.get("stream_detail", [])]
 
 
 @contextmanager
