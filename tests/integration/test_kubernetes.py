@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -177,6 +178,69 @@ def test_selectors_find_pods_and_services_name_ports_of_them(manifests: list[dic
     for policy in of(manifests, "NetworkPolicy").values():
         selector = policy["spec"]["podSelector"].get("matchLabels", {})
         assert chosen(selector), policy["metadata"]["name"]
+
+
+RECOVERY = ROOT / "docs" / "disaster-recovery.md"
+_KINDS = {"deployment": "Deployment", "statefulset": "StatefulSet", "pod": "Pod", "pvc": "Claim", "service": "Service"}
+
+
+def kubectl_lines() -> list[list[str]]:
+    """Each command of kubectl in the page on disaster recovery, in its words after the program."""
+    text = RECOVERY.read_text()
+    lines = re.findall(r"^kubectl (.*)$", text, re.MULTILINE) + re.findall(r"`kubectl ([^`]*)`", " ".join(text.split()))
+    return [shlex.split(line) for line in lines]
+
+
+def existing(manifests: list[dict[str, Any]]) -> dict[str, set[str]]:
+    """The names of what the page may speak of, by kind: also what stateful sets make."""
+    found = {kind: set(of(manifests, kind)) for kind in ("Deployment", "StatefulSet", "Service")}
+    found |= {"Pod": set(), "Claim": set()}
+    for name, one in of(manifests, "StatefulSet").items():
+        for number in range(one["spec"]["replicas"]):
+            found["Pod"].add(f"{name}-{number}")
+            claims = one["spec"].get("volumeClaimTemplates", [])
+            found["Claim"] |= {f"{claim['metadata']['name']}-{name}-{number}" for claim in claims}
+    return found
+
+
+def named(words: list[str]) -> Iterator[tuple[str, str]]:
+    """The kind and name of each object that a command of kubectl names."""
+    plain = [word for word in words if not word.startswith("-")]
+    for at, word in enumerate(plain):
+        kind, slash, name = word.partition("/")
+        if slash and kind in _KINDS:
+            yield _KINDS[kind], name
+        elif word in _KINDS:
+            yield from ((_KINDS[word], name) for name in plain[at + 1 :] if name.startswith(("iris-", "data-")))
+
+
+def test_what_the_page_on_recovery_names_is_in_the_manifests(manifests: list[dict[str, Any]]):
+    lines, there = kubectl_lines(), existing(manifests)
+    seen = {what for words in lines for what in named(words)}
+    assert [what for what in seen if what[1] not in there[what[0]]] == []
+    claims = {name for kind, name in seen if kind == "Claim"}
+    assert claims == {name for name in there["Claim"] if "iris-nats" in name}, "a claim would keep what is to be empty"
+    [namespace] = of(manifests, "Namespace")
+    assert {words[words.index("-n") + 1] for words in lines if "-n" in words} == {namespace}
+    apps = {labels["app"] for _, _, labels in pods(manifests)}
+    selected = re.findall(r"app in \((.*?)\)", RECOVERY.read_text())
+    assert selected
+    assert {name.strip() for one in selected for name in one.split(",")} <= apps
+    ports = {str(port["port"]) for port in of(manifests, "Service")["iris-nats"]["spec"]["ports"]}
+    [forward] = [words for words in lines if "port-forward" in words]
+    assert forward[-1].partition(":")[2] in ports
+
+
+def test_kubectl_knows_the_commands_and_options_of_the_page_on_recovery():
+    """Of each, kubectl reads the words before it finds that there is no cluster."""
+    environ = {**os.environ, "KUBECONFIG": "/dev/null"}
+    for words in kubectl_lines():
+        if words[0] == "apply":
+            continue  # reads the directory first
+        asked = ["kubectl", "--server", "http://127.0.0.1:1", "--request-timeout", "1s", *words]
+        done = subprocess.run(asked, env=environ, capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode != 0, words
+        assert re.search(r"127\.0\.0\.1:1|refused", done.stderr), (words, done.stderr)
 
 
 def test_no_pod_runs_as_root_or_writes_outside_its_volumes(manifests: list[dict[str, Any]]):
