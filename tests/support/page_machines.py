@@ -91,11 +91,16 @@ class Shell:
 
 @dataclass
 class PageMachines:
-    """The machines of a page by name with their addresses, the reader's computer among them."""
+    """The machines of a page by name with their addresses, the reader's computer among them.
+
+    Attributes:
+        first: the first process of each machine but the reader's, which stays.
+    """
 
     directory: Path
     stack: ExitStack
     addresses: Mapping[str, str]
+    first: tuple[str, ...] = ("cat",)
     shells: dict[str, Shell] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -127,7 +132,8 @@ class PageMachines:
         own = (*(() if name == COMPUTER else OWN), "--mount", "--uts")
         environ = {**_ENVIRON, "PATH": f"{self.directory / 'bin'}:{_PATH}", "NAME": _host_name(name)} | _places()
         environ["KEPT"] += f" {self.directory}"
-        set_up = [*UNSHARE, *own, "sh", "-c", _SET_UP, str(self.directory / _host_name(name)), "cat"]
+        first = ("cat",) if name == COMPUTER else self.first
+        set_up = [*UNSHARE, *own, "sh", "-c", _SET_UP, str(self.directory / _host_name(name)), *first]
         host = ready(self.stack, set_up, environ, None)
         pid = host.pid if name == COMPUTER else psutil.Process(host.pid).children()[0].pid
         (self.directory / "pids" / self.addresses[name]).write_text(f"{pid}")
@@ -161,7 +167,9 @@ def _places() -> dict[str, str]:
 
 
 @contextmanager
-def page_machines(directory: Path, addresses: Mapping[str, str]) -> Iterator[PageMachines]:
+def page_machines(
+    directory: Path, addresses: Mapping[str, str], first: tuple[str, ...] = ("cat",)
+) -> Iterator[PageMachines]:
     """Machines that are on, until the block ends."""
     with ExitStack() as stack:
-        yield PageMachines(directory, stack, addresses)
+        yield PageMachines(directory, stack, addresses, first)
