@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import platform
 import sys
 import time
@@ -40,6 +41,7 @@ ROWS = {
     "B11": "b11_reads",
     "B12": "b12_functions",
     "B13": "b13_trickle",
+    "B14": "b14_pages",
 }
 RESULTS = Path(__file__).resolve().parent / "results"
 
@@ -47,6 +49,7 @@ RESULTS = Path(__file__).resolve().parent / "results"
 def main() -> int:
     """Run the rows that were asked for; 1 when one of them could not be run."""
     options = _options()
+    load = os.getloadavg()[0]
     wanted = [row for row in ROWS if not options.rows or row in options.rows]
     peers, left_out = ({}, []) if options.no_peers else peer_runs.measure(set(wanted), options.quick)
     rows, failed = [], []
@@ -63,7 +66,7 @@ def main() -> int:
             print(_line(row), flush=True)
     for sentence in (*left_out, *failed):
         print(sentence, file=sys.stderr)
-    _keep(rows, left_out, options.quick)
+    _keep(rows, left_out, options.quick, load)
     return 1 if failed else 0
 
 
@@ -83,8 +86,12 @@ def _line(row: Row) -> str:
     )
 
 
-def _keep(rows: list[Row], left_out: list[str], quick: bool) -> None:
-    """A record of the run with the machine's facts, so that figures can be compared later."""
+def _keep(rows: list[Row], left_out: list[str], quick: bool, load: float) -> None:
+    """A record of the run with the machine's facts, so that figures can be compared later.
+
+    Args:
+        load: processes that wanted to run before the first row, a mean over a minute.
+    """
     RESULTS.mkdir(exist_ok=True)
     memory = psutil.virtual_memory().total
     facts: dict[str, Any] = {
@@ -92,6 +99,7 @@ def _keep(rows: list[Row], left_out: list[str], quick: bool) -> None:
         "memory_bytes": memory,
         "python": platform.python_version(),
         "kernel": platform.release(),
+        "load": round(load, 1),
         "quick": quick,
         "left_out": left_out,
     }

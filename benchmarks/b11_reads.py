@@ -87,29 +87,29 @@ async def _measure(made: Cluster, jobs: int, seconds: float, repeat: int) -> tup
     found: Rates = {"quiet": [], "read": [], "pages": []}
     costs: Costs = {"quiet": [], "read": []}
 
-    async def submit(part: str, number: int) -> None:
+    async def counted(part: str, number: int) -> None:
         before = made.cpu_s()
-        found[part].append(await _submit(made.url, f"{part}-{number}", seconds=seconds))
+        found[part].append(await submit(made.url, f"{part}-{number}", seconds=seconds))
         count = found[part][-1] * seconds
         costs[part].append({service: (s - before[service]) / count * 1e6 for service, s in made.cpu_s().items()})
 
     async with asyncio.timeout(LONGEST_S):
-        await _submit(made.url, "job", jobs=jobs)
+        await submit(made.url, "job", jobs=jobs)
         for number in range(repeat):
-            await submit("quiet", number)
+            await counted("quiet", number)
             command = [sys.executable, "-m", "benchmarks.readers", made.url, "--count", str(READERS)]
             readers = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, cwd=HOME)
             assert readers.stdout is not None
             await readers.stdout.readline()
             began = time.perf_counter()
-            await submit("read", number)
+            await counted("read", number)
             took_s = time.perf_counter() - began
             said, _ = await readers.communicate(b"")  # its stdin ends, and so does it
             found["pages"].append(int(said) / took_s)
     return found, costs
 
 
-async def _submit(url: str, name: str, *, seconds: float = 3600.0, jobs: int = 1 << 60) -> float:
+async def submit(url: str, name: str, *, seconds: float = 3600.0, jobs: int = 1 << 60) -> float:
     """Submissions a second of several clients that each wait for an answer, for so long or so many."""
     began, done = time.perf_counter(), 0
 

@@ -15,15 +15,17 @@ from iris_state.policy import Policy
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
 SERVICES = ("state", "nats", "scheduler", "gateway", "worker")
-ROWS = ("B1", "B1b", "B2", "B3", "B4", "B5e", "B6", "B7", "B9", "B10")
+ROWS = ("B1", "B1b", "B2", "B3", "B4", "B5e", "B6", "B7", "B9", "B10", "B13", "B14")
 
 EXPLAINED = """\
 Figures are measured, with every write of the journal synced to disk, on one machine that ran all services and the
 load at once. Another machine has others: `make bench` measures yours. [Performance](./performance.md) explains rows."""
 CPU_EXPLAINED = """\
 CPU time of each service from submission to end: for a task that does nothing, of a job of 10,000 (B1); for one that is
-a process of its own, `/bin/true` (B2); for a gang of four processes, each gang a job (B5e). `worker` is the sum over
-all hosts. The state service computes on one core, so a core of its leader bounds the cluster."""
+a process of its own, `/bin/true` (B2); for a gang of four processes, each gang a job (B5e); for a process of its own
+where 40 arrive in a second, each a job (B13). `worker` is the sum over all hosts. Where few arrive, each is decided,
+stored and told alone, which costs many times more than among hundreds: so a busy cluster costs less than this column
+promises. The state service computes on one core, so a core of its leader bounds the cluster."""
 DISK_EXPLAINED = """\
 Every stream and bucket has a limit ([all of them](operating.md#what-is-kept-and-how-much-of-it)); the large ones are
 below. Each of three servers needs that much. The journal is cut behind each snapshot."""
@@ -55,8 +57,10 @@ def megabytes(size: float) -> str:
 
 
 def cpu(rows: dict[str, dict[str, Any]]) -> Iterator[list[str]]:
-    costs = [rows[row]["detail"]["cpu_us_per_task"] for row in ("B1", "B2")] + [
-        rows["B5e"]["detail"]["cpu_us_per_gang"]
+    costs = [
+        *(rows[row]["detail"]["cpu_us_per_task"] for row in ("B1", "B2")),
+        rows["B5e"]["detail"]["cpu_us_per_gang"],
+        rows["B13"]["detail"]["cpu_us_per_task"],
     ]
     for service in SERVICES:
         yield [f"`{service}`", *(f"{cost[service]:,g} µs" for cost in costs)]
@@ -116,6 +120,7 @@ def times(rows: dict[str, dict[str, Any]]) -> Iterator[tuple[str, str, str]]:
     yield "a plan for 100,000 tasks on 10,000 hosts", f"{rows['B4']['value']:g} ms", "B4"
     yield "a standby leads after kill -9 of the leader", f"{max(seven['detail']['take_over_s'])} s", "B7"
     yield "start of a state service with 1,000,000 tasks", f"{seven['value']} s", "B7"
+    yield "a page or list, 40 clients with one request a second each", f"p99 {rows['B14']['value']:g} ms", "B14"
     if nine := rows.get("B9"):
         yield "durable submissions over HTTP, 64 clients", f"{nine['value']:,.0f}/s", "B9"
     if ten := rows.get("B10"):
@@ -124,8 +129,13 @@ def times(rows: dict[str, dict[str, Any]]) -> Iterator[tuple[str, str, str]]:
 
 def runs(rows: dict[str, dict[str, Any]]) -> str:
     shown = (row for name, row in rows.items() if name in ROWS)
-    machines = {f"{row['day']} ({row['machine']['cores']} cores)" for row in shown}
+    machines = {f"{row['day']} ({row['machine']['cores']} cores{_load(row['machine'])})" for row in shown}
     return f"Runs of {', '.join(sorted(machines))}, kept in `benchmarks/results`."
+
+
+def _load(machine: dict[str, Any]) -> str:
+    """What else wanted to run on the machine, where that was noted and is more than nothing."""
+    return f", beside a load of {machine['load']:g}" if machine.get("load", 0) >= 1 else ""
 
 
 def sizing_document() -> str:
@@ -137,7 +147,7 @@ def sizing_document() -> str:
         EXPLAINED,
         "## CPU",
         CPU_EXPLAINED,
-        grid(["service", "no-op task", "process", "gang of four"], cpu(rows)),
+        grid(["service", "no-op task", "process", "gang of four", "process, 40/s"], cpu(rows)),
         heartbeats(rows),
         "## Memory",
         memory_words(rows),

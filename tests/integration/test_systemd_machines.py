@@ -46,7 +46,7 @@ def restoring() -> list[list[str]]:
 def install(machines: PageMachines) -> None:
     """By docs/three-machines.md, and the commands of deploy/systemd/README.md behind the installation."""
     path, make, copy = steps("three-machines.md")[:3]
-    [store] = re.findall(r"nats-config (--store \S+)`", README.read_text())
+    [store] = re.findall(r"nats-config .*?(--store \S+?)`", README.read_text())
     machines.run(path)
     machines.shells[COMPUTER].run(re.sub(r"--store \S+", store, make.script))
     machines.run(copy)
