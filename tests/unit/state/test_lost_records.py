@@ -42,7 +42,7 @@ GRACE_S = Policy().lost_after_ms / 1000
         "a journal that never had a job",
     ],
 )
-def test_a_worker_with_attempts_of_unknown_jobs_is_judged_by_the_journals_age(before: str, refuses: bool):
+def test_attempts_of_unknown_jobs_are_judged_by_the_journals_age(before: str, refuses: bool):
     script = Script()
     script.play(before)
     if refuses:
