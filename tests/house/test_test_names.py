@@ -20,7 +20,6 @@ EXEMPT = frozenset(
         "tests/unit/scheduler/test_changed_jobs.py",
         "tests/unit/scheduler/test_levels.py",
         "tests/unit/state/test_capacity_warnings.py",
-        "tests/unit/state/test_lost_records.py",
         "tests/unit/state/test_set_aside.py",
         "tests/unit/state/test_update.py",
         "tests/unit/worker/test_agent.py",
