@@ -12,7 +12,7 @@ from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Ended
 from iris_core.states import Cause
 from iris_service.run import run_service
-from iris_worker.agent.agent import LocalAttempt
+from iris_worker.agent.local_attempt import LocalAttempt
 from iris_worker.attempt.executor import Executor
 from iris_worker.service import WorkerService, main
 from iris_worker.settings import WorkerSettings

@@ -8,9 +8,11 @@ import subprocess
 import pytest
 
 from tests.house.repository import ROOT
+from tests.sim import chain_mutants
 from tests.sim.mutants import PLANTS, Plant, planted
 from tests.sim.world import play
 
+assert chain_mutants  # its mutants are among `PLANTS`
 pytestmark = [pytest.mark.integration, pytest.mark.mutant]
 
 SEEDS = 120

@@ -56,13 +56,14 @@ class _Simulated(logging.Formatter):
 def _many(seeds: range, jobs: int) -> int:
     began = time.monotonic()
     faults: Counter[str] = Counter()
-    wrong = tasks = commits = largest = 0
+    wrong = tasks = commits = largest = chained = handed_back = 0
     with multiprocessing.Pool(jobs, maxtasksperchild=_CHUNKS) as pool:
         for count, outcome in enumerate(pool.imap(play, seeds, chunksize=_CHUNK), 1):
             faults.update(outcome.faults)
             commits += outcome.commits
             tasks += outcome.jobs
             largest = max(largest, outcome.largest)
+            chained, handed_back = chained + outcome.chained, handed_back + outcome.handed_back
             if outcome.wrong:
                 wrong += 1
                 print(_line(outcome), flush=True)
@@ -71,6 +72,7 @@ def _many(seeds: range, jobs: int) -> int:
     seconds = time.monotonic() - began
     print(f"{len(seeds)} seeds from {seeds.start}, {tasks} requests, {commits} commits checked, {seconds:.0f} s")
     print("faults: " + ", ".join(f"{name} {n}" for name, n in sorted(faults.items())))
+    print(f"attempts that waited behind others: {chained}, handed back: {handed_back}")
     print(f"largest message: {largest} bytes")
     print(f"violations: {wrong}")
     return int(bool(wrong))

@@ -25,12 +25,13 @@ from iris_core.messages.state_worker import (
     TaskTemplate,
     WorkerReport,
 )
-from iris_core.resources import Amount
+from iris_core.resources import NOTHING, Amount
 from iris_core.spec import Attribute
 from iris_core.states import Cause, KernelStatus
-from iris_worker.agent.agent import Agent, LocalAttempt
+from iris_worker.agent.agent import Agent
 from iris_worker.agent.heartbeat import HeartbeatSchedule, StallDetector, to_ms
 from iris_worker.agent.instructions import Discard, Instruction, Kill, Prepare, RenewToken, SetTimeout
+from iris_worker.agent.local_attempt import LocalAttempt
 from tests.sim.network import Link
 from tests.sim.process import Process
 
@@ -41,7 +42,9 @@ _RETRY_S = 0.2
 
 @dataclass
 class Running:
-    """One process of a task on a host; ``ended`` once it is gone. ``settle_ms``: for who adopts it."""
+    """One process of a task on a host; ``ended`` once it is gone. ``settle_ms``: for who adopts it. ``total``: what the
+    host has.
+    """
 
     ref: AttemptRef
     template: TaskTemplate
@@ -52,6 +55,7 @@ class Running:
     stage: Stage
     settle_ms: int = 0
     ended: Ended | None = None
+    total: Amount = NOTHING
 
 
 Answers = Callable[[Running, float], tuple[int, int]]
@@ -187,6 +191,7 @@ class Worker:
         seconds, code = self.machine.fate(held.ref, template)
         now = self._steady()
         running = Running(held.ref, template, self.machine.name, now, now + seconds, code, held.stage, held.settle_ms)
+        running.total = self.machine.total
         self.machine.running[held.ref] = running
         self.machine.started(running)
         self.agent.on_started(held.ref, self._now_ms())
@@ -213,6 +218,8 @@ class Worker:
         running.ended = ended
         running.until_s = self._steady()
         self.agent.on_ended(running.ref, ended, self._now_ms())
+        if self.agent.has_next:
+            self._do(self.agent.begin_waiting(self._now_ms()))
         held = {stage.ref: stage for stage in self.agent.attempts()}
         running.stage = held.get(running.ref, running.stage)
         self._told()
@@ -259,7 +266,9 @@ class Worker:
 
     def _registration(self, stages: tuple[Stage, ...]) -> Register:
         machine, now_ms = self.machine, to_ms(self._steady())
-        return Register(machine.name, self.agent.incarnation, machine.attributes, machine.total, now_ms, stages)
+        return Register(
+            machine.name, self.agent.incarnation, machine.attributes, machine.total, now_ms, stages, chains=True
+        )
 
     async def stop(self) -> None:
         """Told to end: nothing new, an end to what runs, a last word. With routes it waits a while to be heard."""
@@ -322,4 +331,6 @@ class Worker:
         while True:
             if self._stall_detector.tick(self._steady()):
                 self._doubt()
+            self.agent.hand_back(self._now_ms())
+            self._told()
             await asyncio.sleep(_PULSE_S)

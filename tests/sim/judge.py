@@ -18,6 +18,7 @@ import msgspec
 from iris_core import codec, subjects
 from iris_core.exit_rules import action
 from iris_core.messages.message import AttemptRef
+from iris_core.resources import NOTHING
 from iris_core.serving import DeploymentSpec, Discovery
 from iris_core.states import Budget, Cause, DeploymentLifecycle, JobState, RouteStatus, TaskState, WorkerState
 from iris_core.views import JobEvent, TaskEvent
@@ -175,6 +176,15 @@ class Judge:
             older = min(other, running, key=lambda r: r.ref.attempt)
             expect(not beside or older.host in self._given_up, f"attempt {running.ref} was started beside {other}")
         self.ran.append(running)
+        here = [r.template.resources.amount for r in self.ran if r.ended is None and r.host == running.host]
+        fits = running.host in self._given_up or sum(here, NOTHING).fits(running.total)
+        expect(fits, f"{running.host} has {running.total} and runs {here}")
+
+    def chained(self) -> tuple[int, int]:
+        """How many attempts waited behind others, and how many of those were handed back."""
+        changes = [change for commit in _commits(self._server) for change in commit.changes]
+        waited = sum(isinstance(change, Assigned) and change.chain is not None for change in changes)
+        return waited, sum(isinstance(change, Moved) and change.cause is Cause.HANDED_BACK for change in changes)
 
     def at_the_end(self, machine: Machine, promises: Promises, policy: Policy) -> str:
         """Everything is quiet. Returns a digest of the whole run."""

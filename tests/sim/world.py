@@ -31,7 +31,7 @@ from iris_state.policy import Policy
 from iris_state.replication import leader
 from iris_state.replication.replica import Replica
 from iris_state.service import StateService
-from tests.sim import proxies
+from tests.sim import maps, proxies
 from tests.sim.amendments import amended
 from tests.sim.faults import EVERYTHING, SETTLE_S, STORM_S, Fault, Storm
 from tests.sim.host import Machine, Running, Worker
@@ -79,6 +79,8 @@ class Outcome:
     faults: dict[str, int]
     wrong: str = ""
     largest: int = 0
+    chained: int = 0
+    handed_back: int = 0
 
 
 class World:
@@ -131,7 +133,14 @@ class World:
         if self.rng.random() < 0.6:
             self._mains["scheduler-2"] = self._scheduler
         self._plan = wishes(self.rng, self.rng.randint(5, 14), STORM_S, hosts, large=self.large)
-        for change, name in ((gated, "gates"), (requeued, "requeues"), (amended, "amendments"), (levelled, "levels")):
+        changes = (
+            (gated, "gates"),
+            (maps.mapped, "maps"),
+            (requeued, "requeues"),
+            (amended, "amendments"),
+            (levelled, "levels"),
+        )
+        for change, name in changes:
             self._plan = change(random.Random(f"{self.seed}/{name}"), self._plan)
         self._plan += open_maps(random.Random(f"{self.seed}/open"), STORM_S)
         self._plan += proxies.scaled(
@@ -199,6 +208,8 @@ class World:
 
     def _fate(self, ref: AttemptRef, template: TaskTemplate) -> tuple[float, int]:
         rng = random.Random(f"{self.seed}/{ref.job}/{ref.index}/{ref.attempt}")
+        if template.calls is not None:
+            return maps.fate(self.seed, ref)
         if template.probe is not None:
             return (FOR_EVER_S, 0) if template.command[1] != "bad" else (0.5, 1)
         if template.timeout_ms is not None and rng.random() < 0.4:
@@ -271,6 +282,7 @@ class World:
             dict(self.server.faults),
             self.wrong,
             self.server.largest,
+            *self.judge.chained(),
         )
 
     def _verdict(self) -> str:

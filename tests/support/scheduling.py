@@ -49,7 +49,7 @@ def worker(
 ) -> WorkerRow:
     """A host; attributes may be given with ``_`` for ``-``."""
     named = {key.replace("_", "-"): value for key, value in attributes.items()}
-    return WorkerRow(name, state, named, Amount(int(cpu * 1000), memory, 1 << 40, chips), window, attempts)
+    return WorkerRow(name, state, named, Amount(int(cpu * 1000), memory, 1 << 40, chips), window, attempts, chains=True)
 
 
 def tpu(slice_name: str, number: int, variant: str = "v4-16", **more: Any) -> WorkerRow:

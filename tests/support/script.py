@@ -2,6 +2,7 @@
 
     worker w0 cpu=2 rack=r1              submit /train replicas=2 retries=1 gang=rack cpu=1 user=ann  -> created
     schedule                             place /train/0 w0  -> placed          place /gang w0 w1
+    chain /map/1 /map/2 behind /map/0    /map/1 handed_back
     /train/0 building|prepared|running   /train/0 exit 3    /train/0 exit 0    /a/0 missing|infra|crashed|timeout
     /train/0 pulling detail=installing
     /train/0#1 running                   w1 says /train/0 running              /b/0 preempt for /p/0
@@ -41,7 +42,7 @@ from iris_core import codec
 from iris_core.limits import ATTEMPTS
 from iris_core.messages.gateway_state import Answer, Caller
 from iris_core.messages.message import AttemptRef
-from iris_core.messages.scheduler_state import Eviction, JobReason, Nomination, Placement, Plan
+from iris_core.messages.scheduler_state import Eviction, Extension, JobReason, Nomination, Placement, Plan
 from iris_core.messages.state_worker import Ended, Stage
 from iris_core.reasons import Reason, ReasonCode
 from iris_core.resources import Amount, Device, ResourceRequest
@@ -69,6 +70,7 @@ _ENDS = {
     "sigbus": Ended(Cause.EXITED, signal=7, error="signal SIGBUS"),
     "stopped": Ended(Cause.CANCELLED, signal=15),
     "timeout": Ended(Cause.TIMEOUT, signal=9),
+    "handed_back": Ended(Cause.HANDED_BACK, error="not started: the call before it on this worker takes long"),
     "crashed": Ended(Cause.WORKER_CRASHED, error="exit code unknown: the worker process ended while it ran"),
 }
 
@@ -331,6 +333,15 @@ class Script:
         taken = self.world.plan(Plan("story", version, workers, (placement,)))
         return ("placed" if taken.placed else "") + " ".join(sorted({cause for _, _, cause in taken.refused}))
 
+    def _chain(self, line: Line) -> str:
+        """``chain /a/1 /a/2 behind /a/0``: tasks that wait behind an open attempt, on its worker."""
+        at = line.words.index("behind")
+        ref, worker = self._attempt(line.words[at + 1])
+        indexes = tuple(int(text.rpartition("/")[2]) for text in line.words[1:at])
+        extension = Extension(ref, line.options.get("on", worker), indexes)
+        taken = self.world.plan(Plan("story", self.world.machine.sequence, extensions=(extension,)))
+        return ("placed" if taken.placed else "") + " ".join(sorted({cause for _, _, cause in taken.refused}))
+
     def _preempt(self, line: Line) -> str:
         """``/b/0 preempt for /p/0``, ``/b/0 preempt /b/1 for /p/0 /p/1``: victims, and who gets their places."""
         at = line.words.index("for")
@@ -503,6 +514,7 @@ _VERBS: dict[str, Callable[[Script, Line], str]] = {
     "policy": Script._policy,
     "schedule": Script._schedule,
     "place": Script._place,
+    "chain": Script._chain,
     "explain": Script._explain,
     "job": Script._job,
     "session": Script._session,

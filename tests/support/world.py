@@ -309,6 +309,7 @@ class World:
             tuple(attempts),
             f"{host.name}.local",
             max_attempts=host.max_attempts,
+            chains=True,
         )
         return self._report(host, register=message)
 

@@ -195,6 +195,7 @@ class Cause(StrEnum):
     DEPENDENCY_FAILED = "dependency_failed"
     REQUEUED = "requeued"
     HELD = "held"
+    HANDED_BACK = "handed_back"
 
 
 T, J, S, K = TaskState, JobState, SessionStatus, KernelStatus

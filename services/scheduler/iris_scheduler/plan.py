@@ -25,6 +25,7 @@ from iris_scheduler.mirror.classes import JobClass, place_of
 from iris_scheduler.mirror.columns import Columns
 from iris_scheduler.mirror.mirror import Mirror
 from iris_scheduler.place.assignments import Assignments, Given
+from iris_scheduler.place.chains import ChainPlacer
 from iris_scheduler.place.gangs import GangPlacer
 from iris_scheduler.place.order import in_order
 from iris_scheduler.place.tasks import TaskPlacer
@@ -55,7 +56,7 @@ class Decision:
     @property
     def is_empty(self) -> bool:
         """Whether the plan contains nothing."""
-        return not (self.plan.placements or self.plan.evictions or self.plan.reasons)
+        return not (self.plan.placements or self.plan.evictions or self.plan.reasons or self.plan.extensions)
 
 
 def plan(mirror: Mirror, cache: Cache, now_ms: int, settings: SchedulerSettings) -> Decision:
@@ -91,7 +92,11 @@ def plan(mirror: Mirror, cache: Cache, now_ms: int, settings: SchedulerSettings)
     placed = sum(len(one.indexes) for one in given)
     of_gangs = sum(len(one.indexes) for one in given if mirror.kinds[one.job].is_gang)
     workers, placements = _placements(cycle.columns, given)
-    made = Plan(settings.name, mirror.version, workers, placements, tuple(evictions), updates.reasons)
+    extensions = () if cut else tuple(ChainPlacer(cycle, assignments).extensions())
+    made = Plan(
+        *(settings.name, mirror.version, workers, placements, tuple(evictions), updates.reasons), extensions=extensions
+    )
+    placed += sum(len(one.indexes) for one in extensions)
     return Decision(made, findings, cycle.columns, cycle.wake_ms, of_gangs, placed - of_gangs, updates.left)
 
 

@@ -18,6 +18,7 @@ import msgspec
 from iris_bus.contract import Bus, Message, Subscription, Unavailable
 from iris_core import codec, subjects
 from iris_core.batching import Batcher
+from iris_core.chains import CHAIN_ENDED
 from iris_core.errors import Refused
 from iris_core.messages.gateway_scheduler import PlanRequest
 from iris_core.messages.processes import Ping
@@ -302,7 +303,7 @@ class Scheduler:
 
     def _note(self, mirror: Mirror, decision: Decision, taken: PlanTaken) -> None:
         """Pause rejected jobs that are still pending; after a second such plan in a row the mirror is reloaded."""
-        refused = {job: why for job, index, why in taken.refused if (job, index) in mirror.queue}
+        refused = {job: why for job, index, why in taken.refused if (job, index) in mirror.queue and why != CHAIN_ENDED}
         for placement in decision.plan.placements:
             if placement.job not in refused:
                 self._cache.backoffs.pop(placement.job, None)

@@ -313,7 +313,9 @@ class WorkerService:
         return ended
 
     def _changed(self) -> None:
-        """End of a round: wake the tasks that may have something to send."""
+        """End of a round: wake the tasks that may have something to send, and begin what has waited for others."""
+        if self.agent.has_next:
+            self._do(self.agent.begin_waiting(self._clock.wall_ms()))
         self.reporter.wake()
         self._shipper.wake()
         self._change.set()
@@ -325,7 +327,8 @@ class WorkerService:
         incarnation, since_boot_ms = self.agent.incarnation, to_ms(self._clock.steady_s())
         limit = self.settings.max_attempts
         return Register(
-            self.id, incarnation, attributes, total, since_boot_ms, stages, self._address, __version__, limit, boot_id()
+            *(self.id, incarnation, attributes, total, since_boot_ms, stages, self._address, __version__, limit),
+            *(boot_id(), True),
         )
 
     def _taken(self, stages: Sequence[Stage], answer: ReportTaken) -> None:
@@ -346,6 +349,8 @@ class WorkerService:
         while True:
             if self._stall_detector.tick(self._clock.steady_s()):
                 self.reporter.suspend("this process was stopped for a while")
+            self.agent.hand_back(self._clock.wall_ms())
+            self._changed()
             self._executor.flush_records()
             self._executor.watch.help(_STALL_CHECK_S)
             if self._executor.slots.has_trash:

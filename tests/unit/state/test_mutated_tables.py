@@ -146,6 +146,13 @@ STORIES: dict[str, tuple[str, ...]] = {
         + "hold /a --stop -> accepted\n"
         + each("@ -> PENDING failures=0 requeues=0\n attempt @#0 -> state=killed charged_to=-", 0, 1, 2),
     ),
+    "hand_back": (
+        three("map=yes").replace("replicas=3", "replicas=4")
+        + "chain /a/3 behind /a/2 -> placed\n /a/3 -> ASSIGNED\n"
+        + "/a/3 handed_back -> PENDING failures=0 preemptions=0\n attempt /a/3#0 -> state=killed charged_to=- open=no\n"
+        + each("@ handed_back", 1, 2)
+        + "/a/1 -> BUILDING\n /a/2 -> RUNNING\n chain /a/3 behind /a/2 -> placed\n /a/3 running -> RUNNING\n",
+    ),
     "requeue_late": tuple(
         f"""
         worker w0

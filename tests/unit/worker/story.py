@@ -12,7 +12,7 @@ Attempts are job-index-attempt; job 2 has a bundle; `launch` is asked after ever
 from __future__ import annotations
 
 from iris_core.messages.message import AttemptRef
-from iris_core.messages.state_worker import Ended, Order, ReportTaken, Stage, Stop, TaskTemplate
+from iris_core.messages.state_worker import Chain, Ended, Order, ReportTaken, Stage, Stop, TaskTemplate
 from iris_core.resources import ResourceRequest
 from iris_core.states import Cause, KernelStatus
 from iris_worker.agent.agent import Agent
@@ -58,17 +58,21 @@ class Story:
             assert answer == expected.strip(), f"{configured.strip()} -> {answer}"
 
     def _launches(self) -> list[str]:
-        found = []
+        found = [*map(instruction, self.agent.begin_waiting(0))]
         while (held := self.agent.next_launch()) is not None:
             found.append(f"launch {name_of(held.ref)}")
         return found
 
-    def _order(self, incarnation: str = SELF, epoch: int = 1, **parts: tuple[AttemptRef, ...]) -> list[str]:
+    def _order(
+        self, incarnation: str = SELF, epoch: int = 1, chains: tuple[Chain, ...] = (), **parts: tuple[AttemptRef, ...]
+    ) -> list[str]:
         jobs = {ref.job for refs in parts.values() for ref in refs}
         bundle = {2: "ab" * 32}
         templates = [TaskTemplate(j, f"/j{j}", ("true",), {}, 1, ResourceRequest(), "", bundle.get(j)) for j in jobs]
         stop = tuple(Stop(ref, 1000) for ref in parts.pop("stop", ()))
-        taken, todo = self.agent.on_order(Order(incarnation, epoch, tuple(templates), stop=stop, **parts), 0)
+        taken, todo = self.agent.on_order(
+            Order(incarnation, epoch, tuple(templates), stop=stop, chains=chains, **parts), 0
+        )
         return ["taken" if taken.taken else "refused", *map(instruction, todo)]
 
     def on_run(self, *refs: str) -> list[str]:
@@ -85,6 +89,17 @@ class Story:
 
     def on_stop_and_run(self, ref: str) -> list[str]:
         return self._order(stop=(ref_of(ref),), run=(ref_of(ref),))
+
+    def on_chain(self, *words: str) -> list[str]:
+        """``chain 1-0-0 : 1-1-0 1-2-0``: those after the colon wait for those before it."""
+        at = words.index(":")
+        ahead, members = tuple(map(ref_of, words[:at])), tuple(map(ref_of, words[at + 1 :]))
+        return self._order(chains=(Chain(ahead, members),), run=members)
+
+    def on_free(self, ref: str) -> list[str]:
+        """Its process has ended, and its end cannot be reported yet."""
+        self.agent.on_free(ref_of(ref), 0)
+        return []
 
     def on_run_for(self, incarnation: str, ref: str) -> list[str]:
         return self._order(incarnation, run=(ref_of(ref),))

@@ -20,7 +20,8 @@ from iris_core.messages.state_worker import Ended, Gang, Order, Stage, TaskTempl
 from iris_core.resources import Device, ResourceRequest
 from iris_core.states import Cause, KernelStatus
 from iris_core.task_tokens import SigningKey
-from iris_worker.agent.agent import Agent, LocalAttempt
+from iris_worker.agent.agent import Agent
+from iris_worker.agent.local_attempt import LocalAttempt
 from iris_worker.attempt.artifacts.uploader import Uploader
 from iris_worker.attempt.devices import Accelerators, Devices
 from iris_worker.attempt.environment import coordinator_port

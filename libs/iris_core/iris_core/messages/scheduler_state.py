@@ -17,6 +17,7 @@ class JobRow(ServiceMessage, frozen=True):
     Attributes:
         spread: see `JobSpec.spread_key`. slices, within: see `Coscheduling`.
         group_by: of a gang, the key of its innermost level. levels: all of them, empty when that one, required, is all.
+        chained: its tasks may wait behind one another, see `is_chainable`.
     """
 
     job: int
@@ -36,10 +37,11 @@ class JobRow(ServiceMessage, frozen=True):
     slices: int = 1
     within: str = ""
     levels: tuple[Level, ...] = ()
+    chained: bool = False
 
 
 class WorkerRow(ServiceMessage, frozen=True):
-    """One host as the scheduler sees it."""
+    """One host as the scheduler sees it. ``chains``: attempts may wait for others there."""
 
     worker: str
     state: WorkerState
@@ -47,6 +49,7 @@ class WorkerRow(ServiceMessage, frozen=True):
     total: Amount
     max_building: int = 8
     max_attempts: int = ATTEMPTS
+    chains: bool = False
 
 
 class Hold(ServiceMessage, frozen=True):
@@ -59,6 +62,8 @@ class Hold(ServiceMessage, frozen=True):
         stopping_ms: when it was ordered to stop, or later where its job has a longer grace period than others: then
             it should have ended as soon as theirs. 0 while it has not been.
         alone: nothing else may be placed beside it.
+        chain: the attempt that its chain began with, if that is not itself. The open attempts of a chain together hold
+            what one of them needs.
     """
 
     ref: AttemptRef
@@ -68,6 +73,7 @@ class Hold(ServiceMessage, frozen=True):
     since_ms: int
     stopping_ms: int = 0
     alone: bool = False
+    chain: AttemptRef | None = None
 
 
 class Queued(ServiceMessage, frozen=True):
@@ -102,8 +108,18 @@ class Nomination(ServiceMessage, frozen=True):
     worker: str
 
 
+class Ran(ServiceMessage, frozen=True):
+    """Attempts of a job that have ended after they had started, and how long they had run, together."""
+
+    job: int
+    attempts: int
+    ms: int
+
+
 class Delta(ServiceMessage, frozen=True):
     """The changes of one commit for the scheduler; it applies to version ``after`` only, the commit before it.
+
+    ``ran``: of jobs whose tasks may wait behind one another.
 
     Order of application: jobs, workers, quotas, closed, unqueued, opened (takes its task out of the queue), moved,
     queued, avoid, nominations, released, gone.
@@ -125,6 +141,7 @@ class Delta(ServiceMessage, frozen=True):
     gone: tuple[int, ...] = ()
     lost_workers: tuple[str, ...] = ()
     after: int = -1
+    ran: tuple[Ran, ...] = ()
 
 
 class FullSnapshot(ServiceMessage, frozen=True):
@@ -154,8 +171,22 @@ class Placement(ServiceMessage, frozen=True):
     workers: tuple[int, ...]
 
 
+class Extension(ServiceMessage, frozen=True):
+    """Tasks that wait on a worker behind an open attempt of their job, and then run one after the other in its place.
+
+    ``chain``: the attempt that the chain began with; it may have ended, if one of the chain is open.
+    """
+
+    chain: AttemptRef
+    worker: str
+    indexes: tuple[int, ...]
+
+
 class Eviction(ServiceMessage, frozen=True):
-    """Preempt these attempts, all or none, and reserve the freed capacity for ``nominations``."""
+    """Preempt these attempts, all or none, and reserve the freed capacity for ``nominations``.
+
+    The others of their chains are preempted with them.
+    """
 
     victims: tuple[AttemptRef, ...]
     nominations: tuple[Nomination, ...]
@@ -190,6 +221,7 @@ class Plan(ServiceMessage, frozen=True):
     evictions: tuple[Eviction, ...] = ()
     reasons: tuple[JobReason, ...] = ()
     cycle_us: int = 0
+    extensions: tuple[Extension, ...] = ()
 
 
 class PlanTaken(ServiceMessage, frozen=True):

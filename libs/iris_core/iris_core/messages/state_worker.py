@@ -41,7 +41,8 @@ class Ended(ServiceMessage, frozen=True):
 
     Attributes:
         cause: exited (a normal exit, any code), infrastructure (it could not be prepared or started, or its end
-            is unknown), missing (the worker has no record of it), cancelled (it was ordered to stop), timeout.
+            is unknown), missing (the worker has no record of it), cancelled (it was ordered to stop), timeout,
+            handed_back (it was not started, because the one before it in its chain takes long).
         exit_code: None when a signal ended it or it never ran.
         error: one line for a person. stderr_tail: the end of its standard error.
         dropped_bytes: bytes of its output that are not in the log stream.
@@ -77,7 +78,7 @@ class Register(ServiceMessage, frozen=True):
     it knows. Open attempts that are not listed are missing. Sent again when its attributes have changed.
 
     ``boot`` identifies the boot of the host and ``monotonic_ms`` is its clock since then: they order two registrations
-    of one boot. ``max_attempts``: how many may be open here at a time.
+    of one boot. ``max_attempts``: how many may be open here at a time. ``chains``: it lets attempts wait for others.
     """
 
     worker: str
@@ -90,6 +91,7 @@ class Register(ServiceMessage, frozen=True):
     version: str = ""
     max_attempts: int = ATTEMPTS
     boot: str = ""
+    chains: bool = False
 
 
 class WorkerReport(ServiceMessage, frozen=True):
@@ -258,6 +260,15 @@ class Stop(ServiceMessage, frozen=True):
     settle_ms: int = 0
 
 
+class Chain(ServiceMessage, frozen=True):
+    """Attempts of one job that run one after the other in the place of one: each of ``members``, in this order, starts
+    when nothing of those before it, nor of ``ahead``, runs any more.
+    """
+
+    ahead: tuple[AttemptRef, ...]
+    members: tuple[AttemptRef, ...]
+
+
 class Order(ServiceMessage, frozen=True):
     """The orders of one commit for one worker. Each part is idempotent: an attempt is prepared and started once, ever.
 
@@ -270,6 +281,7 @@ class Order(ServiceMessage, frozen=True):
             never.
         renewals: for new tokens of the attempts of these jobs that run there.
         timeouts: ms, of jobs whose timeout was changed while attempts of them run there; 0: none.
+        chains: which of ``run`` wait for others to end.
     """
 
     incarnation: str
@@ -284,6 +296,7 @@ class Order(ServiceMessage, frozen=True):
     expires_ms: int = 0
     renewals: tuple[TaskGrant, ...] = ()
     timeouts: dict[int, int] = {}
+    chains: tuple[Chain, ...] = ()
 
 
 class OrderTaken(ServiceMessage, frozen=True):

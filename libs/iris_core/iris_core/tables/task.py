@@ -97,6 +97,10 @@ UNDELIVER = TaskRule(
     need_retry=to(T.PENDING, attempt=T.WORKER_FAILED),
     give_up=_FREE_TOO_OFTEN,
 )
+HAND_BACK = TaskRule(
+    name="hand_back", sources=frozenset({T.ASSIGNED}), outcomes=SUCCEEDS, success=to(T.PENDING, attempt=T.KILLED)
+)
+"""Its worker has not started it, because the one before it in its chain takes long: nothing is charged."""
 OVERDUE = TaskRule(
     name="overdue",
     sources=frozenset({T.ASSIGNED, T.BUILDING}),
@@ -189,6 +193,7 @@ TABLE: tuple[TaskRule, ...] = (
     LOSE_BESIDE,
     PREEMPT,
     UNDELIVER,
+    HAND_BACK,
     OVERDUE,
     FINISH,
     STOP_FOR_LEADER,

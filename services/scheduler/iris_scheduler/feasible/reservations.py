@@ -132,7 +132,7 @@ class Reservations:
         """When one task fits on a worker beside those nominated to it, by the time limits there; else NEVER_MS."""
         cycle, host = self._cycle, self._host(slot)
         room = minus(host.room(), self._nominations.at(slot))
-        ends = [(self._end_of(hold), (*held.held, (WINDOW, hold.building))) for hold, held in host.holds.values()]
+        ends = [(self._end_of(hold), (*held.held, (WINDOW, hold.building))) for hold, held in host.counted()]
         for job in self._placed_on(slot):
             placed = cycle.mirror.kinds[job].need
             room = minus(room, placed.amounts)

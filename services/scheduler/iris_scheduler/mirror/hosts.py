@@ -26,10 +26,11 @@ class HostRow:
     Attributes:
         used: amounts held, all dimensions. stopping: the part of it held by attempts that were ordered to stop.
         alone: how many attempts here may have nothing beside them.
+        chains: the attempts of each chain of several, in the order in which they run. Only one of them is counted.
         oldest_stop_ms: no attempt here was ordered to stop earlier; that attempt may have ended since.
     """
 
-    __slots__ = ("alone", "holds", "oldest_stop_ms", "row", "stopping", "used")
+    __slots__ = ("_counted", "alone", "chains", "holds", "oldest_stop_ms", "row", "stopping", "used")
 
     def __init__(self) -> None:
         self.row: WorkerRow | None = None
@@ -38,6 +39,69 @@ class HostRow:
         self.stopping = [0] * DEPTH
         self.oldest_stop_ms = NEVER_MS
         self.alone = 0
+        self.chains: dict[AttemptRef, dict[AttemptRef, None]] = {}
+        self._counted: dict[AttemptRef, AttemptRef] = {}
+
+    def put(self, hold: Hold, need: Need) -> None:
+        """An attempt is open, or holds something else than before."""
+        name, before = hold.chain or hold.ref, self.holds.get(hold.ref)
+        if hold.chain is not None and name not in self.chains:
+            self.chains[name] = {}
+            if name in self.holds:
+                self.chains[name][name], self._counted[name] = None, name
+        if name in self.chains:
+            if before is not None and self._counted.get(name) == hold.ref:
+                self.count(*before, -1)
+                del self._counted[name]
+            self.holds[hold.ref] = (hold, need)
+            self.chains[name][hold.ref] = None
+            self._count_one_of(name)
+            return
+        if before is not None:
+            self.count(*before, -1)
+        self.holds[hold.ref] = (hold, need)
+        self.count(hold, need, 1)
+
+    def pop(self, ref: AttemptRef) -> tuple[Hold, Need]:
+        """An attempt has ended; returns what it held, alone or with its chain."""
+        hold, need = self.holds.pop(ref)
+        name = hold.chain or ref
+        if name not in self.chains:
+            self.count(hold, need, -1)
+            return hold, need
+        if self._counted.get(name) == ref:
+            self.count(hold, need, -1)
+            del self._counted[name]
+        self.chains[name].pop(ref, None)
+        if self.chains[name]:
+            self._count_one_of(name)
+        else:
+            del self.chains[name]
+        return hold, need
+
+    def _count_one_of(self, name: AttemptRef) -> None:
+        """Count the attempt of a chain that runs, or runs next: the first that is not stopping."""
+        members = self.chains[name]
+        chosen = next((ref for ref in members if not self.holds[ref][0].stopping), next(iter(members)))
+        before = self._counted.get(name)
+        if before == chosen:
+            return
+        if before is not None:
+            self.count(*self.holds[before], -1)
+        self._counted[name] = chosen
+        self.count(*self.holds[chosen], 1)
+
+    def counted(self) -> Iterator[tuple[Hold, Need]]:
+        """The open attempts, of each chain the one that runs or runs next."""
+        for ref, held in self.holds.items():
+            name = held[0].chain or ref
+            if name not in self.chains or self._counted[name] == ref:
+                yield held
+
+    def chained(self, hold: Hold) -> int:
+        """How many attempts of its chain are open."""
+        name = hold.chain or hold.ref
+        return len(self.chains[name]) if name in self.chains else int(hold.ref in self.holds)
 
     def count(self, hold: Hold, need: Need, sign: int) -> None:
         """Add (1) or subtract (-1) what an attempt holds."""
@@ -55,7 +119,7 @@ class HostRow:
         if self.oldest_stop_ms >= since_ms:
             return list(self.stopping), self.oldest_stop_ms
         recent = HostRow()
-        for hold, need in self.holds.values():
+        for hold, need in self.counted():
             if hold.stopping and hold.stopping_ms >= since_ms:
                 recent.count(hold, need, 1)
         return recent.stopping, recent.oldest_stop_ms
@@ -166,10 +230,14 @@ class Hosts:
 
     def hold(self, hold: Hold, need: Need) -> bool:
         """Open an attempt, or change what it holds. Returns whether it is new."""
-        before = self._drop(hold.ref)
+        known = self._holds.get(hold.ref)
+        before = known.holds[hold.ref] if known is not None else None
         host = self.host(hold.worker)
-        host.holds[hold.ref] = (hold, need)
-        host.count(hold, need, 1)
+        if known is not None and known is not host:
+            self._drop(hold.ref)
+        host.put(hold, need)
+        if not any(host.stopping):
+            self.ending.discard(hold.worker)
         if hold.stopping and any(host.stopping):
             self.ending.add(hold.worker)
         self._holds[hold.ref] = host
@@ -185,6 +253,11 @@ class Hosts:
             self._touch(held[0].worker, grew=True)
         return held
 
+    def chained(self, hold: Hold) -> int:
+        """How many attempts of its chain are open."""
+        host = self._hosts.get(hold.worker)
+        return host.chained(hold) if host is not None else 0
+
     def stuck(self, since_ms: int) -> Iterator[str]:
         """Names of workers where an attempt that was ordered to stop before that time has not ended."""
         return (name for name in self.ending if self._hosts[name].is_stuck(since_ms))
@@ -199,13 +272,17 @@ class Hosts:
         for host in self._hosts.values():
             yield from host.holds.values()
 
+    def counted(self) -> Iterator[tuple[Hold, Need]]:
+        """All open attempts, of each chain the one that runs or runs next, unordered."""
+        for host in self._hosts.values():
+            yield from host.counted()
+
     def _drop(self, ref: AttemptRef) -> tuple[Hold, Need] | None:
         host = self._holds.pop(ref, None)
         if host is None:
             return None
-        held = host.holds.pop(ref)
-        host.count(*held, -1)
-        if held[0].stopping and not any(host.stopping):
+        held = host.pop(ref)
+        if not any(host.stopping):
             self.ending.discard(held[0].worker)
         if host.row is None and not host.holds:
             self._hosts.pop(held[0].worker, None)

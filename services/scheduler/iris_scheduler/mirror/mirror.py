@@ -18,6 +18,7 @@ from iris_core.queue import Range, TaskQueue
 from iris_core.quota import Quota
 from iris_core.spec import TASKS
 from iris_core.states import PriorityBand
+from iris_scheduler.mirror.chains import JobChains
 from iris_scheduler.mirror.classes import ClassKey, JobClass, class_key, key_of, place_of
 from iris_scheduler.mirror.hosts import Hosts
 from iris_scheduler.mirror.usage import Usage
@@ -50,6 +51,8 @@ class Mirror:
             until when the task is excluded from the worker.
         kinds: the scheduling class of every job. hosts: workers and the resources held on them. held: open attempts by
             band. routes: of each deployment whose routes are spread, the worker of each attempt that goes on.
+        chains: of each job whose tasks may wait behind one another; what is known of their lengths is lost with a full
+            snapshot, and learned again.
     """
 
     def __init__(self) -> None:
@@ -68,6 +71,7 @@ class Mirror:
         self.changes = MirrorChanges()
         self.held = dict.fromkeys(PriorityBand, 0)
         self.routes: dict[str, dict[AttemptRef, str]] = {}
+        self.chains: dict[int, JobChains] = {}
         self._open_attempts: dict[int, int] = {}
         self._leaving: set[int] = set()
         self._classes: dict[ClassKey, JobClass] = {}
@@ -105,6 +109,9 @@ class Mirror:
         self._waits(delta.queued, delta.avoid, delta.nominations)
         for nomination in delta.released:
             self._remove_nomination(nomination.job, nomination.index)
+        for ran in delta.ran:
+            if ran.job in self.chains:
+                self.chains[ran.job].learn(ran)
         for number in delta.gone:
             self._gone(number)
         for name in delta.lost_workers:
@@ -177,6 +184,8 @@ class Mirror:
             if row.max_parallel != before.max_parallel:
                 self.changes.counted.add(row.job)
         self.jobs[row.job] = row
+        if row.chained:
+            self.chains.setdefault(row.job, JobChains())
         kind = self._class_for(class_key(row, row.replicas))
         self.kinds[row.job] = kind
         self._members[kind] += 1
@@ -220,13 +229,18 @@ class Mirror:
             return
         self._leaving.discard(job)
         self._gone_from_class(job)
+        self.chains.pop(job, None)
         del self.jobs[job]
 
     def _lose(self, name: str) -> None:
-        numbers = [ref.job for ref in self.hosts.host(name).holds]
-        self._forget_routes(self.hosts.host(name).holds)
+        host = self.hosts.host(name)
+        lost, counted = [hold for hold, _ in host.holds.values()], Counter(hold.ref.job for hold, _ in host.counted())
+        self._forget_routes(host.holds)
         self.hosts.lose(name)
-        self._account(Counter(numbers), -1)
+        for hold in lost:
+            if hold.ref.job in self.chains:
+                self.chains[hold.ref.job].pop(hold)
+        self._account(Counter(hold.ref.job for hold in lost), counted, -1)
 
     def _knows_jobs_of(self, delta: Delta) -> bool:
         listed = {row.job for row in delta.jobs}
@@ -235,7 +249,16 @@ class Mirror:
 
     def _close(self, refs: Iterable[AttemptRef]) -> None:
         self._forget_routes(refs)
-        self._account(Counter(ref.job for ref in refs if self.hosts.release(ref)), -1)
+        closed, freed = Counter[int](), Counter[int]()
+        for ref in refs:
+            held = self.hosts.release(ref)
+            if held is None:
+                continue
+            closed[ref.job] += 1
+            freed[ref.job] += not self.hosts.chained(held[0])
+            if ref.job in self.chains:
+                self.chains[ref.job].pop(held[0])
+        self._account(closed, freed, -1)
 
     def _open(self, holds: Iterable[Hold]) -> None:
         placed: dict[int, list[int]] = {}
@@ -248,10 +271,17 @@ class Mirror:
         self._hold(holds)
 
     def _hold(self, holds: Iterable[Hold]) -> None:
-        kinds, hosts = self.kinds, self.hosts
+        kinds, hosts, chains = self.kinds, self.hosts, self.chains
+        opened, taken = Counter[int](), Counter[int]()
         for hold in holds:
             self._note_route(hold)
-        self._account(Counter(hold.ref.job for hold in holds if hosts.hold(hold, kinds[hold.ref.job].need)), 1)
+            job = hold.ref.job
+            if job in chains:
+                chains[job].put(hold)
+            if hosts.hold(hold, kinds[job].need):
+                opened[job] += 1
+                taken[job] += job not in chains or hosts.chained(hold) == 1
+        self._account(opened, taken, 1)
 
     def _note_route(self, hold: Hold) -> None:
         key = self.jobs[hold.ref.job].spread
@@ -269,11 +299,11 @@ class Mirror:
             if placed.pop(ref, None) is not None and not placed:
                 del self.routes[key]
 
-    def _account(self, counts: Mapping[int, int], sign: int) -> None:
-        """Adjust the count of open attempts of each job: opened (1) or ended (-1)."""
+    def _account(self, counts: Mapping[int, int], held: Mapping[int, int], sign: int) -> None:
+        """Adjust the count of open attempts of each job, opened (1) or ended (-1), and of what they hold together."""
         for job, count in counts.items():
             row = self.jobs[job]
-            self.usage.add(row.user, self.kinds[job].need, sign * count)
+            self.usage.add(row.user, self.kinds[job].need, sign * held.get(job, 0))
             self.held[row.band] += sign * count
             self._open_attempts[job] = self._open_attempts.get(job, 0) + sign * count
             if row.max_parallel is not None:

@@ -69,7 +69,7 @@ class Victims:
 
 def _find(mirror: Mirror, columns: Columns) -> list[Victim]:
     found = []
-    for hold, need in mirror.hosts.holds():
+    for hold, need in mirror.hosts.counted():
         row, gang = mirror.jobs[hold.ref.job], mirror.kinds[hold.ref.job].is_gang
         band = row.band
         slot = columns.slot.get(hold.worker)

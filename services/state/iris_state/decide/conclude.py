@@ -39,7 +39,7 @@ def conclude(ledger: Ledger, claim: Claim, policy: Policy) -> Change | None:
     if task.state not in claim.rule.sources:
         return None  # no row starts from this state: a repeat, or a late claim
     if claim.worker:
-        return Assigned(job.number, claim.index, len(task.attempts), claim.worker)
+        return Assigned(job.number, claim.index, len(task.attempts), claim.worker, claim.chain)
     if claim.status is not None:
         return _stage(claim, attempt)
     return _leave(ledger, job, attempt, claim, policy)

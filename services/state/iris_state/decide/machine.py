@@ -45,7 +45,7 @@ from iris_state.effects.kinds import (
     Unjudged,
 )
 from iris_state.inputs.kinds import Heartbeat, Input, Load, Request, Timer
-from iris_state.inputs.plans import accept
+from iris_state.inputs.plans import accept, extend
 from iris_state.inputs.plans.skipped import record_reason
 from iris_state.inputs.quarantine import Quarantine, kind_of
 from iris_state.inputs.reports import liveness, loss, progress
@@ -286,6 +286,7 @@ class Machine:
         with contextlib.suppress(Undecodable):
             plan = codec.unpack(request.data, Plan)
             refused = tuple((p.job, index, "set_aside") for p in plan.placements for index in p.indexes)
+            refused += tuple((e.chain.job, index, "set_aside") for e in plan.extensions for index in e.indexes)
             taken = PlanTaken(self.sequence + 1, 0, refused)
             self.round.effects.append(ReplyTo(request.reply, codec.pack(taken)))
 
@@ -325,6 +326,7 @@ class Machine:
         effects = self.round.effects
         before = len(effects)
         self.round.take(accept.on_plan(self.ledger, self.policy, plan, refused, self.round.now_ms, self.sequence + 1))
+        self.round.take(extend.on_extensions(self.ledger, plan, refused))
         placed = [change.job for change in effects[before:] if type(change) is Assigned]
         self._explain(plan)
         effects += [PlacementRefused(cause) for _, _, cause in refused]

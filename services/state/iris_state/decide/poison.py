@@ -26,6 +26,8 @@ def is_suspect(ledger: Ledger, attempt: Attempt, policy: Policy) -> bool:
     A worker that its task kills may die before it reports the start, or anything after the assignment: it was alive
     then if it sent a message within one heartbeat interval before. Otherwise it may have been dead already.
     """
+    if attempt.waits_in_chain:
+        return False  # one before it in its chain was told to run
     started_ms = attempt.started_ms or attempt.building_ms or attempt.assigned_ms
     lived_ms = ledger.presence[attempt.worker].heartbeat_ms - started_ms
     return -policy.heartbeat_interval_ms <= lived_ms <= policy.poison_window_ms

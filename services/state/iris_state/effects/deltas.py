@@ -12,11 +12,22 @@ from typing import Any
 import msgspec
 
 from iris_core import codec
+from iris_core.chains import is_chainable
 from iris_core.limits import CHUNK_BYTES, DELTA_BYTES
 from iris_core.messages.message import AttemptRef
-from iris_core.messages.scheduler_state import Avoid, Delta, FullSnapshot, Hold, JobRow, Nomination, Queued, WorkerRow
+from iris_core.messages.scheduler_state import (
+    Avoid,
+    Delta,
+    FullSnapshot,
+    Hold,
+    JobRow,
+    Nomination,
+    Queued,
+    Ran,
+    WorkerRow,
+)
 from iris_core.queue import as_ranges
-from iris_core.states import KERNEL_UNSTARTED, KernelStatus
+from iris_core.states import KernelStatus
 from iris_state.records import changes as c
 from iris_state.records.entities import Job, Key, Worker
 from iris_state.records.ledger import Ledger
@@ -50,6 +61,7 @@ class DeltaBuilder:
         self._gone: dict[int, None] = {}
         self._released_jobs: dict[int, None] = {}
         self._changed: dict[int, None] = {}
+        self._ran: dict[int, Ran] = {}
 
     def _admitted(self, change: c.JobAdmitted) -> None:
         self._jobs[change.number] = None
@@ -74,6 +86,7 @@ class DeltaBuilder:
             ref = AttemptRef(change.job, change.index, change.attempt)
             if change.closed:
                 self._close(ref)
+                self._note_run(ref)
             else:
                 self._touched[ref] = None
         elif key in self._queued:
@@ -81,6 +94,17 @@ class DeltaBuilder:
         elif change.job not in self._jobs:
             self._unqueued[key] = None
         self._requeue()
+
+    def _note_run(self, ref: AttemptRef) -> None:
+        """How long an attempt of a job has run of which tasks may wait behind one another."""
+        job = self._ledger.jobs[ref.job]
+        if job.spec.calls is None:
+            return
+        attempt = job.task(ref.index).attempts[ref.attempt]
+        if attempt.started_ms:
+            before = self._ran.get(ref.job, Ran(ref.job, 0, 0))
+            ms = before.ms + attempt.ended_ms - attempt.started_ms
+            self._ran[ref.job] = Ran(ref.job, before.attempts + 1, ms)
 
     def _closed_late(self, change: c.Closed) -> None:
         self._close(AttemptRef(change.job, change.index, change.attempt))
@@ -194,6 +218,7 @@ class DeltaBuilder:
             gone=tuple(self._gone),
             lost_workers=tuple(self._forgotten),
             after=after,
+            ran=tuple(self._ran.values()),
         )
         self._clear()
         return delta
@@ -232,11 +257,12 @@ def hold(ledger: Ledger, ref: AttemptRef) -> Hold:
     return Hold(
         ref,
         attempt.worker,
-        building=attempt.status in KERNEL_UNSTARTED,
+        building=attempt.is_building,
         stopping=stopping,
         since_ms=attempt.started_ms or attempt.assigned_ms,
         stopping_ms=attempt.since_ms + longer_ms if stopping else 0,
         alone=attempt.alone,
+        chain=AttemptRef(ref.job, *attempt.chain) if attempt.chain is not None else None,
     )
 
 
@@ -260,11 +286,14 @@ def job_row(job: Job) -> JobRow:
         slices=gang.slices if gang is not None else 1,
         within=gang.within if gang is not None else "",
         levels=gang.several if gang is not None else (),
+        chained=is_chainable(spec),
     )
 
 
 def worker_row(worker: Worker, max_building: int) -> WorkerRow:
-    return WorkerRow(worker.id, worker.state, worker.attributes, worker.total, max_building, worker.max_attempts)
+    return WorkerRow(
+        worker.id, worker.state, worker.attributes, worker.total, max_building, worker.max_attempts, worker.chains
+    )
 
 
 def full(ledger: Ledger, version: int, at_ms: int, max_building: int) -> FullSnapshot:

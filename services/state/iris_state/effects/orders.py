@@ -15,12 +15,12 @@ from iris_core import codec, task_tokens
 from iris_core.constraints import DEVICE_VARIANT
 from iris_core.limits import CHUNK_BYTES
 from iris_core.messages.message import AttemptRef
-from iris_core.messages.state_worker import Gang, Order, Stop, TaskGrant, TaskTemplate
+from iris_core.messages.state_worker import Chain, Gang, Order, Stop, TaskGrant, TaskTemplate
 from iris_core.spec import Environment
 from iris_core.states import Cause, KernelStatus, SessionStatus
 from iris_core.task_tokens import SigningKey
 from iris_state.records import changes as c
-from iris_state.records.entities import Attempt, AttemptKey, Job, Ordered
+from iris_state.records.entities import Attempt, AttemptKey, Job, Ordered, ref_of
 from iris_state.records.ledger import Ledger
 from iris_state.records.reactions import complete
 
@@ -222,7 +222,21 @@ class OrderBook:
             expires_ms=expires_ms,
             renewals=self._renewals(key, worker, now_ms) if draft.renew else (),
             timeouts=draft.timeouts,
+            chains=self._chains(worker, draft),
         )
+
+    def _chains(self, worker: str, draft: _Draft) -> tuple[Chain, ...]:
+        """Which of the attempts that are ordered wait behind others, and behind which."""
+        members: dict[AttemptKey, list[AttemptRef]] = {}
+        for ref in draft.run:
+            behind = self._ledger.jobs[ref.job].task(ref.index).attempts[ref.attempt].chain
+            if behind is not None:
+                members.setdefault((ref.job, *behind), []).append(ref)
+        found = []
+        for name, refs in members.items():
+            opened = map(ref_of, self._ledger.presence[worker].chains.of(name, None))
+            found.append(Chain(tuple(ref for ref in opened if ref not in refs), tuple(refs)))
+        return tuple(found)
 
     def _gang(self, job: Job) -> Gang:
         """Where the members of a gang are."""
@@ -297,8 +311,16 @@ def parts(order: Order) -> Iterator[Order]:
         jobs = {ref.job for name in _LISTS[:3] for ref in lists[name]}
         templates = tuple(template for template in order.templates if template.job in jobs)
         gangs = tuple(gang for gang in order.gangs if gang.job in jobs)
+        chains = tuple(
+            Chain((*chain.ahead, *before), within)
+            for chain in order.chains
+            if (within := tuple(ref for ref in chain.members if ref in lists["run"]))
+            for before in [chain.members[: chain.members.index(within[0])]]
+        )
         first = {"renewals": renewals, "timeouts": timeouts}
-        yield from parts(msgspec.structs.replace(order, templates=templates, gangs=gangs, **first, **lists))
+        yield from parts(
+            msgspec.structs.replace(order, templates=templates, gangs=gangs, chains=chains, **first, **lists)
+        )
         renewals, timeouts = (), {}
 
 

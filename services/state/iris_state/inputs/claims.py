@@ -23,7 +23,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         attempt: the attempt of the claim, or `CURRENT`; a claim about a superseded attempt can only close it.
         status: for assign, build and run: the kernel status the attempt is in now. detail: what is done in it.
-        worker: for assign: the worker.
+        worker: for assign: the worker. chain: as of `changes.Assigned`.
         ended: how the attempt's process ended, when its end is known.
         sudden: its worker, or the worker's process, died alone and without notice.
     """
@@ -40,6 +40,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     note: str = ""
     sudden: bool = False
     detail: str = ""
+    chain: tuple[int, int] | None = None
 
 
 Step = Change | Claim

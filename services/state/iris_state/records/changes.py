@@ -58,12 +58,16 @@ class JobAdmitted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1)
 
 
 class Assigned(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2):
-    """A new attempt of a PENDING task is open on a worker."""
+    """A new attempt of a PENDING task is open on a worker.
+
+    ``chain``: index and attempt that its chain began with, if that is not itself; see `records.chains`.
+    """
 
     job: int
     index: int
     attempt: int
     worker: str
+    chain: tuple[int, int] | None = None
 
 
 class Staged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3):
@@ -157,7 +161,10 @@ class Judged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=8):
 
 
 class WorkerRegistered(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=9):
-    """A host has started, started again under a new incarnation, or has other attributes."""
+    """A host has started, started again under a new incarnation, or has other attributes.
+
+    ``chains``: as of `Register`.
+    """
 
     worker: str
     incarnation: str
@@ -168,6 +175,7 @@ class WorkerRegistered(msgspec.Struct, frozen=True, array_like=True, gc=False, t
     monotonic_ms: int = 0
     max_attempts: int = ATTEMPTS
     boot: str = ""
+    chains: bool = False
 
 
 class WorkerMoved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=10):

@@ -17,7 +17,6 @@ from iris_core.reasons import ReasonCode
 from iris_core.resources import NOTHING
 from iris_core.states import (
     ACTIVE,
-    KERNEL_UNSTARTED,
     SESSION_TERMINAL,
     TERMINAL,
     Budget,
@@ -38,6 +37,7 @@ from iris_state.deployments import rollout, routes
 from iris_state.deployments.reconciler import DEPLOYMENT
 from iris_state.deployments.records import Deployment
 from iris_state.inputs.kinds import TimerKey
+from iris_state.records.chains import chain_of
 from iris_state.records.changes import GANG
 from iris_state.records.entities import AttemptKey, Job, Key, Task, kernel_status, lingers, spent_and_limit
 from iris_state.records.gate_index import GateIndex
@@ -322,8 +322,9 @@ def open_attempts_are_held(ledger: Ledger) -> Wrongs:
             yield f"{name} is thought to be kept for one of {list(ledger.alone)}, recount {alone}"
         held, building = NOTHING, 0
         for key in keys:
-            held = held + ledger.jobs[key[0]].spec.resources.amount
-            building += presence.open[key].status in KERNEL_UNSTARTED
+            building += presence.open[key].is_building
+        for number, _, _ in {chain_of(key, presence.open[key].chain) for key in keys}:
+            held = held + ledger.jobs[number].spec.resources.amount
         if (held, building) != (presence.committed, presence.building):
             yield f"{name} commits {presence.committed} building {presence.building}, recount {held}, {building}"
         if not held.fits(ledger.workers[name].total):

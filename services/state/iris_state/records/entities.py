@@ -23,6 +23,7 @@ from iris_core.spec import Attribute, JobSpec
 from iris_core.states import (
     ACTIVE,
     JOB_TERMINAL,
+    KERNEL_UNSTARTED,
     TERMINAL,
     Budget,
     Cause,
@@ -36,6 +37,7 @@ from iris_core.states import (
     WorkerState,
 )
 from iris_core.tables.task import BUDGET_OF_STATE, is_finished
+from iris_state.records.chains import Chains
 
 Key = tuple[int, int]
 """A task: job number and index."""
@@ -50,7 +52,7 @@ class Attempt(msgspec.Struct, array_like=True, gc=False):
     ``since_ms`` is when it entered its status; counters are before and after its end was charged. ``suspect``: it may
     have crashed its worker, see `poison`. ``detail``: what its worker does in this status. ``by``: whose command ended
     it. ``alone``: nothing is placed beside it, because an earlier attempt of its task is suspect. ``requeued``: its
-    task was requeued while it was being stopped.
+    task was requeued while it was being stopped. ``chain``: as of `changes.Assigned`.
     """
 
     number: int
@@ -81,10 +83,21 @@ class Attempt(msgspec.Struct, array_like=True, gc=False):
     by: Actor | None = None
     alone: bool = False
     requeued: bool = False
+    chain: tuple[int, int] | None = None
 
     @property
     def is_open(self) -> bool:
         return not self.closed_ms
+
+    @property
+    def is_building(self) -> bool:
+        """Whether it counts in the building window of its worker; what waits behind another attempt does not."""
+        return self.chain is None and self.status in KERNEL_UNSTARTED
+
+    @property
+    def waits_in_chain(self) -> bool:
+        """Whether it waits for another attempt to end, as far as its worker has told."""
+        return self.chain is not None and self.status is KernelStatus.SCHEDULED
 
     @property
     def exit_ignored(self) -> bool:
@@ -314,7 +327,7 @@ class Worker(msgspec.Struct, array_like=True):
     Its open attempts and what they hold are rebuilt from the attempts, never stored. ``monotonic_ms`` is the time of
     its registration by its own clock since ``boot``; ``drained`` stays true while a drained host is lost. ``lost_ms``
     is when it last became LOST. ``held``: samples of the last hour, oldest first, one where the amount had changed.
-    ``by``: whose command set its state.
+    ``by``: whose command set its state. ``chains``: as of `Register`.
     """
 
     id: str
@@ -333,6 +346,7 @@ class Worker(msgspec.Struct, array_like=True):
     boot: str = ""
     held: list[HeldAmount] = []
     by: Actor | None = None
+    chains: bool = False
 
 
 class Ordered(NamedTuple):
@@ -360,12 +374,14 @@ class Presence:
             leader's time, from its last message; None: unknown. clock_ahead_ms: its time of day less the leader's.
         orders: the orders to start its open attempts. undelivered: consecutive orders that did not reach it.
         renew_ms: when this leader next renews the tokens of its attempts.
+        chains: those of its open attempts.
         usage: what its running attempts use, and warnings: what is misconfigured there, from its newest heartbeat.
     """
 
     __slots__ = (
         "answered",
         "building",
+        "chains",
         "clock_ahead_ms",
         "clock_ms",
         "committed",
@@ -397,6 +413,7 @@ class Presence:
         self.reported_ms = 0
         self.open: dict[AttemptKey, Attempt] = {}
         self.building = 0
+        self.chains = Chains()
         self.committed = NOTHING
         self.detail = ""
         self.usage: dict[AttemptRef, LiveUsage] = {}

@@ -21,7 +21,7 @@ from iris_core.quota import Quota
 from iris_core.reasons import Reason, ReasonCode
 from iris_core.request_ids import key_of
 from iris_core.resources import Amount
-from iris_core.states import KERNEL_UNSTARTED, KernelStatus, PriorityBand, SessionStatus, TaskState
+from iris_core.states import KernelStatus, PriorityBand, SessionStatus, TaskState
 from iris_core.tables.session import SINGLE, StatusTimeout
 from iris_state.deployments.load import Loads
 from iris_state.deployments.records import Deployment, Probes, PublicFact, Route
@@ -439,12 +439,13 @@ class Ledger:
         presence = self.presence.get(attempt.worker)
         if presence is None:
             presence = self.presence[attempt.worker] = Presence(attempt.assigned_ms)
-        presence.open[(job.number, index, attempt.number)] = attempt
+        key = (job.number, index, attempt.number)
+        if presence.chains.join(key, attempt.chain, presence.open):
+            presence.committed = presence.committed + self.requested[job.number]
+        presence.open[key] = attempt
         self.open_of_job[job.number] += 1
         self.open_attempts += 1
-        presence.committed = presence.committed + self.requested[job.number]
-        if attempt.status in KERNEL_UNSTARTED:
-            presence.building += 1
+        presence.building += attempt.is_building
         if attempt.alone:
             self.alone[(job.number, index, attempt.number)] = attempt
 
@@ -456,7 +457,8 @@ class Ledger:
                 presence.orders.pop((job.number, index, attempt.number), None)
             if attempt.alone:
                 self.alone.pop((job.number, index, attempt.number), None)
-            presence.committed = presence.committed - self.requested[job.number]
+            if presence.chains.leave((job.number, index, attempt.number), attempt.chain):
+                presence.committed = presence.committed - self.requested[job.number]
             self.open_of_job[job.number] -= 1
             if not self.open_of_job[job.number]:
                 del self.open_of_job[job.number]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from msgspec import structs
 
@@ -24,49 +23,20 @@ from iris_core.messages.state_worker import (
     ReportTaken,
     Stage,
     Stop,
-    TaskGrant,
     TaskTemplate,
 )
 from iris_core.states import Cause, KernelStatus
-from iris_worker.agent.instructions import Discard, Instruction, Kill, Prepare, RenewToken, SetTimeout
+from iris_worker.agent.chains import WaitingChains
+from iris_worker.agent.instructions import Discard, Instruction, Kill, Prepare, SetTimeout
+from iris_worker.agent.local_attempt import LocalAttempt, end_stage, renewals
 from iris_worker.agent.reports import Reports, fitting
 from iris_worker.agent.seen import SeenAttempts
 
 K = KernelStatus
 DROP_GRACE_MS = 5000
-_NO_EXIT = frozenset({Cause.INFRASTRUCTURE, Cause.WORKER_CRASHED})
+_LONG = "not started: the call before it on this worker takes long"
 OUR_SIGNALS = frozenset({9, 15})
 """KILL and TERM, the signals of a stop; the cause of the end then says enough, without the signal."""
-
-
-@dataclass(slots=True, eq=False)
-class LocalAttempt:
-    """One attempt on this host, from its order until its end is acknowledged.
-
-    Attributes:
-        barrier: whether it is prepared first and started by a later order.
-        go: whether the start order has arrived.
-        building: whether a process builds its environment.
-        stopping: why it was ordered to end, None otherwise.
-        settle_ms: for a route, how long it serves after it has left discovery.
-        exited: whether its process has ended by itself, so that a stop does not change how.
-    """
-
-    ref: AttemptRef
-    template: TaskTemplate | None
-    stage: Stage
-    gang: Gang | None = None
-    barrier: bool = False
-    go: bool = False
-    launched: bool = False
-    building: bool = False
-    stopping: Cause | None = None
-    settle_ms: int = 0
-    exited: bool = False
-
-    @property
-    def is_over(self) -> bool:
-        return self.stage.ended is not None
 
 
 class Agent:
@@ -90,6 +60,8 @@ class Agent:
         self._ready: deque[LocalAttempt] = deque()
         self._starting: set[AttemptRef] = set()
         self._timeouts: dict[int, int] = {}
+        self._chains = WaitingChains(self._is_done)
+        self._next: deque[AttemptRef] = deque()
 
     # ── orders ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -114,31 +86,25 @@ class Agent:
             return refused, todo
         templates = {template.job: template for template in order.templates}
         gangs = {gang.job: gang for gang in order.gangs}
+        waits = {ref for chain in order.chains for ref in chain.members if ref not in self._seen}
         for ref in order.run:
-            self._take(ref, templates.get(ref.job), gangs.get(ref.job), False, now_ms, todo)
+            if ref in waits and templates.get(ref.job) is not None:
+                self._seen.add(ref)
+                self._held[ref] = LocalAttempt(ref, templates[ref.job], Stage(ref, K.SCHEDULED, now_ms))
+            else:
+                self._take(ref, templates.get(ref.job), gangs.get(ref.job), False, now_ms, todo)
+        for chain in order.chains:
+            self._begin_next(self._chains.add(chain, [ref for ref in chain.members if ref in waits], now_ms))
+        todo += self.begin_waiting(now_ms)
         for ref in order.prepare:
             self._take(ref, templates.get(ref.job), gangs.get(ref.job), True, now_ms, todo)
         for ref in order.start:
             self._start(ref, gangs.get(ref.job), now_ms)
         if order.renewals:
-            todo += self._renewals(order.renewals)
+            todo += renewals(self._held.values(), order.renewals)
         for job, timeout_ms in order.timeouts.items():
             todo += self._set_timeout(job, timeout_ms)
         return OrderTaken(self.incarnation, monotonic_ms=monotonic_ms), todo
-
-    def _renewals(self, grants: Iterable[TaskGrant]) -> list[Instruction]:
-        """New tokens for the attempts of these jobs that run here, adopted ones too, or are to start."""
-        by_job = {grant.job: grant for grant in grants}
-        todo: list[Instruction] = []
-        for ref, held in self._held.items():
-            grant = by_job.get(ref.job)
-            if grant is None or held.is_over:
-                continue
-            if held.launched:
-                todo.append(RenewToken(ref, grant))
-            elif held.template is not None:
-                held.template = structs.replace(held.template, grant=grant)
-        return todo
 
     def _set_timeout(self, job: int, timeout_ms: int) -> list[Instruction]:
         """Another timeout for the attempts of a job that run here or are to start; 0: none."""
@@ -178,13 +144,73 @@ class Agent:
         if template is None:
             self._end(held, now_ms, Ended(Cause.INFRASTRUCTURE, error="the order does not say what to run"))
             return
-        held.settle_ms = template.settle_ms
-        self.reports.add(held.stage)
+        self._begin(held, template, now_ms, todo)
+
+    def _begin(self, held: LocalAttempt, template: TaskTemplate, now_ms: int, todo: list[Instruction]) -> None:
+        """Have whatever an attempt needs before it starts provided."""
+        ref, held.settle_ms = held.ref, template.settle_ms
+        if not held.chained:  # what follows within milliseconds is told with what comes next
+            self.reports.add(held.stage)
         if template.code or template.environment is not None or template.preload:
-            self._report(held, K.PULLING, now_ms)
+            if not held.chained:
+                self._report(held, K.PULLING, now_ms)
             todo.append(Prepare(ref, template))
         else:
             self._advance(held, now_ms)
+
+    # ── what waits behind others ────────────────────────────────────────────────────────────────────────────────
+
+    def _is_done(self, ref: AttemptRef) -> bool:
+        held = self._held.get(ref)
+        return held.freed or held.is_over if held is not None else ref in self._seen
+
+    def _begin_next(self, ref: AttemptRef | None) -> None:
+        if ref is not None:
+            self._next.append(ref)
+
+    @property
+    def has_next(self) -> bool:
+        """Whether `begin_waiting` would begin something."""
+        return bool(self._next)
+
+    def begin_waiting(self, now_ms: int) -> list[Instruction]:
+        """Begin what has waited for others that have ended."""
+        todo: list[Instruction] = []
+        while self._next:
+            held = self._held.get(self._next.popleft())
+            if held is None or held.is_over or held.template is None:
+                continue
+            if self.closing:
+                self._let_go(held, Cause.CANCELLED, 0, now_ms, todo)
+                continue
+            held.stage, held.chained = Stage(held.ref, K.PREPARING, now_ms), True
+            self._begin(held, held.template, now_ms, todo)
+        return todo
+
+    def hand_back(self, now_ms: int) -> None:
+        """End what waits behind an attempt that takes long, without having started it."""
+        for ref in list(self._chains.late(now_ms)):
+            self._end(self._held[ref], now_ms, Ended(Cause.HANDED_BACK, error=_LONG))
+
+    def on_free(self, ref: AttemptRef, now_ms: int) -> None:
+        """Nothing of an attempt runs any more, though its end is not reported yet: the next may run in its place."""
+        held = self._held.get(ref)
+        if held is not None and not held.freed:
+            held.freed = True
+            following = self._chains.left(ref, now_ms)
+            held.chained = following is not None
+            self._begin_next(following)
+
+    def is_replaced(self, ref: AttemptRef) -> bool:
+        """Whether another attempt was begun in the place of one that has ended."""
+        held = self._held.get(ref)
+        return held is not None and held.freed and held.chained
+
+    @property
+    def is_patient(self) -> bool:
+        """Whether nothing that is to be reported leaves a place empty until then."""
+        held = (self._held.get(ref) for ref in self.reports)
+        return all(one is not None and one.chained for one in held)
 
     def _advance(self, held: LocalAttempt, now_ms: int) -> None:
         """Start the attempt or report PREPARED, once everything it needs is on this host."""
@@ -416,14 +442,10 @@ class Agent:
 
     def _end(self, held: LocalAttempt, now_ms: int, ended: Ended) -> None:
         self._starting.discard(held.ref)
+        self.on_free(held.ref, now_ms)
         held.stage = end_stage(held.ref, ended, now_ms)
         self.reports.add(held.stage)
 
     def _report(self, held: LocalAttempt, status: KernelStatus, now_ms: int) -> None:
         held.stage = Stage(held.ref, status, now_ms)
         self.reports.add(held.stage)
-
-
-def end_stage(ref: AttemptRef, ended: Ended, now_ms: int) -> Stage:
-    """The last stage of an attempt."""
-    return Stage(ref, K.ERROR if ended.cause in _NO_EXIT else K.TERMINATED, now_ms, ended)

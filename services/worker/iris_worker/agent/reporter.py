@@ -27,6 +27,8 @@ HANDS = 2
 _RETRY_S = 0.2
 _START_S = 0.02
 """For how long an attempt's first stages wait for the start of its process: the two are one report, and one commit."""
+_GATHER_S = 0.025
+"""For how long stages are gathered that nothing waits for: others run in the place of those that have ended."""
 
 Registration = Callable[[tuple[Stage, ...]], Register]
 OnTaken = Callable[[Sequence[Stage], ReportTaken], None]
@@ -119,7 +121,9 @@ class Reporter:
             if not self.settled:
                 await self._settle()
             if self._agent.awaits_starts():
-                await self._until_started()
+                await self._while(self._agent.awaits_starts, _START_S)
+            if self._agent.reports and self._agent.is_patient:
+                await self._while(lambda: self._agent.is_patient, _GATHER_S)
             if wait_s := self._pace.wait_s(self._clock.steady_s()):
                 await asyncio.sleep(wait_s)
             stages = self._agent.reports.take()
@@ -128,11 +132,11 @@ class Reporter:
                 return stages
             self._changed.clear()
 
-    async def _until_started(self) -> None:
-        """Wait until a process runs, or there is something else to report, or a start takes long."""
+    async def _while(self, waits: Callable[[], bool], most_s: float) -> None:
+        """Wait until there is something to report that must not wait, or the time is over."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_START_S):
-                while self._agent.awaits_starts():
+            async with asyncio.timeout(most_s):
+                while waits():
                     self._changed.clear()
                     await self._changed.wait()
         self._changed.set()

@@ -20,7 +20,8 @@ from iris_core.messages.state_worker import Ended, LiveUsage, TaskGrant, TaskTem
 from iris_core.states import Cause
 from iris_service.settings import BadSetting
 from iris_worker.agent import host
-from iris_worker.agent.agent import Agent, LocalAttempt
+from iris_worker.agent.agent import Agent
+from iris_worker.agent.local_attempt import LocalAttempt
 from iris_worker.attempt.artifacts.uploader import Uploader
 from iris_worker.attempt.beside import CommandsBeside
 from iris_worker.attempt.builds.plan import BuildPlan

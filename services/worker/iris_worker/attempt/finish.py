@@ -10,7 +10,8 @@ from msgspec import structs
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Artifact, Ended, Stage
 from iris_core.units import show_bytes
-from iris_worker.agent.agent import Agent, end_stage
+from iris_worker.agent.agent import Agent
+from iris_worker.agent.local_attempt import end_stage
 from iris_worker.attempt.artifacts.uploader import Uploader
 from iris_worker.attempt.calls.result import read_result
 from iris_worker.attempt.output.logs import Batch, OutputLogs
@@ -18,7 +19,7 @@ from iris_worker.attempt.running import RunningAttempt, RunningAttempts
 from iris_worker.attempt.workspaces import Workspaces
 from iris_worker.clock import HostClock
 from iris_worker.launcher.client import LauncherClient
-from iris_worker.launcher.records import Over, Read
+from iris_worker.launcher.records import PASSED_ON, Over, Read
 
 
 class Finisher:
@@ -76,6 +77,9 @@ class Finisher:
         """An attempt has ended: report it at once when it has no output, otherwise when its output is stored."""
         attempt.release(self._clock.steady_s())
         self.over(attempt, self._agent.as_reported(attempt.ref, ended))
+        if attempt.slot.call and self._launcher.version >= PASSED_ON:
+            self._slots.pass_on(attempt.slot)
+        self._agent.on_free(attempt.ref, self._clock.wall_ms())
         self.finish(attempt, ended)
 
     def over(self, attempt: RunningAttempt, ended: Ended) -> Stage:
@@ -92,7 +96,7 @@ class Finisher:
     def finish(self, attempt: RunningAttempt, ended: Ended) -> None:
         """Report an end that is recorded, at once or when its output is stored."""
         attempt.ended, attempt.since_s = ended, self._clock.steady_s()
-        if self._logs.finish(attempt.ref, attempt.result):
+        if self._logs.finish(attempt.ref, attempt.result, replaced=self._agent.is_replaced(attempt.ref)):
             self._report(attempt, ended)
 
     def discard(self, attempt: RunningAttempt) -> None:

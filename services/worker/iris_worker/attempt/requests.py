@@ -13,7 +13,7 @@ from iris_core import task_tokens
 from iris_core.messages.state_worker import TaskTemplate
 from iris_core.resources import ResourceRequest
 from iris_worker.agent import host
-from iris_worker.agent.agent import LocalAttempt
+from iris_worker.agent.local_attempt import LocalAttempt
 from iris_worker.attempt import environment
 from iris_worker.attempt.artifacts.directory import make_directory
 from iris_worker.attempt.builds.plan import BuildPlan
@@ -90,6 +90,7 @@ class StartRequests:
             trace=template.traceparent,
             task=f"{template.name}/{held.ref.index}" if template.traceparent else "",
             stop_signal=template.stop_signal or signal.SIGTERM,
+            early=slot.early,
         )
         request = StartProcess(started, template.command, env, limits, cgroup, attempt.template)
         return self._containers.contain(request, template, slot, files) if in_image else request
@@ -140,7 +141,10 @@ class StartRequests:
         """The record of a process that runs before the attempt's own."""
         slot, now_s = attempt.slot, self._clock.steady_s()
         return Started(
-            slot.ref, 0, slot.number, now_s, 0.0, self._clock.wall_ms(), timeout_ms=None, directory=slot.directory
+            *(slot.ref, 0, slot.number, now_s, 0.0, self._clock.wall_ms()),
+            timeout_ms=None,
+            directory=slot.directory,
+            early=slot.early,
         )
 
     def _limits(self, ask: ResourceRequest) -> tuple[Limits, Cgroup | None]:

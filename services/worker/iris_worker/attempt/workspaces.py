@@ -5,7 +5,8 @@ has a new directory, below ``output/<n>`` new files for its output until that is
 gives it, where no task can put anything in its place. So a descriptor that a task has passed on to another shows
 nothing of who comes next. Output goes to files and not through pipes: a worker that restarts finds them, and a task is
 never blocked or killed because nothing reads its output. A slot is given to the next attempt when no process of the
-last one is left, its output is sent, and its directories are gone.
+last one is left, its output is sent, and its directories are gone; that of a call before its output is sent, so that
+the next call has the same template.
 Out of scope: processes; what is read from the files (tail).
 Source: docs/adr/0053-each-attempt-has-new-directories.md.
 """
@@ -19,6 +20,7 @@ import os
 import shutil
 import stat
 import struct
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +49,8 @@ class Workspace:
         line: its line of the job's file; empty: the job has none.
         call: whether it is one of a map, and so leaves a result.
         ends_s: when an attempt that is stopped is over at the latest; 0: it is not stopped.
+        early: the output of the attempt that had the slot before is perhaps not sent yet.
+        passed: the slot was passed on.
     """
 
     ref: AttemptRef
@@ -61,6 +65,8 @@ class Workspace:
     line: str = ""
     ends_s: float = 0.0
     call: bool = False
+    early: bool = False
+    passed: bool = False
 
     def give_to(self, owner: tuple[int, int] | None) -> None:
         """Make a user the owner of its directory, which is empty, and files. Raises OSError."""
@@ -93,6 +99,8 @@ class Workspaces:
         self._trash = str(root / "trash")
         self._next = 0
         self._free: list[int] = []
+        self._users: Counter[int] = Counter()
+        self._early: set[int] = set()
         self._sent: list[str] = []
         self.has_trash = False
         for path in (self.attempts, self._output, self._trash):
@@ -137,6 +145,8 @@ class Workspaces:
         except OSError:
             self._free.append(number)
             raise
+        slot.early = number in self._early
+        self._early.discard(number)
         try:
             _make(slot.workdir, 0o700)
             _make(slot.given, 0o711)
@@ -156,6 +166,7 @@ class Workspaces:
         except OSError:
             os.close(out)
             raise
+        self._users[number] += 1
         return Workspace(ref, number, directory, f"{self.attempts}/{below}", f"{self.tokens}/{below}", out, err)
 
     def clean(self, slot: Workspace) -> None:
@@ -183,8 +194,24 @@ class Workspaces:
         os.close(slot.err)
         self.has_trash = True
         self._sent += [f"{self._output}/{slot.below}.{stream}" for stream in ("out", "err")]
+        if not slot.passed:
+            self._leave(slot)
+
+    def pass_on(self, slot: Workspace) -> None:
+        """No process is left and the directories are gone: another attempt may have the slot before the output is
+        sent.
+        """
         if not slot.broken:
-            self._free.append(slot.number)
+            slot.passed = True
+            self._early.add(slot.number)
+            self._leave(slot)
+
+    def _leave(self, slot: Workspace) -> None:
+        self._users[slot.number] -= 1
+        if self._users[slot.number] <= 0:
+            del self._users[slot.number]
+            if not slot.broken:
+                self._free.append(slot.number)
 
     def empty_trash(self) -> None:
         """Delete the trash, and output that is sent; slow, for a thread: some disks take 2 ms for a directory."""

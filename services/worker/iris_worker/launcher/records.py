@@ -24,8 +24,10 @@ from iris_worker.launcher.limits import Limits
 
 SOCKET = "launcher"
 """The file in the worker's directory on which its launcher listens."""
-VERSION = 2
-"""Of what a launcher understands: 1, directories of attempts below those of slots; 2, templates."""
+VERSION = 3
+"""Of what a launcher understands: 1, directories of attempts below those of slots; 2, templates; 3, `PASSED_ON`."""
+PASSED_ON = 3
+"""It knows that a slot may be passed on before the output of its last attempt is stored."""
 NEEDED = 1
 """What a worker needs its launcher to understand."""
 STOPS_OTHERS = "it stopped what was started beside it, and was ended"
@@ -119,6 +121,7 @@ class Started(_Record, frozen=True, tag="started"):
     ports by name, the indices of its devices, its control group, its output directory, the name of its directory below
     the slot's. Without a ``pid``, and then without times, it is about to be started. Without a ``sandbox`` it is not
     confined. Without a ``directory`` it is an older worker's, and has the slot's own. ``call``: it is one of a map.
+    ``early``: the output of the attempt that had its slot before is perhaps not stored.
     ``trace`` of its order and the name of its ``task`` are for its spans. ``stop_signal`` stops it.
 
     A process that builds the attempt's ``environment`` has a record of its own, before that of the attempt. The client
@@ -145,6 +148,7 @@ class Started(_Record, frozen=True, tag="started"):
     trace: str = ""
     task: str = ""
     stop_signal: int = int(signal.SIGTERM)
+    early: bool = False
 
     @property
     def below(self) -> str:
@@ -431,7 +435,7 @@ class ProcessTable:
             enter(self, record)
 
     def _started(self, record: Started) -> None:
-        if (before := self._slots.get(record.slot)) is not None:
+        if (before := self._slots.get(record.slot)) is not None and not record.early:
             before.reused = True
         self.entries[record.ref] = self._slots[record.slot] = StoredProcess(record)
 

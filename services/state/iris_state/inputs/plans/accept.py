@@ -5,7 +5,7 @@ Sources: docs/design/semantics.md#sessions, docs/design/semantics.md#coschedulin
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from iris_core.constraints import eligible
 from iris_core.coscheduling import is_split
@@ -20,7 +20,7 @@ from iris_state.decide.handlers import SessionId
 from iris_state.inputs.claims import Claim, Step
 from iris_state.policy import Policy
 from iris_state.records.changes import GANG, Nominated
-from iris_state.records.entities import Job
+from iris_state.records.entities import Attempt, AttemptKey, Job, ref_of
 from iris_state.records.ledger import Ledger
 
 Refusals = list[tuple[int, int, str]]
@@ -127,6 +127,19 @@ def _place(
 
 
 def _no_seat(ledger: Ledger, policy: Policy, job: Job, index: int, worker: str, ask: Amount) -> str:
+    cause = no_entry(ledger, job, index, worker)
+    if cause:
+        return cause
+    presence, host = ledger.presence[worker], ledger.workers[worker]
+    if presence.building >= policy.max_building:
+        return "building_window_full"
+    if not ask.fits(host.total - presence.committed):
+        return "no_room"
+    return ""
+
+
+def no_entry(ledger: Ledger, job: Job, index: int, worker: str) -> str:
+    """Why a task must not be placed on a worker, whatever that has free; empty when it may be."""
     task = job.task(index) if job.has(index) else None
     if task is None or task.state is not TaskState.PENDING:
         return "not_pending"
@@ -144,11 +157,7 @@ def _no_seat(ledger: Ledger, policy: Policy, job: Job, index: int, worker: str, 
         return "kept_for_one"
     if not presence.heard:
         return "worker_not_heard"  # this leader does not know yet whether the host is alive
-    if presence.building >= policy.max_building:
-        return "building_window_full"
-    if len(presence.open) >= host.max_attempts or not ask.fits(host.total - presence.committed):
-        return "no_room"
-    return ""
+    return "no_room" if len(presence.open) >= host.max_attempts else ""
 
 
 def _evict(ledger: Ledger, eviction: Eviction) -> Iterator[Step]:
@@ -166,9 +175,9 @@ def _evict(ledger: Ledger, eviction: Eviction) -> Iterator[Step]:
     if not _whole_gangs(ledger, eviction):
         return
     note = "preempted for " + ", ".join(sorted({job.name for job in waiting}))
-    for victim in eviction.victims:
+    for victim, attempt in _with_chains(ledger, eviction.victims):
         yield Claim(
-            table.PREEMPT,
+            table.HAND_BACK if attempt.waits_in_chain else table.PREEMPT,
             victim.job,
             victim.index,
             victim.attempt,
@@ -178,6 +187,18 @@ def _evict(ledger: Ledger, eviction: Eviction) -> Iterator[Step]:
         )
     for nomination in eviction.nominations:
         yield Nominated(nomination.job, nomination.index, nomination.worker)
+
+
+def _with_chains(ledger: Ledger, victims: Iterable[AttemptRef]) -> list[tuple[AttemptRef, Attempt]]:
+    """The victims and whatever would run next in the place of one; what has not started is not charged."""
+    found: dict[AttemptKey, Attempt] = {}
+    for victim in victims:
+        key = (victim.job, victim.index, victim.attempt)
+        attempt = ledger.attempt(key)
+        presence = ledger.presence[attempt.worker] if attempt is not None else None
+        if attempt is not None and presence is not None:
+            found |= {one: presence.open[one] for one in presence.chains.of(key, attempt.chain) if one in presence.open}
+    return [(ref_of(key), attempt) for key, attempt in found.items()]
 
 
 def _can_be_nominated(ledger: Ledger, nomination: Nomination) -> bool:

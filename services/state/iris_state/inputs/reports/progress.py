@@ -99,6 +99,7 @@ def _registered(register: Register) -> WorkerRegistered:
         register.monotonic_ms,
         min(register.max_attempts, ATTEMPTS),
         register.boot,
+        register.chains,
     )
 
 
@@ -171,6 +172,8 @@ def _ended(job: Job, ref: AttemptRef, ended: Ended, worker: Worker) -> Claim:
         rule, cause = _failed(job, ended), Cause.FAILED
     elif ended.cause is Cause.TIMEOUT:
         rule, cause = table.KILL, Cause.TIMEOUT
+    elif ended.cause is Cause.HANDED_BACK:
+        rule, cause = table.HAND_BACK, Cause.HANDED_BACK
     else:
         rule, cause = table.LOSE, ended.cause if ended.cause in _WORKERS_END else Cause.INFRASTRUCTURE
     return Claim(

@@ -41,6 +41,7 @@ def worker_registered(ledger: Ledger, change: c.WorkerRegistered, at_ms: int) ->
         drained=drained,
         max_attempts=change.max_attempts,
         boot=change.boot,
+        chains=change.chains,
         held=known.held if known is not None else [],
         by=known.by if known is not None and drained else None,
     )

@@ -10,7 +10,6 @@ from iris_core.messages.scheduler_state import OCCUPIED
 from iris_core.messages.state_worker import Ended
 from iris_core.states import (
     ACTIVE,
-    KERNEL_UNSTARTED,
     TERMINAL,
     Budget,
     Cause,
@@ -51,7 +50,7 @@ def assigned(ledger: Ledger, change: c.Assigned, at_ms: int) -> None:
     job = ledger.jobs[change.job]
     task = job.task(change.index)
     state, shown = becomes(ASSIGN)
-    attempt = Attempt(change.attempt, change.worker, at_ms, at_ms, shown=shown)
+    attempt = Attempt(change.attempt, change.worker, at_ms, at_ms, shown=shown, chain=change.chain)
     if ledger.avoided:
         attempt.alone = ledger.avoided.get((change.job, change.index), {}).get(OCCUPIED, 0) > at_ms
     if task.attempts:
@@ -77,7 +76,7 @@ def staged(ledger: Ledger, change: c.Staged, at_ms: int) -> None:
         return
     if change.status is KernelStatus.RUNNING:
         attempt.started_ms = attempt.started_ms or at_ms
-        ledger.presence[attempt.worker].building -= 1
+        ledger.presence[attempt.worker].building -= attempt.chain is None
     elif not attempt.building_ms:
         attempt.building_ms = at_ms
     left, entered = SINGLE[before], SINGLE[change.status]
@@ -160,8 +159,7 @@ def requeued(ledger: Ledger, change: c.Requeued, at_ms: int) -> None:
 def _leave(ledger: Ledger, job: Job, task: Task, attempt: Attempt, change: c.Moved, at_ms: int) -> None:
     _record_end(task, attempt, change, at_ms)
     ledger.unwatch(job, change.index, attempt)
-    if attempt.status in KERNEL_UNSTARTED:
-        ledger.presence[attempt.worker].building -= 1
+    ledger.presence[attempt.worker].building -= attempt.is_building
     if change.closed:
         _close(ledger, job, change.index, attempt, change.ended, at_ms)
     else:

@@ -21,6 +21,7 @@ _MESSAGES = {
     Cause.WORKER_CRASHED: "the worker process on {0.worker} ended while it ran",
     Cause.MISSING: "worker {0.worker} no longer knew it",
     Cause.UNDELIVERED: "worker {0.worker} could not be reached",
+    Cause.HANDED_BACK: "it was not started on {0.worker}, because the call before it takes long",
     Cause.FAILED: "failed on {0.worker} with exit code {0.exit_code}",
 }
 

@@ -302,11 +302,25 @@ def note_of_task(ledger: Ledger, record: Job, task: Task) -> str | None:
         current = task.current
         if current is None:
             return None
-        return current.detail or _apart(task, current) or _shared(ledger, record, current) or None
+        return (
+            current.detail
+            or _queued_behind(record, current)
+            or _apart(task, current)
+            or _shared(ledger, record, current)
+            or None
+        )
     if record.leader_is_done:
         return "waiting for its gang to stop: task 0, its leader, is done"
     done = sum(other.waits_for_gang for other in record.tasks)
     return f"done, waiting for its gang: {done} of {len(record.tasks)} tasks are done"
+
+
+def _queued_behind(record: Job, current: Attempt) -> str:
+    """That an attempt waits for another to end, in whose place it runs then."""
+    if current.chain is None or not current.waits_in_chain:
+        return ""
+    index, number = current.chain
+    return f"waits on {current.worker} behind {record.name}/{index} (attempt {number}), in whose place it runs next"
 
 
 def _apart(task: Task, current: Attempt) -> str:

@@ -17,6 +17,8 @@ from iris_worker.attempt.output.tail import OutputStream
 from iris_worker.attempt.workspaces import Workspace
 
 TICK_S = 0.05
+GATHER_S = 0.02
+"""For how long the ends of attempts in whose place others run are gathered."""
 _SLOW_S = 0.4
 _STEADY_S = 0.5
 _STEADY_EVERY = 200
@@ -36,6 +38,7 @@ class Tail:
     wait_s: float = TICK_S
     chunks: int = 0
     finished: bool = False
+    replaced: bool = False
     result: CallResult | None = None
 
     def is_silent(self) -> bool:
@@ -117,13 +120,13 @@ class OutputLogs:
         subject = subjects.output(self._worker, ref.job, ref.index)
         self._live[ref] = Tail(ref, subject, streams, budget, now_s + TICK_S)
 
-    def finish(self, ref: AttemptRef, result: CallResult | None = None) -> bool:
+    def finish(self, ref: AttemptRef, result: CallResult | None = None, *, replaced: bool = False) -> bool:
         """Its processes have ended. True when it never printed anything; then nothing of it will be sent.
 
-        ``result``: of a call, sent behind its output.
+        ``result``: of a call, sent behind its output. ``replaced``: another attempt runs in its place already.
         """
         tail = self._live.pop(ref)
-        tail.result = result
+        tail.result, tail.replaced = result, replaced
         if tail.is_silent():
             return True
         tail.finished = True
@@ -141,6 +144,11 @@ class OutputLogs:
     def is_urgent(self) -> bool:
         """Whether an attempt has ended and its end waits for its output."""
         return bool(self._finishing)
+
+    @property
+    def is_hurried(self) -> bool:
+        """Whether the place of one of them is empty until its end is reported."""
+        return any(not tail.replaced for tail in self._finishing.values())
 
     def dropped(self) -> int:
         """How many bytes were dropped since the last call."""

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from iris_bus.contract import Connection, Full, Unavailable
 from iris_worker.agent.heartbeat import StallDetector
 from iris_worker.attempt.finish import Finisher
-from iris_worker.attempt.output.logs import TICK_S, Batch, OutputLogs
+from iris_worker.attempt.output.logs import GATHER_S, TICK_S, Batch, OutputLogs
 from iris_worker.clock import HostClock
 from iris_worker.metrics import WorkerMetrics
 
@@ -57,12 +57,12 @@ class LogShipper:
 
     def wake(self) -> None:
         """Attempts have begun or ended."""
-        if self._logs.is_urgent or (self._resting and len(self._logs)):
+        if self._logs.is_hurried or (self._resting and len(self._logs)):
             self._printed.set()
 
     async def run(self) -> None:
-        """Run until cancelled: at once for attempts that have ended, at intervals for running ones, idle without
-        attempts.
+        """Run until cancelled: at once for attempts that have ended, soon when others run in their place already, at
+        intervals for running ones, idle without attempts.
         """
         while True:
             await self._rest()
@@ -72,10 +72,10 @@ class LogShipper:
                 await self._send(batch)
 
     async def _rest(self) -> None:
-        if not self._logs.is_urgent:
+        if not self._logs.is_hurried:
             self._resting = not len(self._logs)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(None if self._resting else TICK_S):
+                async with asyncio.timeout(None if self._resting else GATHER_S if self._logs.is_urgent else TICK_S):
                     await self._printed.wait()
         self._resting = False
         self._printed.clear()
