@@ -551,7 +551,8 @@ def calls_that_are_sent_twice_are_added_twice(put: Put) -> None:
     growth_of = growth._growth
 
     def at_the_end(ledger: Ledger, job: Any, calls: Any, command: Any) -> Any:
-        return growth_of(ledger, job, calls, msgspec.structs.replace(command, offset=calls.count))
+        again = msgspec.structs.replace(command, offset=calls.count, firsts=(job.spec.replicas,))
+        return growth_of(ledger, job, calls, again)
 
     put(growth, "_has", lambda *given: False)
     put(growth, "_growth", at_the_end)

@@ -1,9 +1,12 @@
 """What `results` of a map returns and raises, before any result comes from a cluster."""
 
+import gc
+import weakref
+
 import pytest
 
 from iris.client.client import Client
-from iris.client.mapping import Mapped
+from iris.client.mapping import CallFuture, Mapped
 from iris_core.spec import Calls
 
 
@@ -32,6 +35,18 @@ def test_of_two_failed_calls_the_first_in_the_order_of_iteration_is_raised():
 
         with pytest.raises(ValueError, match=first):
             calls.results()
+
+
+def test_futures_that_their_owner_drops_are_not_kept():
+    futures = [CallFuture(), CallFuture()]
+    calls = mapped(2, futures=futures)
+    futures[1].set_result("large")
+    dropped = weakref.ref(futures.pop())
+    gc.collect()
+
+    assert dropped() is None
+    with pytest.raises(TimeoutError, match="1 of 2"):
+        calls.results(0)
 
 
 @pytest.mark.parametrize("order", ["items", "done"])

@@ -93,7 +93,9 @@ class Mapped(list[CallFuture[R]]):
         futures: Sequence[CallFuture[R]] = (),
         fed: bool = False,
     ) -> None:
-        """``futures``: of the calls; left out, new ones. ``fed``: this process adds the calls of an open map."""
+        """``futures``: of the calls, one for each task, which their owner keeps; left out, new ones, which are kept.
+        ``fed``: this process adds the calls of an open map.
+        """
         super().__init__()
         count, self._chunksize = (0, 1) if calls is None else (calls.count, calls.chunksize)
         self._job = job
@@ -107,6 +109,7 @@ class Mapped(list[CallFuture[R]]):
         self._arrival = threading.Condition()
         self._done: list[CallFuture[R]] = []
         self._failed = False
+        self._keeps = not futures
         self._fed = fed
         self._open = job is not None and job.view.open
         self._end_error: BaseException | None = None
@@ -245,8 +248,10 @@ class Mapped(list[CallFuture[R]]):
     def _note(self, future: Future[R]) -> None:
         call = cast("CallFuture[R]", future)
         with self._arrival:
-            self._done.append(call)
             self._failed |= _error(call) is not None
+            if not self._keeps:  # their owner may drop them, and their results
+                self[call.index] = _DROPPED
+            self._done.append(self[call.index] if not self._keeps else call)
             listeners = list(self._listeners)
             self._arrival.notify_all()
         for on_done in listeners:
@@ -366,6 +371,11 @@ class Mapped(list[CallFuture[R]]):
     def _fail(self, futures: Iterable[CallFuture[R]], error: BaseException) -> None:
         for future in futures:
             _settle(future, None, error)
+
+
+_DROPPED: CallFuture[Any] = CallFuture()
+"""In place of a future that has ended and is not kept."""
+_DROPPED.set_result(None)
 
 
 def _error(future: Future[Any]) -> BaseException | None:
