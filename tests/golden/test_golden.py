@@ -97,7 +97,7 @@ def test_what_services_of_an_earlier_release_say_is_understood(release):
 
 
 NEW: frozenset[str] = frozenset(
-    {"AmendJob", "CallResults", "ExecutionRequest", "GrowJob", "RequeueTasks", "ServiceInfo"}
+    {"AmendJob", "CallResults", "ExecutionRequest", "GrowJob", "HoldQueue", "RequeueTasks", "ServiceInfo"}
 )
 """Kinds of messages that the newest release kept did not have."""
 

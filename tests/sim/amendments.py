@@ -11,11 +11,22 @@ import msgspec
 
 from iris_core import codec
 from iris_core.gates import Gate, GateKind
-from iris_core.messages.gateway_state import AmendJob, SubmitJob
+from iris_core.messages.gateway_state import AmendJob, HoldQueue, SubmitJob
 from iris_core.spec import JobSpec
 from iris_core.states import Cause, KernelStatus
-from iris_state.records.changes import Assigned, Closed, Commit, JobAdmitted, JobAmended, Moved, Staged
-from tests.sim.people import USER
+from iris_state.records.changes import (
+    Assigned,
+    Closed,
+    Commit,
+    JobAdmitted,
+    JobAmended,
+    Moved,
+    QueueHeld,
+    QueueReleased,
+    Staged,
+)
+from iris_state.records.queue_holds import QueueHold
+from tests.sim.people import ADMIN, USER
 
 
 def amended(rng: random.Random, plan: list[tuple[float, object]]) -> list[tuple[float, object]]:
@@ -33,6 +44,11 @@ def amended(rng: random.Random, plan: list[tuple[float, object]]) -> list[tuple[
             held = AmendJob(name, USER, f"h{number}", 1, hold=True, stop=rng.random() < 0.5)
             made.append((since, held))
             made.append((since + rng.random() * 8, released(held, f"o{number}")))
+    if rng.random() < 0.4:
+        at = rng.random() * 8
+        selector = rng.choice(({"user": "ann"}, {"band": "batch"}, {"label": "n=1"}, {"user": "ann", "band": "batch"}))
+        made.append((at, HoldQueue(ADMIN, "hold-queue", 1, **selector)))
+        made.append((at + rng.random() * 8, HoldQueue(ADMIN, "release-queue", 1, hold="h1")))
     return sorted(made, key=lambda each: each[0])
 
 
@@ -58,6 +74,7 @@ class Amended:
     ``open``: its open attempts. ``started_ms``: of each, when it first ran.
     """
 
+    user: str
     spec: JobSpec
     gates: tuple[Gate, ...]
     most: dict[str, int] = field(default_factory=dict)
@@ -71,7 +88,7 @@ class Amended:
 
     @property
     def is_held(self) -> bool:
-        return any(gate.kind is GateKind.HELD and gate.is_closed for gate in self.gates)
+        return any(gate.kind is GateKind.HELD and gate.is_closed and not gate.hold for gate in self.gates)
 
 
 class Amendments:
@@ -79,6 +96,7 @@ class Amendments:
 
     def __init__(self, commits: Iterable[Commit]) -> None:
         self.jobs: dict[int, Amended] = {}
+        self.holds: dict[int, QueueHold] = {}
         self.wrong: list[str] = []
         for commit in commits:
             for change in commit.changes:
@@ -86,10 +104,14 @@ class Amendments:
 
     def _take(self, change: object, at_ms: int) -> None:
         if isinstance(change, JobAdmitted):
-            job = self.jobs[change.number] = Amended(change.spec, change.gates)
+            job = self.jobs[change.number] = Amended(change.user, change.spec, change.gates)
             job.become(change.spec, change.gates)
         elif isinstance(change, JobAmended):
             self.jobs[change.job].become(change.spec, change.gates)
+        elif isinstance(change, QueueHeld):
+            self.holds[change.number] = QueueHold(change.number, change.user, change.band, change.label)
+        elif isinstance(change, QueueReleased):
+            del self.holds[change.number]
         elif isinstance(change, Assigned):
             self._start(change)
         elif isinstance(change, Staged) and change.status is KernelStatus.RUNNING:
@@ -103,7 +125,7 @@ class Amendments:
         limit = job.spec.max_parallel
         if limit is not None and len(job.open) > limit:
             self.wrong.append(f"{change} is one of {len(job.open)} attempts, at most {limit} may start")
-        if job.is_held:
+        if job.is_held or any(hold.matches(job.user, job.spec) for hold in self.holds.values()):
             self.wrong.append(f"{change} was placed although its job is held")
 
     def _leave(self, change: Moved | Closed, at_ms: int) -> None:

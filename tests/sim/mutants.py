@@ -30,7 +30,7 @@ from iris_scheduler.mirror.classes import class_key
 from iris_scheduler.mirror.mirror import Mirror
 from iris_state.commands import execute, growth
 from iris_state.commands.executor import CommandExecutor
-from iris_state.decide import cascade, conclude, coordinator, retention
+from iris_state.decide import cascade, conclude, coordinator, gates, retention
 from iris_state.decide import round as round_
 from iris_state.decide.machine import Machine
 from iris_state.deployments import health, rollout, routes, scaling
@@ -153,6 +153,12 @@ def a_held_job_is_queued(put: Put) -> None:
     """Nothing waits for a release."""
     gated = Job.is_gated.fget
     put(Job, "is_gated", property(lambda self: gated(self) and any(g.kind is not GateKind.HELD for g in self.gates)))
+
+
+@plant()
+def a_new_job_passes_a_hold_on_the_queue(put: Put) -> None:
+    """Only what was there when the hold was made waits."""
+    put(gates, "under_holds", lambda ledger, user, spec, made: tuple(made))
 
 
 @plant()

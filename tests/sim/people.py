@@ -29,6 +29,7 @@ from iris_core.messages.gateway_state import (
     CancelJob,
     DeployCommand,
     GrowJob,
+    HoldQueue,
     Query,
     RequeueTasks,
     SubmitJob,
@@ -43,12 +44,15 @@ from iris_gateway.http.problem import ProblemResponse
 from tests.sim.network import Link
 from tests.sim.open_jobs import waits_for
 
-Command: TypeAlias = SubmitJob | CancelJob | GrowJob | AmendJob | RequeueTasks | AdminCommand | DeployCommand
+Command: TypeAlias = (
+    SubmitJob | CancelJob | GrowJob | AmendJob | HoldQueue | RequeueTasks | AdminCommand | DeployCommand
+)
 _SUBJECTS: dict[type[Command], str] = {
     SubmitJob: subjects.CMD_SUBMIT,
     CancelJob: subjects.CMD_CANCEL,
     AmendJob: subjects.CMD_AMEND,
     GrowJob: subjects.CMD_GROW,
+    HoldQueue: subjects.CMD_QUEUE,
     RequeueTasks: subjects.CMD_REQUEUE,
     AdminCommand: subjects.CMD_ADMIN,
     DeployCommand: subjects.CMD_DEPLOY,
@@ -154,7 +158,7 @@ class People:
         created = [
             command for _, command in self._plan if isinstance(command, DeployCommand) and command.action == "create"
         ]
-        held = [command for _, command in self._plan if isinstance(command, AmendJob) and command.hold]
+        held = [command for _, command in self._plan if isinstance(command, AmendJob | HoldQueue) and command.hold]
         self._promises.asked += (drained is not None) + len(created) + len(held)
         for at, command in self._plan:
             assert isinstance(command, Command)
@@ -167,8 +171,10 @@ class People:
         if drained is not None:  # a late drain may have come after its end
             await self._ask(msgspec.structs.replace(drained, action="undrain", request_id="undrain-at-last"))
         for command in held:  # a late hold may have come after its release
-            release = msgspec.structs.replace(command, hold=False, stop=False)
-            await self._ask(msgspec.structs.replace(release, request_id=f"{command.request_id}-at-last"))
+            release = msgspec.structs.replace(command, request_id=f"{command.request_id}-at-last")
+            if isinstance(release, AmendJob):
+                release = msgspec.structs.replace(release, hold=False, stop=False)
+            await self._ask(release)
         await asyncio.sleep(max(0.0, began + self._calm_s - loop.time()))
         await asyncio.gather(*(self._settle(command.name) for command in created))
         for command in created:  # a late create may have come after every other word about it

@@ -20,6 +20,7 @@ from iris_core.messages.gateway_state import (
     CancelJob,
     DeployCommand,
     GrowJob,
+    HoldQueue,
     Query,
     RequeueTasks,
     RerunJob,
@@ -39,6 +40,7 @@ COMMANDS = {
     subjects.CMD_AMEND: AmendJob,
     subjects.CMD_REQUEUE: RequeueTasks,
     subjects.CMD_GROW: GrowJob,
+    subjects.CMD_QUEUE: HoldQueue,
     subjects.CMD_DEPLOY: DeployCommand,
 }
 
@@ -102,6 +104,8 @@ class FakeState:
             return Answer("accepted", to_json({"id": command.target, **command.arguments}))
         if isinstance(command, GrowJob):
             return Answer("accepted", to_json(self.find(command.job)))
+        if isinstance(command, HoldQueue):
+            return Answer("accepted", to_json({"id": "h1"}))
         if isinstance(command, RequeueTasks):
             task = self.find_task(command.target)
             return Answer("accepted", to_json(self.find(task.job if task is not None else command.target)))

@@ -236,6 +236,13 @@ class Script:
         fields = {"hold": hold, "reason": reason, "drop_after": drop, "version": version, "stop": stop}
         return _status(self.world.amend(line.words[1], _caller(line.options), **fields))
 
+    def _hold_queue(self, line: Line) -> str:
+        """``hold-queue band=batch reason=x by=ann``, ``release-queue h1 by=ann``."""
+        options = dict(line.options)
+        caller = Caller(options.pop("by"), "user") if "by" in options else ADMIN
+        hold = line.words[1] if line.words[0] == "release-queue" else ""
+        return _status(self.world.hold_queue(caller, hold=hold, **options))
+
     def _update(self, line: Line) -> str:
         """``update /a band=batch timeout_s=60 labels={"team":"x"}``: fields of the specification as JSON."""
         options = dict(line.options)
@@ -499,6 +506,8 @@ _VERBS: dict[str, Callable[[Script, Line], str]] = {
     "hold": Script._amend,
     "release": Script._amend,
     "update": Script._update,
+    "hold-queue": Script._hold_queue,
+    "release-queue": Script._hold_queue,
     "admin": Script._admin,
     "quota": Script._quota,
     "worker": Script._worker,

@@ -24,6 +24,7 @@ from iris_core.messages.gateway_state import (
     Caller,
     CancelJob,
     GrowJob,
+    HoldQueue,
     Query,
     RequeueTasks,
     RerunJob,
@@ -271,6 +272,9 @@ class World:
 
     def amend(self, job: str, caller: Caller = ADMIN, **fields: Any) -> Answer:
         return self.command(subjects.CMD_AMEND, AmendJob(job, caller, self._fresh(), self.now_ms, **fields))
+
+    def hold_queue(self, caller: Caller = ADMIN, **fields: str) -> Answer:
+        return self.command(subjects.CMD_QUEUE, HoldQueue(caller, self._fresh(), self.now_ms, **fields))
 
     def query(self, what: str, **arguments: Any) -> Any:
         """The JSON of a view; None when there is no such thing."""

@@ -6,6 +6,7 @@ judged, and what follows from the verdict (`iris_state`). Source: docs/adr/0079-
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum, StrEnum, auto
 
 import msgspec
@@ -65,6 +66,11 @@ class Gate(msgspec.Struct, frozen=True, array_like=True, gc=False):
     def bit(self) -> int:
         """Its bit in `Task.gates`, of one with ``each``."""
         return 1 << self.number
+
+
+def next_number(gates: Iterable[Gate]) -> int:
+    """The number of one more gate of a job."""
+    return max((gate.number for gate in gates), default=-1) + 1
 
 
 class Verdict(Enum):

@@ -123,7 +123,7 @@ EXPLANATIONS: Mapping[ReasonCode, Explanation] = {
     ),
     ReasonCode.HELD: Explanation(
         "It, or a part of the queue that it belongs to, is held; the reason names who holds it.",
-        "Release it: iris release JOB.",
+        "Release it: iris release JOB, or what of the queue is held: iris queue release.",
     ),
     ReasonCode.RETRY_BACKOFF: Explanation(
         "Its last attempt failed, and it is tried again after a pause that grows with each failure (--backoff).",
@@ -363,10 +363,13 @@ def singleton(key: str, before: str) -> Reason:
     return Reason(ReasonCode.SINGLETON, words, {"job": before, "key": key})
 
 
-def held(by: str, why: str = "") -> Reason:
-    """Somebody holds it; ``by`` is empty when the job was submitted so."""
+def held(by: str, why: str = "", part: str = "") -> Reason:
+    """Somebody holds it, or the ``part`` of the queue that it belongs to; ``by`` is empty when the job was submitted
+    so.
+    """
     words = f"held by {by}" if by else "held since its submission"
-    return Reason(ReasonCode.HELD, f"{words}: {why}" if why else words, {"by": by})
+    words += f" with {part}" if part else ""
+    return Reason(ReasonCode.HELD, f"{words}: {why}" if why else words, {"by": by} | ({"queue": part} if part else {}))
 
 
 def retry_backoff(until_ms: int) -> Reason:

@@ -127,6 +127,7 @@ CMD_RERUN = f"{_COMMAND}rerun"
 CMD_AMEND = f"{_COMMAND}amend"
 CMD_REQUEUE = f"{_COMMAND}requeue"
 CMD_GROW = f"{_COMMAND}grow"
+CMD_QUEUE = f"{_COMMAND}queue"
 CMD_DEPLOY = f"{_COMMAND}deploy"
 STATE_COMMAND = f"{_COMMAND}*"
 STATE_PING = "iris.state.ping"
@@ -153,6 +154,7 @@ SUBJECTS = (
     Subject(CMD_AMEND, MessagePattern.REQUEST, "gateway", "state (leader)", "AmendJob"),
     Subject(CMD_REQUEUE, MessagePattern.REQUEST, "gateway", "state (leader)", "RequeueTasks"),
     Subject(CMD_GROW, MessagePattern.REQUEST, "gateway", "state (leader)", "GrowJob"),
+    Subject(CMD_QUEUE, MessagePattern.REQUEST, "gateway", "state (leader)", "HoldQueue"),
     Subject(CMD_DEPLOY, MessagePattern.REQUEST, "gateway", "state (leader)", "DeployCommand"),
     Subject(JOURNAL_SUBJECT, MessagePattern.STREAM, "state (leader)", "state (standby)", "Commit"),
     Subject("task.state.*", MessagePattern.STREAM, "state (leader)", "anyone", "TaskEvent"),

@@ -188,6 +188,10 @@ class QueueQuery(PageQuery, frozen=True):
     """What is pending, in scheduling order."""
 
 
+class QueueHoldsQuery(PageQuery, frozen=True):
+    """The holds on the queue, oldest first."""
+
+
 class ClosedGateQuery(ViewQuery, frozen=True):
     """What a job of ``spec``, a `JobSpec` as JSON, would wait for besides capacity."""
 

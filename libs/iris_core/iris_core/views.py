@@ -107,7 +107,8 @@ class GateView(View, kw_only=True):
         kind: dependency, not_before, singleton or held.
         opened_at: when it opened; None: it is closed.
         job, when, each: of a dependency: the other job, None when it is forgotten, and what it waits for.
-        until_at: of a time. key: of a singleton. by, since, reason: of a hold.
+        until_at: of a time. key: of a singleton. by, since, reason: of a hold. hold: the id of the hold on the queue
+            that it belongs to; None: the job's own.
     """
 
     kind: str
@@ -120,6 +121,25 @@ class GateView(View, kw_only=True):
     by: ActorView | None = None
     since: datetime | None = None
     reason: str | None = None
+    hold: str | None = None
+
+
+class QueueHoldView(View, kw_only=True):
+    """A hold on the queue: the pending tasks of all jobs with this user, band and label (None: any) wait.
+
+    Attributes:
+        jobs, tasks: how many jobs it holds now, and how many of their tasks are pending.
+    """
+
+    id: str
+    user: str | None
+    band: str | None
+    label: str | None
+    reason: str | None
+    by: ActorView | None
+    since: datetime | None
+    jobs: int = 0
+    tasks: int = 0
 
 
 class ClosedGate(View, kw_only=True):

@@ -106,6 +106,7 @@ class StateMetrics:
         {c.Moved: _moved, c.SessionMoved: _judged, c.Judged: _judged},
         nothing=(
             *(c.GatesOpened, c.JobAmended, c.Requeued, c.JobGrown, c.JobClosed),
+            *(c.QueueHeld, c.QueueReleased),
             *(c.JobAdmitted, c.JobMoved, c.JobPruned, c.Assigned, c.Staged, c.Closed, c.Nominated, c.Avoided),
             *(c.WorkerRegistered, c.WorkerMoved, c.WorkerForgotten, c.QuotaSet),
             *(c.Answered, c.Dropped, c.Audited, c.Led),

@@ -10,6 +10,7 @@ from iris_core.messages.gateway_state import (
     AmendJob,
     Answer,
     CancelJob,
+    HoldQueue,
     RequeueTasks,
     RerunJob,
     SubmitJob,
@@ -318,3 +319,12 @@ async def test_a_field_that_stays_is_refused_with_the_way_to_another(iris: House
     assert (refused.status_code, set(mistakes)) == (422, {f"/{field}", "/band"})
     assert "rerun" in mistakes[f"/{field}"]["hint"]
     assert iris.state.commands == []
+
+
+async def test_a_part_of_the_queue_is_held_and_released(iris: House):
+    held = await iris.http.post("/v1/queue/holds", json={"band": "batch", "reason": "repairs"})
+    released = await iris.http.delete("/v1/queue/holds/h1")
+    wrong = await iris.http.post("/v1/queue/holds", json={"band": "best"})
+    asked = [(one.band, one.reason, one.hold) for one in iris.state.commands if isinstance(one, HoldQueue)]
+    assert asked == [("batch", "repairs", ""), ("", "", "h1")]
+    assert (held.status_code, released.status_code, wrong.status_code) == (201, 200, 422)

@@ -20,7 +20,7 @@ from iris.client.events import Event, read_events, read_lines
 from iris.client.option_names import takes
 from iris.client.transport import RETRY_FOR_S, HttpRequest, Response, Transport, UrlQuery, in_path
 from iris.client.update_options import UpdateOptions, job_changes
-from iris_core.views import JobView, LogLineView, TaskView
+from iris_core.views import JobView, LogLineView, QueueHoldView, TaskView
 
 T = TypeVar("T")
 
@@ -164,6 +164,21 @@ class GatewayApi:
         ``version``: of the job as it was read; any by default. Raises Conflict, InvalidOption, Rejected.
         """
         return self.change("PATCH", f"/v1/jobs/{in_path(job)}", JobView, body=job_changes(options), version=version)
+
+    def hold_queue(self, *, user: str = "", band: str = "", label: str = "", reason: str = "") -> QueueHoldView:
+        """Keep the pending tasks of all jobs with this user, band and label (``key=value``) from starting, also of jobs
+        that are submitted later; what runs goes on. Raises Conflict when that is held already, NotAllowed.
+        """
+        given = {"user": user, "band": band, "label": label, "reason": reason}
+        return self.post("/v1/queue/holds", QueueHoldView, body={name: text for name, text in given.items() if text})
+
+    def release_queue(self, hold: str) -> None:
+        """End a hold on the queue by its id, such as ``h1``. Raises NotFound, NotAllowed."""
+        self.change("DELETE", f"/v1/queue/holds/{in_path(hold)}", dict)
+
+    def queue_holds(self) -> list[QueueHoldView]:
+        """The holds on the queue, oldest first."""
+        return list(self.pages("/v1/queue/holds", QueueHoldView))
 
     def login_link(self) -> str:
         """An address of the dashboard that signs a browser in, once, within minutes. Raises NotAllowed."""

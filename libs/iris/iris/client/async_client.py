@@ -25,6 +25,7 @@ from iris_core.views import (
     HistoryRow,
     JobView,
     PlanView,
+    QueueHoldView,
     RouteView,
     TaskView,
     TreeView,
@@ -173,6 +174,18 @@ class AsyncClient(AsyncCalls):
     async def update(self, job: str, *, version: int | None = None, **options: Unpack[UpdateOptions]) -> JobView:
         """As `Client.update`."""
         return await self.call(lambda: self.sync.update(job, version=version, **options))
+
+    async def hold_queue(self, *, user: str = "", band: str = "", label: str = "", reason: str = "") -> QueueHoldView:
+        """As `Client.hold_queue`."""
+        return await self.call(lambda: self.sync.hold_queue(user=user, band=band, label=label, reason=reason))
+
+    async def release_queue(self, hold: str) -> None:
+        """As `Client.release_queue`."""
+        return await self.call(lambda: self.sync.release_queue(hold))
+
+    async def queue_holds(self) -> list[QueueHoldView]:
+        """As `Client.queue_holds`."""
+        return await self.call(self.sync.queue_holds)
 
 
 class AsyncJob(JobWaits):

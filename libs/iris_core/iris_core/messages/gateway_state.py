@@ -134,6 +134,24 @@ class AmendJob(ServiceMessage, frozen=True):
     patch: bytes = b""
 
 
+class HoldQueue(ServiceMessage, frozen=True):
+    """Keep the pending tasks of all jobs out of the queue that match every given part, present and future ones.
+
+    Attributes:
+        user, band, label: what matches; empty: any. A label is ``key=value``.
+        hold: release this one instead, by its id.
+    """
+
+    caller: Caller
+    request_id: str
+    requested_ms: int
+    user: str = ""
+    band: str = ""
+    label: str = ""
+    reason: str = ""
+    hold: str = ""
+
+
 class DeployCommand(ServiceMessage, frozen=True):
     """A command on a deployment.
 

@@ -13,6 +13,7 @@ from iris_gateway.api import (
     health,
     login_links,
     meta,
+    queue_holds,
     quotas,
 )
 from iris_gateway.api.work import artifacts, bundles, executions, growth, jobs, logs, plans, results, tasks
@@ -30,6 +31,7 @@ _MODULES = (
     cluster,
     plans,
     bundles,
+    queue_holds,
     quotas,
     audit,
     deployments,

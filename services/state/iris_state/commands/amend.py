@@ -41,6 +41,8 @@ def on_amend(ledger: Ledger, command: AmendJob, now_ms: int) -> Iterator[Step]:
         raise Refused(Code.CHANGED, words)
     spec, by = _patched(ledger, job, command), actor_of(command.caller)
     made = gates.amended(job, command.hold, command.reason, command.drop_after, by, now_ms)
+    if spec != job.spec:
+        made = gates.under_holds(ledger, job.user, spec, made)
     if made != job.gates or spec != job.spec:
         hold = any(gate.kind is GateKind.HELD and gate.is_closed and not gate.hold for gate in made)
         after = () if command.drop_after else job.spec.after

@@ -20,6 +20,7 @@ from iris_core.messages.gateway_state import (
     CancelJob,
     DeployCommand,
     GrowJob,
+    HoldQueue,
     RequeueTasks,
     RerunJob,
     SubmitJob,
@@ -29,6 +30,7 @@ from iris_state.commands.execute import ANONYMOUS, owner
 from iris_state.records.changes import Audited
 from iris_state.records.entities import Job
 from iris_state.records.ledger import Ledger
+from iris_state.records.queue_holds import QueueHold
 
 
 def audited(ledger: Ledger, command: UserCommand) -> Audited | None:
@@ -113,6 +115,16 @@ def _deploy(ledger: Ledger, command: DeployCommand) -> Audited | None:
     return Audited(by, command.action, "deployment", found.id, found.name, found.user, detail)
 
 
+def _queue(ledger: Ledger, command: HoldQueue) -> Audited | None:
+    wanted = QueueHold(ledger.next_hold, command.user, command.band, command.label)
+    found = next((one for one in ledger.queue_holds.values() if one.id == command.hold), None)
+    hold, action = (wanted, "hold") if not command.hold else (found, "release")
+    if hold is None:
+        return None
+    by, detail = actor_of(command.caller), clipped(command.reason)
+    return Audited(by, action, "queue", hold.id, clipped(hold.words), hold.user, detail)
+
+
 _DETAIL = {"scale": "to {0.replicas} routes", "rollback": "to revision {0.revision}"}
 _OF: dict[type, Callable[[Ledger, Any], Audited | None]] = {
     CancelJob: _cancel,
@@ -120,6 +132,7 @@ _OF: dict[type, Callable[[Ledger, Any], Audited | None]] = {
     AmendJob: _amend,
     RequeueTasks: _requeue,
     GrowJob: _grow,
+    HoldQueue: _queue,
     SubmitJob: _submit,
     AdminCommand: _admin,
     DeployCommand: _deploy,

@@ -13,6 +13,7 @@ from iris_core.messages.gateway_state import (
     CancelJob,
     DeployCommand,
     GrowJob,
+    HoldQueue,
     RequeueTasks,
     RerunJob,
     SubmitJob,
@@ -20,7 +21,7 @@ from iris_core.messages.gateway_state import (
 from iris_core.subjects import is_plain
 
 UserCommand: TypeAlias = (
-    SubmitJob | CancelJob | AdminCommand | RerunJob | AmendJob | RequeueTasks | GrowJob | DeployCommand
+    SubmitJob | CancelJob | AdminCommand | RerunJob | AmendJob | RequeueTasks | GrowJob | HoldQueue | DeployCommand
 )
 
 _KINDS: dict[str, type[UserCommand]] = {
@@ -32,6 +33,7 @@ _KINDS: dict[str, type[UserCommand]] = {
     subjects.CMD_AMEND: AmendJob,
     subjects.CMD_REQUEUE: RequeueTasks,
     subjects.CMD_GROW: GrowJob,
+    subjects.CMD_QUEUE: HoldQueue,
 }
 
 

@@ -95,7 +95,7 @@ def on_submit(ledger: Ledger, command: SubmitJob, now_ms: int) -> Iterator[Step]
     parent = _parent(ledger, name, command, user)
     _check_namespace(ledger, name, parent)
     quota.check(ledger, spec, user, _replaced(ledger, name, command))
-    made = gates.gates_of(ledger, spec, actor_of(command.caller), now_ms)
+    made = gates.gates_of(ledger, spec, user, actor_of(command.caller), now_ms)
     yield from _make_room(ledger, name, command)
     yield JobAdmitted(
         number=ledger.next_number,

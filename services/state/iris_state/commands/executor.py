@@ -16,6 +16,7 @@ from iris_core.messages.gateway_state import (
     CancelJob,
     DeployCommand,
     GrowJob,
+    HoldQueue,
     RequeueTasks,
     RerunJob,
     SubmitJob,
@@ -26,6 +27,7 @@ from iris_state.commands import amend, execute, growth, task_scope
 from iris_state.commands.audited import audited
 from iris_state.commands.decode import UserCommand, decode
 from iris_state.commands.deployments import known_deployment, on_deploy
+from iris_state.commands.queue_holds import on_hold_queue
 from iris_state.decide.round import Round
 from iris_state.effects.kinds import AnswerTo
 from iris_state.inputs.kinds import Request
@@ -122,6 +124,9 @@ class CommandExecutor:
                 self._round.take(execute.on_requeue(job, index, user_command))
                 self._round.settle()
                 return "accepted", job.id.encode()
+            if isinstance(user_command, HoldQueue):
+                self._round.take(on_hold_queue(self._ledger, user_command))
+                return "accepted", views.queue_hold(self._ledger, user_command)
             self._round.take(execute.on_admin(self._ledger, user_command))
             return "accepted", views.admin(self._ledger, user_command)
         except Invalid as error:

@@ -6,7 +6,7 @@ bounded number of gates. Source: docs/adr/0079-gates-keep-tasks-out-of-the-queue
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -14,7 +14,7 @@ from iris_core import reasons
 from iris_core.actor import Actor, named
 from iris_core.admission import pointer_to
 from iris_core.errors import Invalid, Mistake
-from iris_core.gates import BACKOFF, WHOLE, Gate, GateKind, Verdict, judge_dependency
+from iris_core.gates import BACKOFF, WHOLE, Gate, GateKind, Verdict, judge_dependency, next_number
 from iris_core.moments import parse_moment
 from iris_core.queue import as_ranges
 from iris_core.reasons import Reason
@@ -28,8 +28,8 @@ from iris_state.records.entities import Job, Task
 from iris_state.records.ledger import Ledger
 
 
-def gates_of(ledger: Ledger, spec: JobSpec, by: Actor, now_ms: int) -> tuple[Gate, ...]:
-    """The gates of a job that is admitted now, all closed. Raises Invalid for jobs that cannot be waited for."""
+def gates_of(ledger: Ledger, spec: JobSpec, user: str, by: Actor, now_ms: int) -> tuple[Gate, ...]:
+    """The gates of a user's job that is admitted now, all closed. Raises Invalid for jobs that cannot be waited for."""
     made: list[Gate] = []
     mistakes: list[Mistake] = []
     for place, wanted in enumerate(spec.after):
@@ -57,7 +57,16 @@ def gates_of(ledger: Ledger, spec: JobSpec, by: Actor, now_ms: int) -> tuple[Gat
         made.append(Gate(len(made), GateKind.SINGLETON, key=spec.singleton))
     if spec.hold:
         made.append(Gate(len(made), GateKind.HELD, by=by, at_ms=now_ms))
-    return tuple(made)
+    return under_holds(ledger, user, spec, made)
+
+
+def under_holds(ledger: Ledger, user: str, spec: JobSpec, gates: Sequence[Gate]) -> tuple[Gate, ...]:
+    """The gates of a job with those of the holds on the queue that match it, and of no others."""
+    holds = {hold.number: hold for hold in ledger.queue_holds.values() if hold.matches(user, spec)}
+    kept = [gate for gate in gates if not gate.hold or gate.hold in holds]
+    for number in holds.keys() - {gate.hold for gate in kept}:
+        kept.append(holds[number].gate(next_number((*gates, *kept))))
+    return tuple(kept)
 
 
 def amended(job: Job, hold: bool | None, reason: str, drop_after: bool, by: Actor, now_ms: int) -> tuple[Gate, ...]:
@@ -73,11 +82,6 @@ def amended(job: Job, hold: bool | None, reason: str, drop_after: bool, by: Acto
     elif not hold and held is not None:
         gates.remove(held)
     return tuple(gates)
-
-
-def next_number(gates: Iterable[Gate]) -> int:
-    """The number of one more gate."""
-    return max((gate.number for gate in gates), default=-1) + 1
 
 
 def found(ledger: Ledger, wanted: Dependency) -> Job | None:
@@ -120,7 +124,7 @@ def _verdict(ledger: Ledger, job: Job, gate: Gate, now_ms: int) -> Verdict:
     elif gate.kind is GateKind.SINGLETON:
         opens = ledger.gates.singletons[job.user, gate.key][0] == job.number
     else:
-        opens = False  # a hold ends by a command
+        opens = gate.hold > 0 and gate.hold not in ledger.queue_holds  # another hold ends by a command
     return Verdict.OPENS if opens else Verdict.STAYS
 
 
@@ -190,10 +194,10 @@ def reason_for(ledger: Ledger, job: Job, task: Task) -> Reason | None:
 
 def reason_for_new(ledger: Ledger, spec: JobSpec, user: str) -> Reason | None:
     """Why a job would not be queued at once if it were submitted now; None when it would. Raises Invalid."""
-    for gate in gates_of(ledger, spec, Actor(user), ledger.now_ms):
+    for gate in gates_of(ledger, spec, user, Actor(user), ledger.now_ms):
         other = ledger.jobs.get(gate.job)
         if gate.kind is GateKind.HELD:
-            return reasons.held("")
+            return _held(ledger, gate) if gate.hold else reasons.held("")
         if gate.kind is GateKind.NOT_BEFORE:
             return reasons.not_before(gate.until_ms)
         if other is not None and judge_job(other, gate) is not Verdict.OPENS:
@@ -210,13 +214,18 @@ def _waits_for_job(ledger: Ledger, job: Job, gate: Gate) -> Reason:
     return reasons.waits_for_job(name, gate.when, each=gate.each)
 
 
+def _held(ledger: Ledger, gate: Gate) -> Reason:
+    hold = ledger.queue_holds.get(gate.hold)
+    return reasons.held(named(gate.by), gate.reason, f"the queue of {hold.words} ({hold.id})" if hold else "")
+
+
 def _singleton(ledger: Ledger, job: Job, gate: Gate) -> Reason:
     first = ledger.jobs[ledger.gates.singletons[job.user, gate.key][0]]
     return reasons.singleton(gate.key, f"{first.name} ({first.id})")
 
 
 _REASONS: dict[GateKind, Callable[[Ledger, Job, Gate], Reason]] = {
-    GateKind.HELD: lambda ledger, job, gate: reasons.held(named(gate.by), gate.reason),
+    GateKind.HELD: lambda ledger, job, gate: _held(ledger, gate),
     GateKind.DEPENDENCY: _waits_for_job,
     GateKind.NOT_BEFORE: lambda ledger, job, gate: reasons.not_before(gate.until_ms),
     GateKind.SINGLETON: _singleton,

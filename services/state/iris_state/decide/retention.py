@@ -55,6 +55,7 @@ class Retention:
         {c.JobMoved: _job_moved, c.Moved: _moved, c.Closed: _moved, c.SessionMoved: _moved, c.JobPruned: _pruned},
         nothing=(
             *(c.GatesOpened, c.JobAmended, c.Requeued, c.JobGrown, c.JobClosed),
+            *(c.QueueHeld, c.QueueReleased),
             *(c.JobAdmitted, c.Assigned, c.Staged, c.Judged, c.Nominated, c.Avoided),
             *(c.WorkerRegistered, c.WorkerMoved, c.WorkerForgotten, c.QuotaSet),
             *(c.Answered, c.Dropped, c.Audited, c.Led),

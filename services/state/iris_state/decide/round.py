@@ -167,6 +167,7 @@ class Round:
         },
         nothing=(
             *(c.GatesOpened, c.JobAmended, c.Requeued, c.JobGrown),
+            *(c.QueueHeld, c.QueueReleased),
             *(c.JobAdmitted, c.JobPruned, c.Judged, c.Nominated, c.Avoided, c.WorkerRegistered, c.WorkerForgotten),
             *(c.QuotaSet, c.Answered, c.Dropped, c.Audited, c.Led),
             *c.DEPLOYMENT_KINDS,

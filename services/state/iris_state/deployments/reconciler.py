@@ -114,6 +114,7 @@ class Reconciler:
         },
         nothing=(
             *(c.GatesOpened, c.JobAmended, c.Requeued, c.JobGrown, c.JobClosed),
+            *(c.QueueHeld, c.QueueReleased),
             *(c.JobAdmitted, c.SessionMoved, c.Judged, c.Nominated, c.Avoided, c.RoutesDiscovered),
             *(c.WorkerRegistered, c.WorkerMoved, c.WorkerForgotten, c.QuotaSet),
             *(c.Answered, c.Dropped, c.Audited, c.Led),

@@ -120,11 +120,20 @@ class DeltaBuilder:
         """Its row and its place in the queue are told anew: out of it, and into it as of the end of the commit."""
         self._requeue()
         if change.job not in self._jobs:
-            job = self._ledger.jobs[change.job]
             self._changed[change.job] = None
-            self._unqueued.update(dict.fromkeys((change.job, index) for index in job.indexes))
-            self._released_jobs[change.job] = None
+            self._tell_again(self._ledger.jobs[change.job])
             self._nominated |= {key: host for key, host in self._ledger.nominations.items() if key[0] == change.job}
+
+    def _queue_held(self, change: c.QueueHeld) -> None:
+        """What it holds is out of the queue."""
+        self._requeue()
+        for job in (self._ledger.jobs[number] for number in self._ledger.gates.gated if number not in self._jobs):
+            if any(gate.hold == change.number for gate in job.gates):
+                self._tell_again(job)
+
+    def _tell_again(self, job: Job) -> None:
+        self._unqueued.update(dict.fromkeys((job.number, index) for index in job.indexes))
+        self._released_jobs[job.number] = None
 
     def _requeue(self) -> None:
         """A task that left its attempt, or whose attempt has ended, may be in the queue again."""
@@ -182,6 +191,7 @@ class DeltaBuilder:
             c.GatesOpened: _gates_opened,
             c.JobAmended: _amended,
             c.JobGrown: _job_grown,
+            c.QueueHeld: _queue_held,
             c.Nominated: _nomination,
             c.Avoided: _avoided,
             c.WorkerRegistered: _worker_moved,
@@ -190,7 +200,8 @@ class DeltaBuilder:
             c.QuotaSet: _quota_set,
         },
         nothing=(
-            *(c.Requeued, c.JobClosed, c.JobPruned, c.SessionMoved, c.Judged, c.Answered, c.Dropped, c.Audited, c.Led),
+            *(c.Requeued, c.JobClosed, c.QueueReleased, c.JobPruned, c.SessionMoved, c.Judged),
+            *(c.Answered, c.Dropped, c.Audited, c.Led),
             *c.DEPLOYMENT_KINDS,
         ),
     )

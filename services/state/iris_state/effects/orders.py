@@ -77,6 +77,7 @@ class OrderBook:
         {c.Assigned: _assigned, c.Moved: _moved, c.SessionMoved: _session_moved, c.JobAmended: _amended},
         nothing=(
             *(c.GatesOpened, c.Requeued, c.JobGrown, c.JobClosed),
+            *(c.QueueHeld, c.QueueReleased),
             *(c.JobAdmitted, c.Staged, c.Closed, c.JobMoved, c.JobPruned, c.Judged, c.Nominated, c.Avoided),
             *(c.WorkerRegistered, c.WorkerMoved, c.WorkerForgotten, c.QuotaSet),
             *(c.Answered, c.Dropped, c.Audited, c.Led),

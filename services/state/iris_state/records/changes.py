@@ -280,6 +280,24 @@ class JobClosed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=41):
     by: Actor | None = None
 
 
+class QueueHeld(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=26):
+    """The jobs with this user, band and label (empty: any) wait from now on, and those that are admitted later."""
+
+    number: int
+    user: str = ""
+    band: str = ""
+    label: str = ""
+    reason: str = ""
+    by: Actor | None = None
+
+
+class QueueReleased(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=27):
+    """A hold on the queue has ended; the gates of the jobs that it held open after it."""
+
+    number: int
+    by: Actor | None = None
+
+
 class JobPruned(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=15):
     """A job that ended long ago was deleted; its counts are kept."""
 
@@ -456,6 +474,8 @@ Change = (
     | Requeued
     | JobGrown
     | JobClosed
+    | QueueHeld
+    | QueueReleased
     | JobPruned
     | Led
     | Dropped

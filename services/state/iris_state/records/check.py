@@ -241,6 +241,16 @@ def gates_are_judged(ledger: Ledger, job: Job) -> Wrongs:
             yield f"{job.name} waits at a gate although {step}"
 
 
+def queue_holds_are_gates(ledger: Ledger, job: Job) -> Wrongs:
+    """A job has a gate of each hold on the queue that matches it; one of an ended hold is noted to be judged."""
+    if job.is_terminal or ledger.route_for(job.number) is not None:
+        return
+    wanted = {hold.number for hold in ledger.queue_holds.values() if hold.matches(job.user, job.spec)}
+    found = {gate.hold for gate in job.gates if gate.hold}
+    if wanted - found or (found - wanted and not ledger.gates.are_noted(job)):
+        yield f"{job.name} is held with the queue by {found}, which should be {wanted}"
+
+
 def open_gates_were_earned(ledger: Ledger, job: Job) -> Wrongs:
     """A gate is open only when what it waits for has come about, as far as that is on record."""
     for gate in job.gates:
@@ -276,6 +286,7 @@ OF_JOB: tuple[Callable[[Ledger, Job], Wrongs], ...] = (
     gang_succeeds_together,
     session_follows_kernels,
     gates_are_judged,
+    queue_holds_are_gates,
     open_gates_were_earned,
     gated_tasks_have_no_attempt,
 )

@@ -44,6 +44,7 @@ from iris_state.records.entities import (
 )
 from iris_state.records.gate_index import GateIndex
 from iris_state.records.index import WAITING, JobIndex
+from iris_state.records.queue_holds import QueueHold
 from iris_state.records.timer_queue import TimeoutQueue, TimerQueue
 
 KEY_BYTES = 290
@@ -96,6 +97,8 @@ class Ledger:
         self.held_back: set[int] = set()
         self.retimed: set[int] = set()
         self.gates = GateIndex(self.jobs)
+        self.queue_holds: dict[int, QueueHold] = {}
+        self.next_hold = 1
         self.requested: dict[int, Amount] = {}
         self.totals = Totals()
         self.next_number = 1

@@ -23,6 +23,7 @@ from iris_state.deployments.records import Deployment
 from iris_state.records import changes as c
 from iris_state.records.entities import Job, Presence, Totals, Worker
 from iris_state.records.ledger import Ledger
+from iris_state.records.queue_holds import QueueHold
 from iris_state.records.reactions import complete
 from iris_state.snapshots.compacted import CompactedTasks, encoder, is_compacted
 
@@ -71,6 +72,8 @@ class Rest(msgspec.Struct, array_like=True):
     destroyed: list[int] = []
     audit: list[bytes] = []
     next_audit: int = 1
+    queue_holds: list[QueueHold] = []
+    next_hold: int = 1
 
 
 def _compacted_form() -> Any:
@@ -117,6 +120,11 @@ class Cutter:
     def _job_changed(self, change: c.Moved) -> None:
         self._changed.add(change.job)
 
+    def _queue_held(self, change: c.QueueHeld) -> None:
+        """Every job that it holds has one more gate."""
+        jobs = (self._ledger.jobs[number] for number in self._ledger.gates.gated)
+        self._changed.update(job.number for job in jobs if any(gate.hold == change.number for gate in job.gates))
+
     REACTIONS = complete(
         {
             c.JobAdmitted: _admitted,
@@ -125,13 +133,14 @@ class Cutter:
             c.Requeued: _job_changed,
             c.JobGrown: _job_changed,
             c.JobClosed: _job_changed,
+            c.QueueHeld: _queue_held,
             **dict.fromkeys(
                 (c.Assigned, c.Staged, c.Moved, c.Closed, c.JobMoved, c.SessionMoved, c.Judged, c.JobPruned),
                 _job_changed,
             ),
         },
         nothing=(  # none of these is part of a job's record
-            *(c.Nominated, c.Avoided, c.WorkerRegistered, c.WorkerMoved, c.WorkerForgotten),
+            *(c.QueueReleased, c.Nominated, c.Avoided, c.WorkerRegistered, c.WorkerMoved, c.WorkerForgotten),
             *(c.QuotaSet, c.Answered, c.Dropped, c.Audited, c.Led),
             *c.DEPLOYMENT_KINDS,
         ),
@@ -215,6 +224,8 @@ def _rest(ledger: Ledger, sequence: int, at_ms: int, last_published: str) -> Res
         destroyed=list(ledger.destroyed),
         audit=ledger.audit.stored(),
         next_audit=ledger.audit.next_number,
+        queue_holds=list(ledger.queue_holds.values()),
+        next_hold=ledger.next_hold,
     )
 
 
@@ -263,6 +274,8 @@ def restore(ledger: Ledger, image: Image) -> None:
     for request, status, body in rest.answers:
         ledger.keep_answer(request, status, body)
     ledger.audit.restore(rest.audit, rest.next_audit)
+    ledger.queue_holds = {hold.number: hold for hold in rest.queue_holds}
+    ledger.next_hold = rest.next_hold
     for worker in rest.workers:
         ledger.workers[worker.id] = worker
         ledger.presence[worker.id] = Presence(rest.at_ms)

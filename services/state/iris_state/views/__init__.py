@@ -13,7 +13,7 @@ import msgspec
 from iris_core import codec
 from iris_core import view_queries as q
 from iris_core.errors import Code, Mistake, Refused
-from iris_core.messages.gateway_state import AdminCommand, Caller, Query
+from iris_core.messages.gateway_state import AdminCommand, Caller, HoldQueue, Query
 from iris_state.commands import task_scope
 from iris_state.deployments.records import Deployment
 from iris_state.records.entities import Job
@@ -56,6 +56,13 @@ def admin(ledger: Ledger, command: AdminCommand) -> bytes:
     return codec.to_json(hosts.worker_view(ledger, ledger.workers[command.target]))
 
 
+def queue_hold(ledger: Ledger, command: HoldQueue) -> bytes:
+    """The answer to a hold on the queue, or to its release."""
+    if command.hold:
+        return codec.to_json({"id": command.hold, "state": "released"})
+    return codec.to_json(queue.hold_view(ledger, ledger.next_hold - 1))
+
+
 def read(ledger: Ledger, query: Query) -> bytes:
     """Answer one query. Raises Refused."""
     kind = KINDS.get(query.what)
@@ -88,6 +95,7 @@ READS: dict[type[q.ViewQuery], Callable[[Ledger, Any], Any]] = {
     q.SessionsQuery: sessions.sessions,
     q.SessionQuery: sessions.session,
     q.QueueQuery: queue.queue,
+    q.QueueHoldsQuery: queue.holds,
     q.ClosedGateQuery: queue.closed_gate,
     q.WorkersQuery: hosts.workers,
     q.WorkerQuery: hosts.worker,

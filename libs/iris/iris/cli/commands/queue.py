@@ -1,14 +1,20 @@
-"""`iris queue`: pending jobs in scheduling order."""
+"""`iris queue`: pending jobs in scheduling order, and holds on parts of the queue."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, TypeVar
+
 import click
 
-from iris.cli.options import connected, form_option
-from iris.cli.parsing import CliCommand
+from iris.cli.options import connect, connected, form_option
+from iris.cli.parsing import CliGroup
 from iris.cli.tables import Column, Row, print_page
 from iris.cli.times import age
 from iris.client.client import Client
+from iris_core.views import QueueHoldView
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def reason_words(row: Row) -> str:
@@ -31,11 +37,75 @@ COLUMNS = (
 )
 
 
-@click.command(cls=CliCommand)
+@click.group(cls=CliGroup, invoke_without_command=True)
 @click.option("-n", "--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of rows.")
 @click.option("-a", "--all", "everything", is_flag=True, help="The whole queue.")
 @form_option()
+@click.option("--url", help="Address of the gateway.", metavar="URL")
+@click.option("--context", help="Use this named gateway.", metavar="NAME")
+@click.pass_context
+def queue(ctx: click.Context, url: str | None, context: str | None, limit: int, everything: bool, form: str) -> None:
+    """Show what waits, in its exact order, with the columns of the key; and what of the queue is held."""
+    if ctx.invoked_subcommand is None:
+        with connect(ctx, url, context) as client:
+            show(client, None if everything else limit, form)
+
+
+def show(client: Client, limit: int | None, form: str) -> None:
+    """Print the queue, and before it, for people, what of it is held."""
+    if form in ("table", "wide"):
+        for hold in client.queue_holds():
+            click.echo(f"held: {described(hold)}", err=True)
+    print_page(client.pages("/v1/queue", dict, None, limit), COLUMNS, form, name="job")
+
+
+def selectors(command: F) -> F:
+    """The options that say which part of the queue is meant."""
+    command = click.option("--label", default="", help="Jobs with this label.", metavar="KEY=VALUE")(command)
+    bands = click.Choice(["production", "interactive", "batch"])
+    command = click.option("--band", type=bands, default=None, help="Jobs of this band.")(command)
+    return click.option("--user", default="", help="Jobs of this user.", metavar="USER")(command)
+
+
+@queue.command("hold")
+@selectors
+@click.option("--reason", default="", help="Reason shown with the jobs.")
 @connected
-def queue(client: Client, limit: int, everything: bool, form: str) -> None:
-    """Show what waits, in its exact order, with the columns of the key."""
-    print_page(client.pages("/v1/queue", dict, None, None if everything else limit), COLUMNS, form, name="job")
+def hold_queue(client: Client, user: str, band: str | None, label: str, reason: str) -> None:
+    """Start no pending task of jobs that match every option, also of jobs that come later; what runs goes on.
+
+    Who is no admin holds only what is its own (--user). Routes of deployments go on.
+    """
+    if not (user or band or label):
+        raise click.UsageError("say what to hold: --user, --band or --label")
+    click.echo(
+        f"held: {described(client.hold_queue(user=user, band=band or '', label=label, reason=reason))}", err=True
+    )
+
+
+@queue.command("release")
+@selectors
+@connected
+def release_queue(client: Client, user: str, band: str | None, label: str) -> None:
+    """End the hold of exactly these options; only who has made it, or an admin, may."""
+    wanted = (user or None, band, label or None)
+    holds = client.queue_holds()
+    found = next((hold for hold in holds if (hold.user, hold.band, hold.label) == wanted), None)
+    if found is None:
+        there = "; ".join(map(described, holds)) or "nothing"
+        raise click.UsageError(f"no hold has exactly these options; held: {there}")
+    client.release_queue(found.id)
+    click.echo(f"released: {selected(found)}", err=True)
+
+
+def selected(hold: QueueHoldView) -> str:
+    """``user mia, band batch``."""
+    parts = {"user": hold.user, "band": hold.band, "label": hold.label}
+    return ", ".join(f"{name} {value}" for name, value in parts.items() if value)
+
+
+def described(hold: QueueHoldView) -> str:
+    """``user mia, by root since 3 min: maintenance (2 jobs)``."""
+    by = f" by {hold.by.name}" if hold.by is not None else ""
+    why = f": {hold.reason}" if hold.reason else ""
+    return f"{selected(hold)}{by}{why} ({hold.jobs} {'job' if hold.jobs == 1 else 'jobs'}, {hold.tasks} pending)"

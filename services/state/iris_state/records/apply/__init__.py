@@ -1,7 +1,7 @@
 """Applies each kind of change to the records: one function per kind, the only code that writes them.
 
 Applying decides nothing and cannot fail: a change was validated before it was made. One module per family: `tasks`,
-`jobs`, `growth`, `sessions`, `cluster`, `deployments`. The ledger updates its indexes itself.
+`jobs`, `growth`, `queue_holds`, `sessions`, `cluster`, `deployments`. The ledger updates its indexes itself.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from iris_state.records import minutes
-from iris_state.records.apply import cluster, deployments, growth, jobs, sessions, tasks
+from iris_state.records.apply import cluster, deployments, growth, jobs, queue_holds, sessions, tasks
 from iris_state.records.changes import Change
 from iris_state.records.ledger import Ledger
 from iris_state.records.reactions import complete
@@ -19,6 +19,7 @@ WRITERS: dict[type, Callable[[Ledger, Any, int], None]] = complete(
     {
         **jobs.WRITERS,
         **growth.WRITERS,
+        **queue_holds.WRITERS,
         **tasks.WRITERS,
         **sessions.WRITERS,
         **cluster.WRITERS,

@@ -103,7 +103,10 @@ def gates_opened(ledger: Ledger, change: c.GatesOpened, at_ms: int) -> None:
         job.task(index).gates &= ~gate.bit
     if indexes:
         ledger.gates.left[job.number, gate.number] -= len(indexes)
-    if not indexes or not ledger.gates.left[job.number, gate.number]:
+    if gate.hold:
+        job.gates = tuple(one for one in job.gates if one is not gate)
+        ledger.gates.remove(job, (gate,))
+    elif not indexes or not ledger.gates.left[job.number, gate.number]:
         opened = msgspec.structs.replace(gate, opened_ms=at_ms)
         job.gates = tuple(opened if one is gate else one for one in job.gates)
         ledger.gates.remove(job, (opened,))

@@ -111,6 +111,7 @@ def _gate_view(ledger: Ledger, gate: Gate) -> GateView:
         by=actor_view(gate.by),
         since=moment(gate.at_ms),
         reason=gate.reason or None,
+        hold=f"h{gate.hold}" if gate.hold else None,
     )
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from iris_core import codec
+from iris_core.actor import actor_view
 from iris_core.codec import Undecodable
 from iris_core.errors import Code, Refused
 from iris_core.priority import PriorityKey
 from iris_core.spec import JobSpec
-from iris_core.states import PriorityBand, display_name
-from iris_core.view_queries import ClosedGateQuery, QueueQuery
-from iris_core.views import ClosedGate, Page, QueueRow, moment
+from iris_core.states import PriorityBand, TaskState, display_name
+from iris_core.view_queries import ClosedGateQuery, QueueHoldsQuery, QueueQuery
+from iris_core.views import ClosedGate, Page, QueueHoldView, QueueRow, moment
 from iris_state.decide import gates
+from iris_state.records.entities import Job
 from iris_state.records.ledger import Ledger
-from iris_state.views.pages import page
+from iris_state.records.queue_holds import QueueHold
+from iris_state.views.pages import behind, page
 from iris_state.views.work.jobs import reason_of
 
 
@@ -54,6 +57,41 @@ def _queue_row(ledger: Ledger, number: int) -> QueueRow:
         pending_reason=reason_of(ledger, record),
         id=f"{record.id}/{pending[0]}",
         job_id=record.id,
+    )
+
+
+def holds(ledger: Ledger, query: QueueHoldsQuery) -> Page:
+    """The holds on the queue, oldest first."""
+    after, held = behind(query.cursor) or 0, _held(ledger)
+    rows = ((number, hold) for number, hold in ledger.queue_holds.items() if number > after)
+    return page(rows, lambda hold: _hold_view(hold, held.get(hold.number, [])), query)
+
+
+def hold_view(ledger: Ledger, number: int) -> QueueHoldView:
+    """One hold on the queue."""
+    return _hold_view(ledger.queue_holds[number], _held(ledger).get(number, []))
+
+
+def _held(ledger: Ledger) -> dict[int, list[Job]]:
+    """The jobs that each hold keeps out of the queue, by its number."""
+    found: dict[int, list[Job]] = {}
+    for job in map(ledger.jobs.__getitem__, ledger.gates.gated if ledger.queue_holds else ()):
+        for gate in job.gates:
+            found.setdefault(gate.hold, []).append(job)
+    return found
+
+
+def _hold_view(hold: QueueHold, held: list[Job]) -> QueueHoldView:
+    return QueueHoldView(
+        id=hold.id,
+        user=hold.user or None,
+        band=hold.band or None,
+        label=hold.label or None,
+        reason=hold.reason or None,
+        by=actor_view(hold.by),
+        since=moment(hold.at_ms),
+        jobs=len(held),
+        tasks=sum(job.counts[TaskState.PENDING] for job in held),
     )
 
 

@@ -1,0 +1,76 @@
+"""Endpoints of holds on the queue."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from starlette.responses import Response
+
+from iris_core.limits import SENTENCE
+from iris_core.messages.gateway_state import HoldQueue
+from iris_core.spec import BandName
+from iris_core.subjects import CMD_QUEUE
+from iris_core.view_queries import QueueHoldsQuery
+from iris_core.views import QueueHoldView
+from iris_gateway.api.handling import json_body, listing, request_key
+from iris_gateway.api.pages import page_of
+from iris_gateway.commands import Envelope
+from iris_gateway.http.endpoint import Answers, Call, Endpoint, passed_on
+from iris_gateway.http.parameters import identifier
+from iris_gateway.http.problem import ProblemResponse
+
+_Text = Annotated[str, msgspec.Meta(max_length=SENTENCE)]
+
+
+class QueueHoldBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Which jobs wait, present and future ones: those with every given part. A label is ``key=value``."""
+
+    user: _Text = ""
+    band: BandName | None = None
+    label: _Text = ""
+    reason: _Text = ""
+
+
+async def hold(call: Call) -> Response:
+    body = await json_body(call, QueueHoldBody)
+    wanted = {"user": body.user, "band": body.band or "", "label": body.label, "reason": body.reason}
+    return passed_on(await send_queue_hold(call, wanted, request_key(call)), 201)
+
+
+async def release(call: Call) -> Response:
+    number = identifier(call.segment("hold"), "hold")
+    return passed_on(await send_queue_hold(call, {"hold": number}, request_key(call)))
+
+
+async def send_queue_hold(call: Call, wanted: dict[str, str], key: str = "") -> bytes:
+    """Hold a part of the queue, or release it, as the caller. Raises Problem."""
+    if call.caller.role == "worker":
+        raise ProblemResponse("forbidden", "worker tokens may not hold the queue")
+
+    def command(envelope: Envelope) -> HoldQueue:
+        return HoldQueue(call.caller, envelope.request_id, envelope.at_ms, **wanted)
+
+    return (await call.command(CMD_QUEUE, command, key=key)).body
+
+
+ENDPOINTS = (
+    listing("/v1/queue/holds", QueueHoldsQuery, "Holds on the queue", page_of(QueueHoldView)),
+    Endpoint(
+        "POST",
+        "/v1/queue/holds",
+        hold,
+        "Hold the queue of a user, a band or a label",
+        {201: Answers("The hold.", QueueHoldView)},
+        body=QueueHoldBody,
+        problems=("conflict", "forbidden", "over_quota"),
+    ),
+    Endpoint(
+        "DELETE",
+        "/v1/queue/holds/{hold}",
+        release,
+        "End a hold on the queue",
+        {200: Answers("Its id.", dict[str, str])},
+        problems=("forbidden",),
+    ),
+)

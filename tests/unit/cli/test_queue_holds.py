@@ -1,0 +1,58 @@
+"""`iris queue hold` and `iris queue release`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.answers import Answers, Asked, Said, answering
+
+HOLD = {
+    "id": "h1",
+    "user": None,
+    "band": "batch",
+    "label": None,
+    "reason": "repairs",
+    "by": {"name": "root", "user": "root", "role": "admin", "token": None, "address": None, "task": None},
+    "since": None,
+    "jobs": 2,
+    "tasks": 5,
+}
+
+
+@pytest.fixture
+def gateway() -> Iterator[Answers]:
+    def answer(asked: Asked) -> Said:
+        if asked.method == "GET" and asked.path.startswith("/v1/queue/holds"):
+            return Said(200, {"items": [HOLD], "next_cursor": None})
+        return Said(201, HOLD) if asked.method == "POST" else Said(200, {"items": [], "next_cursor": None})
+
+    with answering(answer) as answers:
+        yield answers
+
+
+def test_a_hold_says_what_it_holds(iris: Any, gateway: Answers) -> None:
+    code, _, err = iris("queue", "hold", "--band", "batch", "--reason", "repairs", "--url", gateway.url)
+    assert (code, err) == (0, "held: band batch by root: repairs (2 jobs, 5 pending)\n")
+    assert gateway.requests[-1].json == {"band": "batch", "reason": "repairs"}
+
+
+def test_the_queue_tells_what_is_held(iris: Any, gateway: Answers) -> None:
+    code, _, err = iris("queue", "--url", gateway.url)
+    assert (code, err.splitlines()[0]) == (0, "held: band batch by root: repairs (2 jobs, 5 pending)")
+
+
+def test_a_release_ends_the_hold_of_exactly_its_options(iris: Any, gateway: Answers) -> None:
+    assert iris("queue", "release", "--band", "batch", "--url", gateway.url)[0] == 0
+    assert (gateway.requests[-1].method, gateway.requests[-1].path) == ("DELETE", "/v1/queue/holds/h1")
+    code, _, err = iris("queue", "release", "--user", "mia", "--url", gateway.url)
+    assert code == 2
+    assert "band batch by root" in err
+
+
+def test_a_hold_without_a_part_of_the_queue_is_refused(iris: Any, gateway: Answers) -> None:
+    code, _, err = iris("queue", "hold", "--url", gateway.url)
+    assert code == 2
+    assert "--user, --band or --label" in err
