@@ -24,7 +24,7 @@ from tests.golden import KINDS
 from tests.golden.test_golden import summary
 from tests.sim.world import World
 
-SEED = 45
+SEED = 46
 LONGEST = 4096
 OUTSIDE: tuple[Any, ...] = (
     AdminCommand("drain", "w0", Caller("root", "admin"), "r", 7, {"reason": "a new disk"}),

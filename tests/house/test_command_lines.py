@@ -60,6 +60,8 @@ def commands(group: click.Group) -> Iterator[click.Command]:
         command = group.get_command(click.Context(group), name)
         assert command is not None
         yield from commands(command) if isinstance(command, click.Group) else [command]
+        if isinstance(command, click.Group) and command.invoke_without_command:
+            yield command
 
 
 def described(**given: object) -> None:

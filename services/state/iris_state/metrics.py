@@ -15,7 +15,8 @@ from msgspec.structs import asdict
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from iris_core.reasons import NOT_YET_LOOKED_AT
+from iris_core.gates import GateKind
+from iris_core.reasons import NOT_YET_LOOKED_AT, ReasonCode
 from iris_core.resources import RESOURCES, Amount
 from iris_core.states import JobState, RouteStatus, TaskState, WorkerState, display_name
 from iris_core.tables import deployment as table
@@ -247,6 +248,12 @@ class LedgerCollector(Collector):
         for (band, code), n in ledger.pending_because.items():
             waiting[band, code] += n
             waiting[band, NOT_YET_LOOKED_AT.code] -= n
+        for job in map(ledger.jobs.__getitem__, ledger.gates.gated):
+            kinds = {gate.kind for gate in job.gates if gate.is_closed and not gate.each}
+            if kinds:  # a hold first, as in `gates.reason_for`
+                code = ReasonCode(min(kinds, key=lambda kind: (kind is not GateKind.HELD, kind)))
+                waiting[job.band, code] += job.counts[TaskState.PENDING]
+                waiting[job.band, NOT_YET_LOOKED_AT.code] -= job.counts[TaskState.PENDING]
         gauge = GaugeMetricFamily("iris_pending_tasks", "Waiting tasks by reason.", labels=["reason", "band"])
         for (band, code), n in (+waiting).items():
             gauge.add_metric([code.value, display_name(band)], n)

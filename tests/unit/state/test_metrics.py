@@ -117,6 +117,22 @@ def test_a_scrape_looks_at_one_job_however_many_wait(script) -> None:
     assert looked == 1
 
 
+def test_tasks_behind_gates_are_counted_by_what_they_wait_for(script) -> None:
+    script.play("""
+        submit /prep
+        submit /held replicas=2 band=batch hold=yes after=/prep
+        submit /later replicas=3 not_before=1h
+        submit /after after=/prep
+    """)
+    seen = scraped(StateMetrics(lambda: script.world.machine))
+    assert {name: n for name, n in seen.items() if name.startswith("iris_pending_tasks")} == {
+        'iris_pending_tasks{band="batch",reason="held"}': 2,
+        'iris_pending_tasks{band="interactive",reason="not_before"}': 3,
+        'iris_pending_tasks{band="interactive",reason="dependency"}': 1,
+        'iris_pending_tasks{band="interactive",reason="not_yet_looked_at"}': 1,
+    }
+
+
 def test_waiting_tasks_are_counted_by_reason_and_band_with_the_oldest(script) -> None:
     script.play("""
         submit /first cpu=8
