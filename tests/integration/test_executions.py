@@ -173,7 +173,7 @@ def test_it_ends_with_its_task_and_says_so(cluster: Cluster):
 
 def test_no_more_than_a_few_are_executed_on_one_host_at_a_time(cluster: Cluster, task: str):
     commands = [remote(cluster, task, "sleep", "1003") for _ in range(4)]
-    with pytest.raises(Conflict, match="this host executes 4 commands already"):
+    with pytest.raises(Conflict, match="this host has 4 commands already"):
         remote(cluster, task, "true")
     for command in commands:
         command.__exit__(None, None, None)
@@ -256,7 +256,7 @@ async def test_a_user_with_more_than_half_of_a_host_gives_way_to_another(
         other = StartExecution("d", ref, "bob", ("sleep", "1000"))
         assert await asked(connection, other, ExecutionTaken) == ExecutionTaken()
         refused = await asked(connection, StartExecution("e", ref, "ann", ("true",)), ExecutionTaken)
-        assert refused.error == "this host executes 2 commands already, 1 of them yours"
+        assert refused.error == "this host has 2 commands already, 1 of them yours"
 
 
 async def executed(connection: Connection, start: StartExecution) -> list[ExecutionOutput]:

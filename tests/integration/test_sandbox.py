@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -31,6 +30,7 @@ from iris_worker.launcher.cgroup import OPEN_FILES
 from iris_worker.launcher.sandbox import IDLE
 from tests.support import escapes
 from tests.support.escapes import ESCAPES, MODES
+from tests.support.hosts import SANDBOXED, USER, worker_of
 from tests.support.state import GRANT, FakeState, template
 from tests.support.worker import WorkerProcess, environ
 
@@ -40,9 +40,7 @@ pytestmark = [
 ]
 
 K = KernelStatus
-USER = 4321
 PYTHON = next(path for path in ("/usr/local/bin/python3", "/usr/bin/python3") if os.path.exists(path))
-SANDBOXED = (MODES[0], MODES[2])
 CLONES = (MODES[0], MODES[1], MODES[3])
 """Kinds of host on which tasks are cloned from templates."""
 SIGNALS_ALL = """import os, sys
@@ -65,26 +63,6 @@ def place() -> Iterator[Path]:
     made.chmod(0o755)
     yield made
     shutil.rmtree(made)
-
-
-@asynccontextmanager
-async def worker_of(
-    mode: str, state: FakeState, url: str, place: Path, **settings: object
-) -> AsyncIterator[WorkerProcess]:
-    data, shown = place / "w0", place / "shown"
-    shown.mkdir(exist_ok=True)
-    user = USER if mode.startswith("ordinary") else None
-    if user is not None:
-        data.mkdir()
-        os.chown(data, user, user)
-    given = {"run_as": "", "sandbox": "auto", "binds": f"{shown}:ro", "heartbeat_interval_s": 0.2, **settings}
-    if mode not in SANDBOXED:
-        given["bubblewrap"] = "no-such-program"
-    async with WorkerProcess(url, data, user=user, **given) as process:
-        register = await state.registration()
-        wanted = {MODES[0]: "sandbox", MODES[1]: "users", MODES[2]: "sandbox", MODES[3]: "user"}[mode]
-        assert register.attributes["isolation"] == wanted
-        yield process
 
 
 @pytest.fixture

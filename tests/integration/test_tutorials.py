@@ -196,3 +196,11 @@ def test_the_page_about_testing_is_a_test_that_passes(tmp_path: Path):
         words, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=LIMIT_S, check=False
     )
     assert "1 passed" in done.stdout, done.stdout[-3000:]
+
+
+def test_a_terminal_and_a_port_of_a_task_are_used_as_their_page_says(cluster: Cluster, tmp_path: Path):
+    said = follow("howto/interactive.md", tmp_path, cluster.environ)
+    assert "42\r\n" in said[0] or "42\n" in said[0]
+    assert "Directory listing" in said[1]
+    assert cluster.client.job("shell").state == "succeeded"
+    assert cluster.client.job("files").wait(30).state == "killed"

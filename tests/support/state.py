@@ -57,12 +57,19 @@ def template(
     user: str = "ann",
     grant: TaskGrant | None = None,
     preload: tuple[str, ...] = (),
+    terminal: bool = False,
 ) -> TaskTemplate:
     """What a job runs, with little to say."""
     ask = resources or ResourceRequest(memory_bytes=memory_bytes)
     work = TaskTemplate(job, name, command, env or {}, replicas, ask, user, bundle, ports, timeout_ms, probe, serves)
     return msgspec.structs.replace(
-        work, settle_ms=settle_ms, environment=environment, output=output, grant=grant, preload=preload
+        work,
+        settle_ms=settle_ms,
+        environment=environment,
+        output=output,
+        grant=grant,
+        preload=preload,
+        terminal=terminal,
     )
 
 

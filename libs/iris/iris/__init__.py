@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from iris.client.async_client import AsyncClient, AsyncDeployment, AsyncJob
     from iris.client.client import Client
     from iris.client.deployments import Deployment
-    from iris.client.executions import RemoteCommand, TerminalSize
+    from iris.client.executions import RemoteCommand, RemoteTerminal, TerminalSize
     from iris.client.executor import Executor
     from iris.client.jobs import Job
     from iris.client.mapping import Mapped
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         Unreachable,
         WaitTimeout,
     )
+    from iris.client.tunnels import PortForward
     from iris_core.views import JobView
 
 __all__ = [
@@ -63,10 +64,12 @@ __all__ = [
     "NoGateway",
     "NotAllowed",
     "NotFound",
+    "PortForward",
     "Problem",
     "Rejected",
     "RemoteCommand",
     "RemoteError",
+    "RemoteTerminal",
     "TerminalSize",
     "TryAgain",
     "Unreachable",
@@ -84,7 +87,9 @@ _HOMES = {
     "Job": "iris.client.jobs",
     "JobView": "iris_core.views",
     "Mapped": "iris.client.mapping",
+    "PortForward": "iris.client.tunnels",
     "RemoteCommand": "iris.client.executions",
+    "RemoteTerminal": "iris.client.executions",
     "TerminalSize": "iris.client.executions",
 }
 

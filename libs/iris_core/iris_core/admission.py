@@ -84,6 +84,7 @@ def _mistakes(spec: JobSpec) -> Iterator[Mistake]:
     yield from _output(spec)
     yield from _gates(spec)
     yield from _preload(spec)
+    yield from _terminal(spec)
 
 
 def admit(spec: JobSpec) -> None:
@@ -395,6 +396,25 @@ def _preload(spec: JobSpec) -> Iterator[Mistake]:
     if spec.preload and spec.calls is None and not is_cloneable(spec.command):
         message = "only `python FILE` and `python -m MODULE` have modules preloaded"
         yield Mistake(pointer="/preload", code="not_a_script", message=message, hint="python train.py")
+
+
+def _terminal(spec: JobSpec) -> Iterator[Mistake]:
+    """A terminal is that of one process, which nobody starts again when it has gone."""
+    if not spec.terminal:
+        return
+    if spec.task_count != 1 or spec.is_gang:
+        message = f"a terminal is that of one task, not of {spec.replicas}"
+        yield Mistake(pointer="/replicas", code="unexpected", message=message, hint="replicas 1")
+    others = {
+        "max_retries_failure": spec.max_retries_failure,
+        "on_exit": spec.on_exit,
+        "preload": spec.preload,
+        "calls": spec.calls,
+        "probe": spec.probe,
+    }
+    for field in (name for name, value in others.items() if value):
+        message = f"a task with a terminal has no {field}: it ends with its terminal"
+        yield Mistake(pointer=f"/{field}", code="unexpected", message=message, hint=f"leave {field} out")
 
 
 def is_cloneable(command: Sequence[str]) -> bool:

@@ -283,6 +283,8 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """Python modules that each host imports once; the job's tasks there are clones of the process that did."""
     stop: StopPolicy | None = None
     """How its tasks are stopped; None: TERM, and KILL after the cluster's grace period."""
+    terminal: bool = False
+    """Its one task reads and writes a terminal, and ends when nobody has been connected to that for a while."""
 
     @property
     def grows(self) -> bool:

@@ -37,6 +37,8 @@ def facts_of(spec: JobSpec) -> Iterator[tuple[str, str]]:
         yield "ports", ", ".join(spec.ports)
     if spec.output:
         yield "output", spec.output
+    if spec.terminal:
+        yield "terminal", "it ends when nobody is connected to it"
 
 
 def resource_facts(asked: ResourceRequest) -> Iterator[tuple[str, str]]:

@@ -307,10 +307,12 @@ class AttemptPage(View, kw_only=True):
 
 
 class ExecutionLine(View, kw_only=True, omit_defaults=True):
-    """A piece of what a command prints that is executed beside a task; bytes are base64 in JSON.
+    """A piece of what a command prints that is executed beside a task, of what a task's terminal shows, or of what
+    arrives by a connection to its port; bytes are base64 in JSON.
 
     The first one has the command's id, to write to it. The last one has ``ended``: with the exit code, or the signal
-    that ended it, and with ``error`` when it could not be started, or was ended.
+    that ended it, and with ``error`` when it could not be started, or was ended. ``closed``: nothing more arrives by
+    the connection, while what is written is still read.
     """
 
     execution: str = ""
@@ -320,6 +322,7 @@ class ExecutionLine(View, kw_only=True, omit_defaults=True):
     exit_code: int | None = None
     signal: int | None = None
     error: str = ""
+    closed: bool = False
 
 
 class ExecutionPosition(View, kw_only=True):

@@ -189,7 +189,10 @@ class WorkerService:
         about = {"worker": self.id, "alive": alive, "ended": ended, "cgroup": cgroup}
         log.info("started: %s", isolated.sentence, extra=about)
         orders = await self._bus.subscribe(subjects.order(self.id), self._on_order)
-        executions = ExecutionServer(self.settings, self._executor.commands, self._bus, self._spawn)
+        executor = self._executor
+        executions = ExecutionServer(
+            self.settings, executor.attempts, executor.commands, executor.terminals, self._bus, self._spawn
+        )
         await executions.subscribe(self.id)
         try:
             heartbeats = self.reporter.heartbeat(self._trouble, self._prober.results, lambda: self._executor.usage)

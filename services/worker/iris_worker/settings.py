@@ -81,6 +81,8 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
         exec_at_once: commands that people execute beside tasks at a time.
         exec_idle_s: how long one command may neither read nor print.
         exec_longest_s: how long one command may run.
+        terminal_silent_s: how long a task with a terminal goes on while nobody is connected to that.
+        tunnels_at_once: connections to ports of tasks at a time; each may be idle, and last, as long as a command.
     """
 
     id: str = ""
@@ -128,6 +130,8 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
     exec_at_once: Count = 32
     exec_idle_s: Positive = 3600.0
     exec_longest_s: Positive = 43_200.0
+    terminal_silent_s: Positive = 60.0
+    tunnels_at_once: Count = 256
 
     @property
     def root(self) -> Path:

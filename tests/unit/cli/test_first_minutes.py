@@ -23,7 +23,6 @@ def said(err):
         (("ps",), "'ps'. Did you mean 'ls'?"),
         (("submit",), "'submit'. Did you mean 'run'?"),
         (("help",), "'help'. Did you mean '--help'?"),
-        (("attach",), "'attach'. Did you mean 'logs -f'?"),
         (("squeue",), "'squeue'. Did you mean 'ls' or 'queue'?"),
         (("cansel",), "'cansel'. Did you mean 'cancel' or 'close'?"),
         (("zzzz",), "'zzzz'."),

@@ -30,6 +30,7 @@ OTHERS = {
     "max_backoff_s": 20.0,
     "preload": ("torch",),
     "stop": StopPolicy(signal="SIGINT", grace_s=60.0),
+    "terminal": True,
 }
 ELSEWHERE = {
     *("name", "command", "user", "band", "labels", "replicas", "indexes"),  # `job_facts` and the head of the page

@@ -136,9 +136,14 @@ async def test_the_overview_leaves_out_a_job_whose_name_has_run_again(iris: Hous
     assert not any(TAIL in page for page in pages)
 
 
-async def test_who_has_the_name_now_executes_nothing_beside_the_old_task(iris: House, world: World):
+@pytest.mark.parametrize(
+    ("kind", "body"), [("executions", {"command": ["id"]}), ("terminal", {}), ("tunnels", {"port": 8888})]
+)
+async def test_who_has_the_name_now_executes_nothing_beside_the_old_task(
+    iris: House, world: World, kind: str, body: dict[str, object]
+):
     world.submit(JobSpec(name="/train", command=("false",)), BOB)
-    path, body = "/v1/tasks/j1%2F1/executions", {"command": ["id"]}
+    path = f"/v1/tasks/j1%2F1/{kind}"
     sent = {name: await iris.http.post(path, json=body, headers=who) for name, who in callers(iris).items()}
     codes = {name: response.status_code for name, response in sent.items()}
     assert codes == {"": 401, "ann": 409, "bob": 403, "root": 409, "w": 403, "attempt": 403}

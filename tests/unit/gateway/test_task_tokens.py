@@ -74,6 +74,8 @@ DECISIONS = {
     ("GET", "/v1/processes"): REFUSED,
     ("GET", "/v1/overview"): REFUSED,
     ("POST", "/v1/tasks/{task}/executions"): REFUSED,
+    ("POST", "/v1/tasks/{task}/terminal"): REFUSED,
+    ("POST", "/v1/tasks/{task}/tunnels"): REFUSED,
     ("POST", "/v1/executions/{execution}"): REFUSED,
     ("GET", "/v1/quotas"): REFUSED,
     ("GET", "/v1/quotas/{user}"): REFUSED,

@@ -11,7 +11,7 @@ from iris_worker.launcher.records import Exit
 
 
 async def test_one_whose_output_nobody_reads_is_forgotten_once_it_is_closed():
-    execution = Execution("ann", tty=False)
+    execution = Execution.of_command("ann", tty=False)
     stdout = os.dup(execution.stdio[1])
     execution.begin()
     async with asyncio.timeout(10):

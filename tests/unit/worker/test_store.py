@@ -15,6 +15,7 @@ from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Ended, Stage
 from iris_core.spec import Probe
 from iris_core.states import Cause, KernelStatus
+from iris_worker.launcher.frames import frame
 from iris_worker.launcher.records import (
     Boot,
     Exit,
@@ -26,7 +27,6 @@ from iris_worker.launcher.records import (
     Started,
     StoredProbe,
     StoredProcess,
-    frame,
 )
 from iris_worker.launcher.store import ProcessStore
 

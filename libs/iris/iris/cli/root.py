@@ -24,6 +24,7 @@ SECTIONS = {
         "plan": ("Dry run: where and when a job would be placed.", "run:plan"),
         "rerun": ("Submit a job again.", "rerun:rerun"),
         "wait": ("Wait for jobs to end.", "wait:wait"),
+        "notebook": ("Run Jupyter as a job, and use it from here.", "notebook:notebook"),
     },
     "Look": {
         "ls": ("List jobs.", "ls:ls"),
@@ -43,8 +44,10 @@ SECTIONS = {
         "release": ("Let tasks of held jobs start.", "hold:release"),
         "update": ("Change band, timeout, limits or labels of jobs.", "update:update"),
         "requeue": ("Stop running tasks and return them to the queue.", "requeue:requeue"),
+        "attach": ("Use the terminal of a job.", "attach:attach"),
         "exec": ("Execute a command beside a running task.", "exec:exec_"),
         "cp": ("Copy a file or directory of a running task.", "cp:cp"),
+        "port-forward": ("Answer here as a port of a task does.", "port_forward:port_forward"),
         "fetch": ("Fetch what tasks left in their output directories.", "fetch:fetch"),
     },
     "Serve": {

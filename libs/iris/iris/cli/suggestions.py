@@ -8,7 +8,6 @@ from collections.abc import Iterable
 SYNONYMS = {
     "abort": ("cancel",),
     "apply": ("run", "create"),
-    "attach": ("logs -f",),
     "delete": ("cancel",),
     "describe": ("show",),
     "get": ("ls", "show"),

@@ -1,6 +1,7 @@
-"""Executes a command beside a running task: its output as it comes, and what it is to read.
+"""Executes a command beside a running task, uses a task's own terminal, or connects to a port of it: what comes from
+there as it comes, and what is sent there.
 
-Out of scope: terminals and signals of this machine (`iris.cli.commands.exec`).
+Out of scope: terminals and signals of this machine (`iris.cli.remote_terminal`), local ports (`iris.client.tunnels`).
 Source: docs/design/interfaces.md#command-line.
 """
 
@@ -10,6 +11,7 @@ import http.client
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
+from typing import Self
 
 from iris.client.api import GatewayApi
 from iris.client.decode import from_json
@@ -32,45 +34,47 @@ class TerminalSize:
     term: str = ""
 
 
-class RemoteCommand:
-    """A command beside a task; iterate for its output until it has ended, then read ``exit_code``.
+class RemoteStream:
+    """What one request opens at a task; iterate for what comes from there until it has ended.
 
-    Leaving the context ends the command. One thread reads; another one may write.
+    Leaving the context ends it, but for a task's own terminal. One thread reads; another one may write.
+
+    Attributes:
+        exit_code: of what has ended. error: why it was ended.
 
     Args:
-        terminal: gives it a terminal of that size.
+        path: of the request, below the task's. body: what is asked for.
 
     Raises Problem, Unreachable.
     """
 
-    def __init__(
-        self, api: GatewayApi, task: str, command: Sequence[str], *, terminal: TerminalSize | None = None
-    ) -> None:
+    def __init__(self, api: GatewayApi, task: str, path: str, body: dict[str, object]) -> None:
         self._api = api
         self._position = 0
         self.exit_code: int | None = None
         self.error = ""
-        body: dict[str, object] = {"command": list(command)}
-        if terminal is not None:
-            body |= {"tty": True, "rows": terminal.rows, "columns": terminal.columns, "term": terminal.term}
-        path = f"/v1/tasks/{in_path(task)}/executions"
+        path = f"/v1/tasks/{in_path(task)}/{path}"
         headers = {"Content-Type": "application/json", "Accept": "application/x-ndjson"}
         request = HttpRequest("POST", path, body=to_json(body), headers=headers)
         self._channel = api.transport.start(request, _SILENCE_S)
         self._lines = self._read()
         self._path = f"/v1/executions/{in_path(next(self._lines).execution)}"
 
-    def __enter__(self) -> RemoteCommand:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End it; any thread may, also while another one reads."""
         self._channel.interrupt()
         self._channel.close()
 
     def __iter__(self) -> Iterator[ExecutionLine]:
         """Its output. Raises ExecutionLost when the command was ended, and its own end was not seen."""
         for line in self._lines:
-            if line.stdout or line.stderr:
+            if line.stdout or line.stderr or line.closed:
                 yield line
             if line.ended:
                 self.error = line.error
@@ -89,6 +93,10 @@ class RemoteCommand:
             self._position = self._send(body)
             if last and self._position - start >= len(data):
                 return
+
+    def alive(self) -> None:
+        """Say that this client is there, which may not read for a while. Raises Problem."""
+        self._send({"offset": self._position})
 
     def signal(self, name: str) -> None:
         """Signal its process group: INT, TERM and so on. Raises Problem."""
@@ -114,3 +122,29 @@ class RemoteCommand:
             for line in lines:
                 if line:
                     yield from_json(line, ExecutionLine)
+
+
+class RemoteCommand(RemoteStream):
+    """A command beside a task, on a terminal of that size if one is given."""
+
+    def __init__(
+        self, api: GatewayApi, task: str, command: Sequence[str], *, terminal: TerminalSize | None = None
+    ) -> None:
+        body: dict[str, object] = {"command": list(command)}
+        if terminal is not None:
+            body |= {"tty": True, "rows": terminal.rows, "columns": terminal.columns, "term": terminal.term}
+        super().__init__(api, task, "executions", body)
+
+
+class RemoteTerminal(RemoteStream):
+    """The own terminal of a task, whose process goes on for a minute when nobody is connected to it."""
+
+    def __init__(self, api: GatewayApi, task: str, size: TerminalSize) -> None:
+        super().__init__(api, task, "terminal", {"rows": size.rows, "columns": size.columns})
+
+
+class RemotePort(RemoteStream):
+    """A connection to a TCP port on which a process of a task listens."""
+
+    def __init__(self, api: GatewayApi, task: str, port: int) -> None:
+        super().__init__(api, task, "tunnels", {"port": port})

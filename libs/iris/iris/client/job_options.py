@@ -101,6 +101,8 @@ class JobOptions(TaskOptions, total=False):
     as ``2026-03-01T22:00:00Z``, or a duration. ``singleton``: one job with this key at a time. ``hold``: wait for
     `release`.
     ``preload``: Python modules that each host imports once for all tasks of ``python FILE``.
+    ``terminal``: the task uses one (`RemoteTerminal`), and ends when nobody is connected to that for a minute; it is
+    not started again after a preemption or the loss of its host unless ``max_retries_preemption`` says so.
     """
 
     name: str | None
@@ -132,11 +134,12 @@ class JobOptions(TaskOptions, total=False):
     not_before: str | None
     singleton: str | None
     hold: bool
+    terminal: bool
 
 
 _PLAIN = (
     *("band", "output", "max_retries_failure", "max_retries_preemption", "max_task_failures", "bundle", "spread"),
-    *("array", "max_parallel", "max_requeues", "not_before", "singleton", "hold"),
+    *("array", "max_parallel", "max_requeues", "not_before", "singleton", "hold", "terminal"),
 )
 
 
@@ -201,6 +204,8 @@ def job_spec(
         **reading.read(lambda: read_tolerance(options, replicas, is_gang=group_by is not None), no_limit),
         **given,
     }
+    if given.get("terminal"):
+        wanted.setdefault("max_retries_preemption", 0)
     if (longest := reading.read(lambda: read_time(options.get("max_backoff")), None)) is not None:
         wanted["max_backoff_s"] = longest
     reading.finish()

@@ -70,6 +70,8 @@ class StartExecution(ServiceMessage, frozen=True, tag="start"):
     Attributes:
         execution: its id, of the gateway's choice. user: the only one who may write to it.
         tty: with a terminal of that many rows and columns, and of the type ``term``.
+        terminal: no command is started: it is the attempt's own terminal, which the last one to ask reads and writes.
+        port: no command is started: it is a connection to this port, on which a process of the attempt listens.
     """
 
     execution: str
@@ -80,6 +82,8 @@ class StartExecution(ServiceMessage, frozen=True, tag="start"):
     rows: int = 24
     columns: int = 80
     term: str = ""
+    terminal: bool = False
+    port: int = 0
 
 
 class ReadExecution(ServiceMessage, frozen=True, tag="read"):
@@ -106,7 +110,7 @@ class WriteExecution(ServiceMessage, frozen=True, tag="write"):
 
 
 class CloseExecution(ServiceMessage, frozen=True, tag="close"):
-    """Its client is gone: kill it."""
+    """Its client is gone: end it; a terminal is left for the next client."""
 
     execution: str
 
@@ -119,6 +123,7 @@ class ExecutionOutput(ServiceMessage, frozen=True):
 
     Attributes:
         ended: the last piece: the command has ended with a code or by a signal, or for the reason ``error``.
+        closed: no output follows this piece, while what is written is still read: half of a connection.
     """
 
     number: int
@@ -128,6 +133,7 @@ class ExecutionOutput(ServiceMessage, frozen=True):
     exit_code: int | None = None
     signal: int | None = None
     error: str = ""
+    closed: bool = False
 
 
 class ExecutionTaken(ServiceMessage, frozen=True):

@@ -204,6 +204,7 @@ class TaskTemplate(ServiceMessage, frozen=True):
     ``array``, ``each_line``: where the tasks have their values from, see `JobSpec`. ``stop_signal``: 0 is TERM.
     ``calls``: of a map, what its tasks call.
     ``preload``: modules that are imported once for all attempts on a host.
+    ``terminal``: its attempts read and write a terminal.
     """
 
     job: int
@@ -228,6 +229,7 @@ class TaskTemplate(ServiceMessage, frozen=True):
     calls: Calls | None = None
     preload: tuple[str, ...] = ()
     stop_signal: int = 0
+    terminal: bool = False
 
     @property
     def code(self) -> bool:

@@ -17,7 +17,7 @@ from iris_core.topology import topology_of
 from iris_core.units import BYTES, CORES, Unit
 
 _SIZES = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
-_FLAGS = {"env": "-e", "labels": "-l", "constraints": "--constraint", "ports": "--port"}
+_FLAGS = {"env": "-e", "labels": "-l", "constraints": "--constraint", "ports": "--port", "terminal": "--interactive"}
 _SIGNS = {
     ConstraintOp.EQ: "=",
     ConstraintOp.NE: "!=",
@@ -73,6 +73,7 @@ def options_of(spec: JobSpec) -> dict[str, Any]:
     options["after"] = [one.job if one.when == "ok" else f"{one.job}:{one.when}" for one in spec.after]
     options["each"] = any(one.each for one in spec.after) or None
     options |= {"not_before": spec.not_before, "singleton": spec.singleton, "hold": spec.hold or None}
+    options["terminal"] = spec.terminal or None
     options["output"] = spec.output
     options["preload"] = list(spec.preload)
     options["spread"] = spec.spread if spec.spread != "hosts" else None
@@ -129,7 +130,8 @@ def cli_of(spec: JobSpec) -> str:
         if isinstance(value, dict):
             lines += [[flag, key if text == MASK else f"{key}={text}"] for key, text in value.items()]
         else:
-            lines += [[flag, str(one)] for one in (value if isinstance(value, list) else [value])]
+            values = value if isinstance(value, list) else [value]
+            lines += [[flag] if one is True else [flag, str(one)] for one in values]
     lines.append(["--", *spec.command])
     parts = [shlex.join(words), *map(shlex.join, lines)]
     line = " ".join(parts)

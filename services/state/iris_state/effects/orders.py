@@ -360,4 +360,5 @@ def template(job: Job, grant: TaskGrant | None = None) -> TaskTemplate:
         calls=spec.calls,
         preload=spec.preload,
         stop_signal=spec.stop_signal if spec.stop is not None else 0,
+        terminal=spec.terminal,
     )

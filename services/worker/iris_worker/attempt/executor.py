@@ -28,6 +28,7 @@ from iris_worker.attempt.builds.plan import BuildPlan
 from iris_worker.attempt.builds.store import EnvironmentStore
 from iris_worker.attempt.devices import Devices
 from iris_worker.attempt.ends import INTERRUPTED, cannot_start, describe, was_started
+from iris_worker.attempt.executions.terminals import Terminals
 from iris_worker.attempt.finish import Finisher
 from iris_worker.attempt.images.containers import Containers
 from iris_worker.attempt.isolation import Isolation, allow_task_users, owner_of, summary
@@ -84,7 +85,8 @@ class Executor:
         runtime: of this host's containers as the worker starts; empty: none.
 
     Attributes:
-        attempts: those that have a directory. commands: what runs beside them. finisher: reports their ends.
+        attempts: those that have a directory. commands: what runs beside them. terminals: of those that have one.
+        finisher: reports their ends.
         preloading: has templates made for them.
         requests: composes what the launcher is asked. watch: of the launcher.
         adopted: what runs since before this process.
@@ -135,6 +137,7 @@ class Executor:
             settings, clock, self.containers, self._isolation, summary(self._isolation, trouble="")
         )
         self.commands = CommandsBeside(self._launcher, self.attempts, self.containers)
+        self.terminals = Terminals(self._launcher, self.attempts, settings.terminal_silent_s)
         self.watch = LauncherWatch(settings, self._launcher, self.attempts, clock)
         self.preloading = Preloading(
             *(self._launcher, agent, clock, self.requests, self.attempts, self.logs),
@@ -214,6 +217,7 @@ class Executor:
 
     def _adopt(self, ref: AttemptRef, entry: StoredProcess) -> None:
         attempt, probe = self._open(ref, entry), entry.started.probe
+        attempt.terminal, attempt.pid = entry.started.terminal, entry.started.pid
         self.attempts.adopted(attempt)
         self._agent.adopt(was_started(entry), settle_ms=probe.settle_ms if probe is not None else 0)
         self._use.ports.hold(ref, entry.started.ports.values())
@@ -270,6 +274,8 @@ class Executor:
         attempt.slot.output, attempt.slot.ends_s = template.output, 0.0
         attempt.slot.call = template.calls is not None
         try:
+            if template.terminal:
+                self.terminals.give(attempt)
             request = self.requests.of_task(held, template, attempt, began_s)
         except OSError as error:
             self.finisher.end(attempt, cannot_start(error))
@@ -322,6 +328,7 @@ class Executor:
     def _on_spawned(self, spawned: Spawned) -> None:
         ref, now_s = spawned.ref, self._clock.steady_s()
         attempt = self.attempts.by_ref[ref]
+        attempt.pid = spawned.pid
         started = self.attempts.answered(attempt)
         if attempt.on_build is None and started is not None:
             self._agent.on_started(ref, spawned.at_ms, attempt.fresh)
@@ -419,6 +426,8 @@ class Executor:
             return
         self.attempts.exited(attempt)
         exit_, attempt.blamed, attempt.usage = attempt.blamed or exited.exit, None, None
+        if attempt.on_exit is not None:
+            attempt.on_exit(exit_)
         on_build, attempt.on_build = attempt.on_build, None
         was_starting = self.attempts.answered(attempt) is not None
         if on_build is not None:

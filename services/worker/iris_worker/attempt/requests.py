@@ -89,8 +89,9 @@ class StartRequests:
             call=slot.call,
             trace=template.traceparent,
             task=f"{template.name}/{held.ref.index}" if template.traceparent else "",
-            stop_signal=template.stop_signal or signal.SIGTERM,
+            stop_signal=template.stop_signal or (signal.SIGHUP if template.terminal else signal.SIGTERM),
             early=slot.early,
+            terminal=template.terminal,
         )
         request = StartProcess(started, template.command, env, limits, cgroup, attempt.template)
         return self._containers.contain(request, template, slot, files) if in_image else request

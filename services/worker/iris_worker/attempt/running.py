@@ -38,6 +38,8 @@ class RunningAttempt:
         on_build: called with the exit of the process that builds its environment; None while none does.
         template: the key of the template that it is cloned from; empty: it is a fresh process. fresh: why it is, for a
             person, when it was to be cloned.
+        terminal: whether it reads and writes one. on_exit: called with its exit, for whoever reads that.
+        pid: of its process, 0 before that is there.
         blamed: its exit, when that is known before its process has ended.
         probe: the number of the command that probed it last.
         ended: its end, which is reported when its output is stored. result: that of a call.
@@ -53,6 +55,9 @@ class RunningAttempt:
     on_build: Callable[[Exit], None] | None = None
     template: str = ""
     fresh: str = ""
+    terminal: bool = False
+    on_exit: Callable[[Exit], None] | None = None
+    pid: int = 0
     blamed: Exit | None = None
     usage: LiveUsage | None = None
     probe: int = 0

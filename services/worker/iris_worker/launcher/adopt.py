@@ -13,8 +13,9 @@ from collections.abc import Collection
 from pathlib import Path
 
 from iris_worker.launcher import tree
+from iris_worker.launcher.exits import to_exit
 from iris_worker.launcher.records import Exit, StoredProcess
-from iris_worker.launcher.runner import signal_process, to_exit
+from iris_worker.launcher.runner import signal_process
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 

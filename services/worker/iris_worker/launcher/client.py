@@ -18,6 +18,7 @@ from typing import Any
 from iris_core import codec
 from iris_core.messages.message import AttemptRef
 from iris_worker.launcher import rescue
+from iris_worker.launcher.frames import frame, take_frames
 from iris_worker.launcher.records import (
     NEEDED,
     SOCKET,
@@ -30,8 +31,6 @@ from iris_worker.launcher.records import (
     Read,
     Ready,
     StoredProcess,
-    frame,
-    take_frames,
 )
 from iris_worker.launcher.spawn import spawn
 

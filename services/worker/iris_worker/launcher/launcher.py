@@ -28,6 +28,8 @@ from iris_worker.launcher import adopt, rescue
 from iris_worker.launcher.cgroup import Cgroups, NoGroups, open_groups
 from iris_worker.launcher.cgroup_files import Cgroup
 from iris_worker.launcher.event_loop import EventLoop
+from iris_worker.launcher.exits import to_refusal
+from iris_worker.launcher.frames import frame, take_frames
 from iris_worker.launcher.records import (
     VERSION,
     CgroupSupport,
@@ -41,6 +43,7 @@ from iris_worker.launcher.records import (
     LauncherAnswer,
     LauncherRequest,
     Measured,
+    OpenTerminal,
     Over,
     Pinged,
     PingLauncher,
@@ -54,10 +57,8 @@ from iris_worker.launcher.records import (
     StopProcess,
     StoreTrouble,
     TemplateState,
-    frame,
-    take_frames,
 )
-from iris_worker.launcher.runner import Runner, to_refusal
+from iris_worker.launcher.runner import Runner
 from iris_worker.launcher.spawn import NeedsShell, NotRunnable, as_script, handle_ignored
 from iris_worker.launcher.store import ProcessStore
 from iris_worker.launcher.templates import Templates
@@ -100,6 +101,7 @@ class Launcher:
             StopProcess: self._stop,
             KillAll: self._kill_all,
             SpawnCommand: self._spawn_command,
+            OpenTerminal: self._open_terminal,
             SignalCommand: lambda m: self._runner.signal_command(m.number, m.signal),
             PingLauncher: lambda m: self._send(Pinged()),
         }
@@ -311,6 +313,15 @@ class Launcher:
         count = 1 if request.tty else 3
         stdio, self._fds = self._fds[:count], self._fds[count:]
         self._begin_command(request, stdio)
+
+    def _open_terminal(self, request: OpenTerminal) -> None:
+        """Hand out a terminal by the socket that came with the request."""
+        if not self._fds:  # the kernel drops what this process has no room for
+            return
+        terminal = self._runner.terminal(request.ref)
+        with socket.socket(fileno=self._fds.pop(0)) as there, contextlib.suppress(OSError):
+            if terminal >= 0:
+                socket.send_fds(there, [b"t"], [terminal])
 
     def _begin_command(self, request: SpawnCommand, stdio: list[int]) -> None:
         """Start a command beside an attempt; its descriptors stay open here until it is its program."""

@@ -72,6 +72,15 @@ def enter(pidfd: int, *, network: bool) -> None:
     _call("setns", pidfd, MOUNT | IPC | PID | (NETWORK if network else 0))
 
 
+def enter_network(pid: int) -> None:
+    """Enter the network of a process, in a thread that ends soon: there is no way back. Raises OSError."""
+    fd = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _call("setns", fd, NETWORK)
+    finally:
+        os.close(fd)
+
+
 def leave(own: Iterable[int]) -> None:
     """Return to the namespaces that `own_namespaces` found."""
     for fd in own:

@@ -1,7 +1,7 @@
-"""What a worker and its launcher tell each other, and what the launcher keeps on disk. Types, and their encoding.
+"""What a worker and its launcher tell each other, and what the launcher keeps on disk. Types.
 
 The launcher may be older than the worker: positions are fixed, and new fields go last, with a default.
-Out of scope: the file (store), the socket (launcher, client).
+Out of scope: their encoding (frames), the file (store), the socket (launcher, client).
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from iris_core import codec
 from iris_core.messages.gateway_worker import CallResult
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import LiveUsage, Stage, TaskUsage
@@ -25,14 +24,17 @@ from iris_worker.launcher.limits import Limits
 SOCKET = "launcher"
 """The file in the worker's directory on which its launcher listens."""
 VERSION = 3
-"""Of what a launcher understands: 1, directories of attempts below those of slots; 2, templates; 3, `PASSED_ON`."""
+"""Of what a launcher understands: 1, directories of attempts below those of slots; 2, templates; 3, `PASSED_ON`; 4,
+`TERMINALS`.
+"""
 PASSED_ON = 3
 """It knows that a slot may be passed on before the output of its last attempt is stored."""
+TERMINALS = 4
+"""It gives attempts terminals."""
 NEEDED = 1
 """What a worker needs its launcher to understand."""
 STOPS_OTHERS = "it stopped what was started beside it, and was ended"
 """Why an attempt was ended that stops the processes of its user."""
-_LENGTH = 4
 
 
 class _Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -122,7 +124,8 @@ class Started(_Record, frozen=True, tag="started"):
     the slot's. Without a ``pid``, and then without times, it is about to be started. Without a ``sandbox`` it is not
     confined. Without a ``directory`` it is an older worker's, and has the slot's own. ``call``: it is one of a map.
     ``early``: the output of the attempt that had its slot before is perhaps not stored.
-    ``trace`` of its order and the name of its ``task`` are for its spans. ``stop_signal`` stops it.
+    ``trace`` of its order and the name of its ``task`` are for its spans. ``stop_signal`` stops it. ``terminal``: it
+    reads and writes one, which the launcher holds.
 
     A process that builds the attempt's ``environment`` has a record of its own, before that of the attempt. The client
     of a ``container`` may end before it.
@@ -149,6 +152,7 @@ class Started(_Record, frozen=True, tag="started"):
     task: str = ""
     stop_signal: int = int(signal.SIGTERM)
     early: bool = False
+    terminal: bool = False
 
     @property
     def below(self) -> str:
@@ -298,6 +302,14 @@ class SignalCommand(_Record, frozen=True, tag="signal-command"):
     signal: int
 
 
+class OpenTerminal(_Record, frozen=True, tag="open-terminal"):
+    """Send the terminal of an attempt to the socket that comes with the message, and close that; without one only close
+    it.
+    """
+
+    ref: AttemptRef
+
+
 class PingLauncher(_Record, frozen=True, tag="ping"):
     """Answered by `Pinged`, after the requests before it."""
 
@@ -311,6 +323,7 @@ LauncherRequest = (
     | KillAll
     | SpawnCommand
     | SignalCommand
+    | OpenTerminal
     | PingLauncher
     | Over
     | Read
@@ -475,27 +488,3 @@ _ENTER: dict[type, Callable[[ProcessTable, Any], None]] = {
     Gone: ProcessTable._gone,
     Boot: ProcessTable._boot,
 }
-
-
-# ── encoding ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def frame(record: Any) -> bytes:
-    """A record with its length before it."""
-    return with_length(codec.pack(record))
-
-
-def with_length(data: bytes) -> bytes:
-    return len(data).to_bytes(_LENGTH, "big") + data
-
-
-def take_frames(buffer: bytearray) -> Iterator[bytes]:
-    """Remove the complete records from the front of ``buffer``, and return them still encoded."""
-    data, at = bytes(buffer), 0
-    while at + _LENGTH <= len(data):
-        end = at + _LENGTH + int.from_bytes(data[at : at + _LENGTH], "big")
-        if end > len(data):
-            break
-        yield data[at + _LENGTH : end]
-        at = end
-    del buffer[:at]

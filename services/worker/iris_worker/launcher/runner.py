@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,14 +23,16 @@ from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import LiveUsage, TaskUsage
 from iris_worker.launcher import tree
 from iris_worker.launcher.cgroup import Cgroups, Group
-from iris_worker.launcher.cgroup_files import Cgroup, GroupUsage
+from iris_worker.launcher.cgroup_files import Cgroup
 from iris_worker.launcher.event_loop import DelayedCall, EventLoop
+from iris_worker.launcher.exits import to_exit, to_refusal, wait_any, with_usage
 from iris_worker.launcher.limits import Limits
 from iris_worker.launcher.pidfd import exit_status
 from iris_worker.launcher.records import STOPS_OTHERS, Exit, Sandbox, Started, StartProcess, StartTemplate
 from iris_worker.launcher.sandbox import Leftovers, Sandboxes, user_of
 from iris_worker.launcher.spawn import Child, NeedsShell, NotRunnable, begin
 from iris_worker.launcher.starts import Starts, Stopped
+from iris_worker.launcher.terminal import keep_shown, open_terminal
 
 _LINGER_S = 0.02
 _LEAVE_S = 0.01
@@ -41,7 +42,6 @@ _SAMPLE_S = 5.0
 _MEASURED = 256
 _KILLED = 128 + signal.SIGKILL
 """The exit code of a shell for what was killed."""
-_BLOCK = 512
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
 
 
@@ -58,6 +58,8 @@ class Process:
         group: its control group; None without.
         sampled: the most memory it was seen to hold. cloned: from a template, so it shares memory with that.
         client: of a container runtime, as are the commands beside it.
+        terminal: the end that is not its own of the terminal that it reads and writes; -1: it has none. seen: whether a
+            worker has that too.
     """
 
     ref: AttemptRef
@@ -77,6 +79,8 @@ class Process:
     terminated: bool = False
     stop_signal: int = int(signal.SIGTERM)
     killer: DelayedCall | None = None
+    terminal: int = -1
+    seen: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -169,22 +173,28 @@ class Runner:
             self.reap()
         ref, slot, sandbox = request.record.ref, request.record.slot, request.record.sandbox
         workdir, user = f"{self._attempts}/{request.record.below}", user_of(sandbox)
-        is_client = request.record.container is not None
+        is_client, tty = request.record.container is not None, request.record.terminal
 
         def start() -> Child:
-            waits = not request.limits and self.sandboxes.is_alone(held, sandbox)
-            work = partial(begin, request.command, request.env, workdir, stdio, request.limits, user=user, waits=waits)
+            waits = not (request.limits or tty) and self.sandboxes.is_alone(held, sandbox)
+            words, env, limits = request.command, request.env, request.limits
+            work = partial(begin, words, env, workdir, stdio, limits, tty=tty, user=user, waits=waits)
             return self.sandboxes.start(held, work, client=is_client)
 
-        with self.output_of(request.record.below) as stdio:
+        with contextlib.ExitStack() as held_open:
+            if tty:
+                terminal, *stdio = held_open.enter_context(open_terminal(user.uid if user is not None else -1))
+            else:
+                terminal, stdio = -1, [*held_open.enter_context(self.output_of(request.record.below))]
             held = self.sandboxes.prepare(slot, sandbox, workdir)
             try:
                 child, group = self._in_group(request.cgroup, start)
             except Leftovers:
                 held = self.sandboxes.prepare(slot, sandbox, workdir)
                 child, group = self._in_group(request.cgroup, start)
+            terminal = os.dup(terminal) if tty else -1
         process = Process(ref, slot, workdir, child.pid, group=group, stop_signal=request.record.stop_signal)
-        process.client = is_client
+        process.client, process.terminal = is_client, terminal
         self._add(process)
         if child.report >= 0:
             self._starts.add(child, request.command[0], partial(self._observer.on_begun, ref))
@@ -258,6 +268,14 @@ class Runner:
             self._loop.call_later(_LINGER_S, self.end_group, group)
         else:
             self._groups.give(group)
+
+    def terminal(self, ref: AttemptRef) -> int:
+        """The other end of the terminal of an attempt; -1 when it has none, or an earlier launcher had that."""
+        process = self._by_ref.get(ref)
+        if process is None:
+            return -1
+        process.seen = True
+        return process.terminal
 
     @contextlib.contextmanager
     def output_of(self, below: str) -> Iterator[tuple[int, int, int]]:
@@ -558,6 +576,8 @@ class Runner:
         del self._by_pid[process.pid], self._by_ref[process.ref], self._by_slot[process.slot]
         if process.killer is not None:
             process.killer.cancel()
+        if process.terminal >= 0:
+            self._close_terminal(process)
         assert process.exit is not None
         if process.group is not None and self._groups is not None:
             process.group.spoilt |= process.rounds > _GIVE_UP_ROUNDS
@@ -568,6 +588,14 @@ class Runner:
             self._observer.on_exit(process.ref, to_refusal(process.error))
         else:
             self._observer.on_exit(process.ref, process.exit)
+
+    def _close_terminal(self, process: Process) -> None:
+        """What was shown and no worker could see is output of the attempt."""
+        if not process.seen:
+            below = process.workdir.removeprefix(f"{self._attempts}/")
+            with contextlib.suppress(OSError), self.output_of(below) as (_, out, _):
+                keep_shown(process.terminal, out)
+        os.close(process.terminal)
 
     def _kill_command(self, command: _CommandGroup) -> bool:
         """Kill what is left of a command; False when that is nothing."""
@@ -590,40 +618,6 @@ def is_bare(process: Process) -> bool:
     """Whether only zombies are left that other processes must reap."""
     groups = (process.pid, *process.commands)
     return not any(map(tree.group_lives, groups)) and not any(map(tree.is_alive, process.strays))
-
-
-def wait_any() -> tuple[int, int, resource.struct_rusage] | None:
-    """One child that has ended, None when none has."""
-    try:
-        found = os.wait4(-1, os.WNOHANG)
-    except ChildProcessError:
-        return None
-    return found if found[0] else None
-
-
-def to_exit(status: int, peak_rss_bytes: int, usage: resource.struct_rusage | None = None) -> Exit:
-    """The exit for a wait status, and for what the process and the children that it waited for have used."""
-    used = None
-    if usage is not None:
-        cpu_ms = round((usage.ru_utime + usage.ru_stime) * 1000)
-        used = TaskUsage(cpu_ms, usage.ru_inblock * _BLOCK, usage.ru_oublock * _BLOCK)
-    if os.WIFSIGNALED(status):
-        return Exit(None, os.WTERMSIG(status), peak_rss_bytes, usage=used)
-    return Exit(os.WEXITSTATUS(status), None, peak_rss_bytes, usage=used)
-
-
-def to_refusal(error: Exception) -> Exit:
-    """The exit for what kept a process from its program."""
-    return Exit(error.code if isinstance(error, NotRunnable) else None, error=str(error))
-
-
-def with_usage(exit_: Exit, group: GroupUsage) -> Exit:
-    """An exit with what all processes of its control group have used."""
-    before = exit_.usage or TaskUsage()
-    io = group.io or (before.read_bytes, before.written_bytes)
-    used = TaskUsage(group.cpu_us // 1000, *io, group.limit_bytes)
-    alone = 0 if group.limit_bytes else exit_.peak_rss_bytes  # it includes libraries, which others are charged for
-    return structs.replace(exit_, peak_rss_bytes=max(alone, group.peak_bytes), usage=used)
 
 
 def signal_group(group: int, number: int) -> bool:

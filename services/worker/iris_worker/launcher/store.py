@@ -12,7 +12,12 @@ import os
 from pathlib import Path
 
 from iris_core import codec
-from iris_worker.launcher.records import Boot, ProcessRecord, ProcessTable, frame, take_frames, with_length
+from iris_worker.launcher.frames import frame, take_frames, with_length
+from iris_worker.launcher.records import (
+    Boot,
+    ProcessRecord,
+    ProcessTable,
+)
 
 COMPACT_BYTES = 4 * 1024 * 1024
 """A longer file is rewritten without obsolete records."""

@@ -13,7 +13,8 @@ from iris_worker.attempt.environment import BESIDE
 
 _PAGE = 1 << 16
 _DIGITS = 10
-_WORKDIR = b"IRIS_WORKDIR="
+WORKDIR = "IRIS_WORKDIR"
+_WORKDIR = f"{WORKDIR}=".encode()
 _BESIDE = tuple(f"{name}=".encode() for name in BESIDE)
 _PARENT = 4 - 3
 _GROUP = 5 - 3
@@ -68,7 +69,7 @@ def session_of(pid: int) -> int:
 
 def slot_of(pid: int, attempts: str) -> int | None:
     """The slot below directory ``attempts`` in which ``pid`` was started, by its initial environment."""
-    for entry in _environ(pid):
+    for entry in environ(pid):
         if entry.startswith(_WORKDIR):
             path = entry[len(_WORKDIR) :].decode(errors="replace")
             name = path.removeprefix(f"{attempts}/").partition("/")[0]
@@ -78,7 +79,7 @@ def slot_of(pid: int, attempts: str) -> int | None:
 
 def marked(workdir: str) -> dict[str, str]:
     """An environment by which `slot_of` knows a process that is none of a task."""
-    return {"IRIS_WORKDIR": workdir}
+    return {WORKDIR: workdir}
 
 
 def process_namespace(pid: int) -> int:
@@ -98,12 +99,12 @@ def namespace_inits() -> dict[int, int]:
 
 def is_beside(pid: int) -> bool:
     """Whether it is a command beside an attempt's process, or a descendant of one."""
-    return any(entry.startswith(_BESIDE) for entry in _environ(pid))
+    return any(entry.startswith(_BESIDE) for entry in environ(pid))
 
 
 def environment(pid: int) -> dict[str, str]:
     """Its initial environment; empty when it has ended, or belongs to another user."""
-    entries = (os.fsdecode(entry).partition("=") for entry in _environ(pid))
+    entries = (os.fsdecode(entry).partition("=") for entry in environ(pid))
     return {name: value for name, equals, value in entries if name and equals}
 
 
@@ -195,8 +196,8 @@ def _stat(pid: int) -> list[bytes]:
         return []
 
 
-def _environ(pid: int) -> list[bytes]:
-    """Its initial environment; empty when it has ended, or belongs to another user."""
+def environ(pid: int) -> list[bytes]:
+    """Its initial environment as ``NAME=VALUE``; empty when it has ended, or belongs to another user."""
     try:
         with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
             return file.read(1 << 20).split(b"\0")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from iris.cli.follow import follow_to_end
+from iris.cli.interactive import use_terminal
 from iris.cli.options import NAME, connected
 from iris.cli.parsing import CliCommand
 from iris.client.client import Client
@@ -21,4 +22,4 @@ def rerun(client: Client, job: str, failed: bool, detach: bool) -> int:
     if detach:
         click.echo(again.name)
         return 0
-    return follow_to_end(client, again)
+    return use_terminal(client, again) if again.view.spec.terminal else follow_to_end(client, again)

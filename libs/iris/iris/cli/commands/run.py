@@ -18,6 +18,7 @@ import click
 
 from iris.cli.exit_codes import PLAN_EXITS, ExitCode
 from iris.cli.follow import detached, follow_to_end, note
+from iris.cli.interactive import check_plain, default_command, use_terminal
 from iris.cli.options import NAME, connected, form_option
 from iris.cli.script import ScriptedCommand, impossible, in_workdir, missing_script, to_send, with_uploaded_script
 from iris.cli.tables import print_json
@@ -171,6 +172,12 @@ _OPTIONS = (
     ),
     click.option("--not-before", help="Start no task before this: 8h, or 2026-03-01T22:00:00Z.", metavar="TIME"),
     click.option("--singleton", help="Wait until your earlier jobs with this key have ended.", metavar="KEY"),
+    click.option(
+        *("-i", "-t", "--interactive", "terminal"),
+        is_flag=True,
+        default=None,
+        help="Use the task from this terminal, and end it with that; without a COMMAND it is your shell.",
+    ),
     click.option("--hold", is_flag=True, default=None, help="Start no task before the job is released."),
     click.option(
         "--port", "ports", multiple=True, help="Reserve a free port; its number is in IRIS_PORT_<NAME>.", metavar="NAME"
@@ -180,15 +187,24 @@ _PLAIN = tuple(JobOptions.__annotations__.keys() - {"env", "labels", "bundle", "
 
 
 def job_options(command: F) -> F:
-    """Options that describe a job, and its command."""
+    """Options that describe a job, and its command, which is a shell where it is not given for a terminal."""
     for option in reversed(_OPTIONS):
         command = option(command)
-    return click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="COMMAND...")(command)
+    return click.argument("command", nargs=-1, callback=_needed, type=click.UNPROCESSED, metavar="COMMAND...")(command)
+
+
+def _needed(context: click.Context, argument: click.Parameter, command: tuple[str, ...]) -> tuple[str, ...]:
+    """The command of a job. Raises MissingParameter."""
+    if command or context.resilient_parsing:
+        return command
+    if context.params.get("terminal"):
+        return default_command()
+    raise click.MissingParameter(ctx=context, param=argument)
 
 
 def read_options(given: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> JobOptions:
     """Parsed options as the SDK takes them. Raises UsageError."""
-    options: dict[str, Any] = {key: given[key] for key in _PLAIN if given[key] is not None}
+    options: dict[str, Any] = {key: given[key] for key in _PLAIN if given.get(key) is not None}
     return options | read_pairs(given, environ)  # type: ignore[return-value]
 
 
@@ -228,10 +244,16 @@ def run(
 ) -> int:
     """Submit COMMAND as a job, show its output, and end as it ends. A script of this machine is sent along.
 
+    With --interactive this terminal is that of its task; the exit code is that of COMMAND, and the job ends when the
+    terminal is closed, or nobody has been connected to it for a minute.
+
     Exit codes: 0 succeeded, 3 failed, 4 unschedulable, 5 killed, 6 worker failed; 130 after Ctrl-C, which only
     detaches.
     """
     options = read_options(given)
+    if given["terminal"]:
+        check_plain(detach=detach)
+        options["env"] = {"TERM": os.environ.get("TERM", "dumb"), **options["env"]}
     if not (given["image"] or given["setup"]):
         check_command(given["command"], given["workdir"])
     command = send_code(client, given["command"], given["workdir"], options)
@@ -248,9 +270,12 @@ def run(
         if sys.stderr.isatty():
             note(f"  {client.address.url.rstrip('/')}/jobs/{job.id}")
     except KeyboardInterrupt:
-        detached(job)
+        if given["terminal"]:
+            job.cancel("it was interrupted before it ran")
+        else:
+            detached(job)
         return ExitCode.DETACHED
-    return follow_to_end(client, job)
+    return use_terminal(client, job) if given["terminal"] else follow_to_end(client, job)
 
 
 def check_command(command: tuple[str, ...], workdir: Path | None) -> None:

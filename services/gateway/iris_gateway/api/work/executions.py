@@ -1,8 +1,10 @@
-"""Endpoints of commands that people execute beside tasks: start one and read it as JSON lines, write to it.
+"""Endpoints of commands that people execute beside tasks: start one and read it as JSON lines, write to it. The same
+for a task's own terminal, and for connections to its ports.
 
 Nothing is kept here: the id of an execution names its worker, so any gateway passes input on. The response of the
 start is its output; who closes that connection ends the command.
-Source: docs/adr/0044-commands-beside-tasks-are-read-by-requests.md.
+Source: docs/adr/0044-commands-beside-tasks-are-read-by-requests.md,
+docs/adr/0087-the-launcher-holds-the-terminal-of-a-task.md.
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ _ANSWER_S = 8.0
 _RETRY_FOR_S = 10.0
 _RETRY_S = 0.25
 _ALIVE = b"\n"
+_NOBODY = AttemptRef(0, 0, 0)
 
 M = TypeVar("M")
 
@@ -56,6 +59,19 @@ class ExecutionBody(msgspec.Struct, forbid_unknown_fields=True):
     rows: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 24
     columns: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 80
     term: Annotated[str, msgspec.Meta(max_length=64)] = ""
+
+
+class TerminalBody(msgspec.Struct, forbid_unknown_fields=True):
+    """The size of the terminal at which a task's own is used."""
+
+    rows: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 24
+    columns: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 80
+
+
+class TunnelBody(msgspec.Struct, forbid_unknown_fields=True):
+    """A TCP port on which a process of the task listens, at whatever address of its host."""
+
+    port: Annotated[int, msgspec.Meta(ge=1, le=65_535)]
 
 
 class ExecutionInput(msgspec.Struct, forbid_unknown_fields=True):
@@ -72,23 +88,43 @@ class ExecutionInput(msgspec.Struct, forbid_unknown_fields=True):
 
 
 async def start(call: Call) -> Response:
-    name, body = task_of(call), await json_body(call, ExecutionBody)
+    body = await json_body(call, ExecutionBody)
     if (size := command_bytes(body.command)) > MAX_COMMAND_BYTES:
         raise ProblemResponse("too_large", f"the command has {size} bytes; the limit is {MAX_COMMAND_BYTES}")
-    task = await task_record(call, name)
+    request = StartExecution(
+        "", _NOBODY, "", tuple(body.command), tty=body.tty, rows=body.rows, columns=body.columns, term=body.term
+    )
+    return await _begin(call, request, "run a command in", command=body.command)
+
+
+async def open_terminal(call: Call) -> Response:
+    body = await json_body(call, TerminalBody)
+    request = StartExecution("", _NOBODY, "", (), rows=body.rows, columns=body.columns, terminal=True)
+    return await _begin(call, request, "connect to the terminal of", terminal=True)
+
+
+async def open_tunnel(call: Call) -> Response:
+    body = await json_body(call, TunnelBody)
+    return await _begin(call, StartExecution("", _NOBODY, "", (), port=body.port), "connect to", port=body.port)
+
+
+async def _begin(call: Call, wanted: StartExecution, what: str, **said: object) -> Response:
+    """Ask the task's worker for what is ``wanted``, for the caller; returns its output. ``said``: for the log.
+
+    Raises ProblemResponse.
+    """
+    task = await task_record(call, task_of(call))
     if not may_act(call.caller, task.user):
         raise ProblemResponse("forbidden", f"{task.job} belongs to {task.user}; only its owner or an admin may do this")
     if task.state != "running" or not task.worker or not task.attempts:
         raise ProblemResponse("conflict", f"{task.task} is {task.state}; a command runs beside a running task only")
     execution = f"{call.gateway.new_id()}.{task.worker}"
-    request = StartExecution(
-        *(execution, AttemptRef(*task.numbers, task.attempts[-1].number), call.caller.user, tuple(body.command)),
-        *(body.tty, body.rows, body.columns, body.term),
-    )
+    ref = AttemptRef(*task.numbers, task.attempts[-1].number)
+    request = msgspec.structs.replace(wanted, execution=execution, ref=ref, user=call.caller.user)
     response = stream(call, _lines(call, execution))
     taken = await _ask(call, execution, request, ExecutionTaken, repeatable=False)
     if taken.error:
-        raise ProblemResponse("conflict", f"cannot run a command in {task.task}: {taken.error}")
+        raise ProblemResponse("conflict", f"cannot {what} {task.task}: {taken.error}")
     log.info(
         "execution begins",
         extra={
@@ -97,7 +133,7 @@ async def start(call: Call) -> Response:
             "id": task.id,
             "worker": task.worker,
             "execution": execution,
-            "command": body.command,
+            **said,
         },
     )
     response.headers["content-type"] = JSON_LINES
@@ -139,6 +175,7 @@ async def _lines(call: Call, execution: str) -> AsyncIterator[bytes]:
                     exit_code=last.exit_code,
                     signal=last.signal,
                     error=last.error,
+                    closed=last.closed,
                 )
             )
             spoken = gateway.clock()
@@ -199,9 +236,27 @@ ENDPOINTS = (
     ),
     Endpoint(
         "POST",
+        "/v1/tasks/{task}/terminal",
+        open_terminal,
+        "Read a task's own terminal",
+        {200: Answers("What it shows as that comes, and its end.", ExecutionLine, media_types=(JSON_LINES,))},
+        body=TerminalBody,
+        problems=("conflict", "forbidden"),
+    ),
+    Endpoint(
+        "POST",
+        "/v1/tasks/{task}/tunnels",
+        open_tunnel,
+        "Connect to a port of a task",
+        {200: Answers("What arrives by the connection, and its end.", ExecutionLine, media_types=(JSON_LINES,))},
+        body=TunnelBody,
+        problems=("conflict", "forbidden"),
+    ),
+    Endpoint(
+        "POST",
         "/v1/executions/{execution}",
         write,
-        "Write to a command that is executed",
+        "Write to a command that is executed, a terminal or a connection",
         {200: Answers("The position up to which its input is taken.", ExecutionPosition)},
         body=ExecutionInput,
     ),

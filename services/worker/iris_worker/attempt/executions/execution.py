@@ -1,4 +1,5 @@
-"""One command that is executed beside a task: its pipes or its terminal, and bounded buffers.
+"""One command that is executed beside a task: its pipes or its terminal, and bounded buffers. Or a task's own terminal,
+or a connection to one of its ports.
 
 Output is read from the command only while there is room, so a command that prints faster than its client reads waits,
 as it would at a pipe. Out of scope: its process (executor), and when it must end (server).
@@ -19,6 +20,7 @@ from iris_worker.launcher.records import Exit
 BUFFER_BYTES = 256 * 1024
 """Of output that is not read, and of input that the command has not read; far below the largest message."""
 _PIECE = 64 * 1024
+_TIOCSIG = 0x4004_5436
 _LINGER_S = 1.0
 """Seconds after its end for what descendants outside its process group print."""
 _END_OF_INPUT = b"\x04"
@@ -26,7 +28,11 @@ _END_OF_INPUT = b"\x04"
 
 
 class Execution:
-    """The worker's ends of a command's pipes, or of its terminal. Raises OSError when the host has no more.
+    """The worker's ends of a command's pipes, or of a terminal.
+
+    Args:
+        user: the only one who may write. stdin: what is written to; -1: nothing.
+        streams: what is read, and the name of each. stdio: the other ends.
 
     Attributes:
         stdio: the command's ends; `begin` closes them when it has its own.
@@ -34,10 +40,13 @@ class Execution:
         error: why it was ended.
     """
 
-    def __init__(self, user: str, tty: bool) -> None:
+    def __init__(
+        self, user: str, stdin: int, streams: dict[int, str], stdio: tuple[int, ...] = (), *, tty: bool = False
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self.user = user
         self.tty = tty
+        self.stdio = stdio
         self.began_s = self.active_s = self._loop.time()
         self.error = ""
         self.news = asyncio.Event()
@@ -47,20 +56,27 @@ class Execution:
         self._position = 0
         self._input_ended = False
         self._last = ExecutionOutput(0)
-        self._streams: dict[int, str] = {}
+        self._stdin = stdin
+        self._streams = streams
         self._paused = False
-        if tty:
-            master, slave = os.openpty()
-            self.stdio: tuple[int, ...] = (slave,)
-            self._stdin = os.dup(master)
-            self._streams[master] = "stdout"
-        else:
-            read_end, self._stdin = os.pipe()
-            pipes = [os.pipe(), os.pipe()]
-            self.stdio = (read_end, *(pipe[1] for pipe in pipes))
-            self._streams = {pipe[0]: name for pipe, name in zip(pipes, self._output, strict=True)}
         for fd in (self._stdin, *self._streams):
-            os.set_blocking(fd, False)
+            if fd >= 0:
+                os.set_blocking(fd, False)
+
+    @classmethod
+    def of_command(cls, user: str, tty: bool) -> Execution:
+        """The ends for a command that is to be started. Raises OSError when the host has no more."""
+        if tty:
+            here, there = os.openpty()
+            return cls(user, os.dup(here), {here: "stdout"}, (there,), tty=True)
+        read_end, stdin = os.pipe()
+        out, err = os.pipe(), os.pipe()
+        return cls(user, stdin, {out[0]: "stdout", err[0]: "stderr"}, (read_end, out[1], err[1]))
+
+    @classmethod
+    def of_terminal(cls, fd: int) -> Execution:
+        """A task's own terminal, whose user is whoever reads it. Raises OSError."""
+        return cls("", os.dup(fd), {fd: "stdout"}, tty=True)
 
     def begin(self) -> None:
         """Read what the command prints; it has its own descriptors now."""
@@ -78,6 +94,8 @@ class Execution:
         """The next piece of output; the last one again, or an empty one of its number, if there is no other."""
         if after < self._last.number:
             return self._last
+        if not self._last.ended:  # it has arrived
+            self._last = ExecutionOutput(self._last.number)
         out, err = bytes(self._output["stdout"]), bytes(self._output["stderr"])
         exit_ = self._exit
         if out or err:
@@ -92,6 +110,12 @@ class Execution:
             self.news.clear()
             return ExecutionOutput(self._last.number)
         return self._last
+
+    def pass_to(self, user: str) -> None:
+        """Another client reads from here on: first what has not arrived at the last one. Its input begins at 0."""
+        self._output["stdout"][:0] = self._last.stdout
+        self._last, self.user, self._position, self._input_ended = ExecutionOutput(0), user, 0, False
+        self._touch()
 
     @property
     def over(self) -> bool:
@@ -165,6 +189,11 @@ class Execution:
             os.close(self._stdin)
             self._stdin = -1
             self._input.clear()
+
+    def interrupt(self, number: int) -> None:
+        """Signal what has the terminal in the foreground; it takes INT and QUIT."""
+        with contextlib.suppress(OSError):
+            fcntl.ioctl(self._stdin, _TIOCSIG, number)
 
     def resize(self, rows: int, columns: int) -> None:
         """Set the size of its terminal, which signals it."""

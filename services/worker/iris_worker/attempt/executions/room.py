@@ -22,8 +22,8 @@ class NoRoom(Exception):
     """Nobody has more than a half; the text is for the user."""
 
 
-def gives_way(running: Collection[Running], user: str, at_once: int) -> str:
-    """The command that ends so that ``user`` can have another; empty: there is room. Raises NoRoom.
+def gives_way(running: Collection[Running], user: str, at_once: int, what: str = "commands") -> str:
+    """The command that ends so that ``user`` can have another; empty: there is room. ``what`` they are. Raises NoRoom.
 
     It is the one that was idle for longest, of another user who has more than half of the host's.
     """
@@ -32,5 +32,5 @@ def gives_way(running: Collection[Running], user: str, at_once: int) -> str:
     has = Counter(one.user for one in running)
     taken = [one for one in running if one.user != user and has[one.user] > max(1, at_once // 2)]
     if not taken:
-        raise NoRoom(f"this host executes {at_once} commands already, {has[user]} of them yours")
+        raise NoRoom(f"this host has {at_once} {what} already, {has[user]} of them yours")
     return min(taken, key=lambda one: (-has[one.user], one.active_s)).name

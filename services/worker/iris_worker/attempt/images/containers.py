@@ -144,6 +144,7 @@ class Containers:
             cpu_share_millis=limits.cpu_share_millis,
             cpu_limit_millis=limits.cpu_limit_millis,
             pids=limits.pids,
+            terminal=template.terminal,
             shm_bytes=limits.memory_limit_bytes or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2,
         )
         stored = StoredContainer(self.host.name, name, limits.memory_limit_bytes)

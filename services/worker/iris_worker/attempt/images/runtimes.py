@@ -97,6 +97,7 @@ class Container:
         user, groups: whom it runs as. env_file: with a line for each variable.
         mounts: paths of the host, and whether it may write there.
         memory_limit_bytes, cpu_share_millis, cpu_limit_millis, pids: limits; 0: none. shm_bytes: of its /dev/shm.
+        terminal: whether it reads and writes that of its client.
     """
 
     name: str
@@ -115,12 +116,14 @@ class Container:
     cpu_limit_millis: int = 0
     pids: int = 0
     shm_bytes: int = 0
+    terminal: bool = False
 
 
 def run_command(host: HostRuntime, container: Container) -> tuple[str, ...]:
     """The command that runs a container, prints what it prints, forwards signals, and ends with its exit code."""
     return (
         *(host.name, "run", "--name", container.name, "--pull", "never", "--network", "host"),
+        *(("--interactive", "--tty") if container.terminal else ()),
         *("--label", f"{WORKER_LABEL}={host.label}", "--label", f"{_TASK_LABEL}={container.task}"),
         *_init(host),
         *_user(host, container),
