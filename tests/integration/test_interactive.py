@@ -116,7 +116,7 @@ def test_a_restart_of_the_gateway_leaves_the_shell(cluster: Cluster):
         assert shell.end() == 3
 
 
-async def test_a_restart_of_the_worker_leaves_the_shell_and_a_later_client_reads_on(
+async def test_a_restart_of_the_worker_leaves_the_shell_to_a_later_client(
     connection: Connection, nats_url: str, tmp_path: Path
 ):
     state = await FakeState(connection, "w0").start()

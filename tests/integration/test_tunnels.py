@@ -165,7 +165,7 @@ def is_known(client: Client) -> bool:
     return False
 
 
-def test_only_the_owner_reaches_it_and_only_what_the_task_itself_listens_on(cluster: Cluster, task: str):
+def test_only_its_owner_reaches_what_the_task_itself_listens_on(cluster: Cluster, task: str):
     token = cluster.iris("admin", "token", "add", "mallory", "--file", cluster.data / "tokens").out.split()[-1]
     port = port_of(cluster, task)
     with Client(cluster.url, token=token) as mallory:
