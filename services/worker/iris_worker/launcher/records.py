@@ -23,7 +23,7 @@ from iris_worker.launcher.limits import Limits
 
 SOCKET = "launcher"
 """The file in the worker's directory on which its launcher listens."""
-VERSION = 3
+VERSION = 4
 """Of what a launcher understands: 1, directories of attempts below those of slots; 2, templates; 3, `PASSED_ON`; 4,
 `TERMINALS`.
 """
