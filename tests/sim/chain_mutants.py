@@ -8,7 +8,6 @@ from __future__ import annotations
 import msgspec
 
 from iris_state.effects.orders import OrderBook
-from iris_state.inputs.plans import extend
 from iris_state.records.chains import Chains
 from iris_worker.agent.chains import WaitingChains
 from tests.sim.mutants import Put, plant
@@ -34,10 +33,3 @@ def the_first_end_frees_the_place_of_a_chain(put: Put) -> None:
     """What a chain holds is free while one of it is open."""
     leave = Chains.leave
     put(Chains, "leave", lambda self, key, behind: leave(self, key, behind) or True)
-
-
-@plant()
-def a_chain_that_has_ended_goes_on(put: Put) -> None:
-    """Tasks go behind an attempt that holds nothing any more."""
-    refusal = extend._refusal
-    put(extend, "_refusal", lambda *given: "" if (why := refusal(*given)) == extend.CHAIN_ENDED else why)

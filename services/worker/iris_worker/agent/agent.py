@@ -197,9 +197,8 @@ class Agent:
         held = self._held.get(ref)
         if held is not None and not held.freed:
             held.freed = True
-            following = self._chains.left(ref, now_ms)
+            self._begin_next(following := self._chains.left(ref, now_ms))
             held.chained = following is not None
-            self._begin_next(following)
 
     def is_replaced(self, ref: AttemptRef) -> bool:
         """Whether another attempt was begun in the place of one that has ended."""
