@@ -68,7 +68,7 @@ def _wishes(rng: random.Random, number: int, seconds: float) -> Iterator[tuple[f
     if rng.random() < 0.7:
         yield at + rng.random() * 5, GrowJob(name, USER, f"close{number}", 1, close=True)
     if rng.random() < 0.4:
-        yield at + rng.random() * 10, CancelJob(f"{name}/0", USER, f"x{number}", 1)
+        yield at + rng.random() * 10, CancelJob(f"{name}/0", USER, f"xo{number}", 1)
 
 
 def waits_for(request: str) -> str:
