@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.answers import Answers, Asked, Said, answering
+from tests.support.answers import Answers, Asked, Said, answering, job_view
 
 HOLD = {
     "id": "h1",
@@ -56,3 +56,10 @@ def test_a_hold_without_a_part_of_the_queue_is_refused(iris: Any, gateway: Answe
     code, _, err = iris("queue", "hold", "--url", gateway.url)
     assert code == 2
     assert "--user, --band or --label" in err
+
+
+def test_a_released_job_is_told_to_wait_for_the_queue(iris: Any) -> None:
+    reason = {"code": "held", "message": "held by root with the queue of band batch (h1)"}
+    with answering(lambda _: Said(200, job_view(pending_reason=reason))) as gateway:
+        code, _, err = iris("release", "/a", "--url", gateway.url)
+    assert (code, "still held by root with the queue of band batch (h1)" in err) == (0, True)

@@ -7,6 +7,7 @@ import click
 from iris.cli.options import NAME, connected
 from iris.cli.parsing import CliCommand
 from iris.client.client import Client
+from iris_core.reasons import ReasonCode
 
 
 @click.command(cls=CliCommand)
@@ -27,7 +28,10 @@ def hold(client: Client, jobs: tuple[str, ...], reason: str, stop: bool) -> None
 def release(client: Client, jobs: tuple[str, ...], drop_after: bool) -> None:
     """Let the pending tasks of held jobs start."""
     for job in jobs:
-        click.echo(f"{client.release(job, drop_after=drop_after).name} released", err=True)
+        view = client.release(job, drop_after=drop_after)
+        why = view.pending_reason
+        still = f", and still {why.message}" if why is not None and why.code is ReasonCode.HELD else ""
+        click.echo(f"{view.name} released{still}", err=True)
 
 
 @click.command(cls=CliCommand)
