@@ -255,7 +255,7 @@ class Mirror:
             if held is None:
                 continue
             closed[ref.job] += 1
-            freed[ref.job] += not self.hosts.chained(held[0])
+            freed[ref.job] += ref.job not in self.chains or not self.hosts.chained(held[0])
             if ref.job in self.chains:
                 self.chains[ref.job].pop(held[0])
         self._account(closed, freed, -1)

@@ -206,7 +206,7 @@ class OrderBook:
         key = task_tokens.signing(self.keys, now_ms)
         known = self._ledger.workers.get(worker)
         refs = [ref for part in (draft.run, draft.prepare, draft.start) for ref in part]
-        jobs = dict.fromkeys(ref.job for ref in refs)
+        jobs = {ref.job: None for ref in refs}
         gangs = [self._ledger.jobs[number] for number in jobs if self._ledger.jobs[number].is_gang]
         return Order(
             incarnation=draft.incarnation or (known.incarnation if known is not None else ""),
@@ -228,6 +228,9 @@ class OrderBook:
 
     def _chains(self, worker: str, draft: _Draft) -> tuple[Chain, ...]:
         """Which of the attempts that are ordered wait behind others, and behind which."""
+        presence = self._ledger.presence.get(worker)
+        if presence is None or not presence.chains.members:
+            return ()
         members: dict[AttemptKey, list[AttemptRef]] = {}
         for ref in draft.run:
             behind = self._ledger.jobs[ref.job].task(ref.index).attempts[ref.attempt].chain
@@ -235,7 +238,7 @@ class OrderBook:
                 members.setdefault((ref.job, *behind), []).append(ref)
         found = []
         for name, refs in members.items():
-            opened = map(ref_of, self._ledger.presence[worker].chains.of(name, None))
+            opened = map(ref_of, presence.chains.of(name, None))
             found.append(Chain(tuple(ref for ref in opened if ref not in refs), tuple(refs)))
         return tuple(found)
 

@@ -22,19 +22,24 @@ def chain_of(key: ChainKey, behind: Behind) -> ChainKey:
 
 
 class Chains:
-    """The chains of more than one attempt, of which some are open."""
+    """The chains of more than one attempt, of which some are open.
+
+    ``members``: the open attempts of each; empty where nothing waits behind anything, which is nearly everywhere.
+    """
+
+    __slots__ = ("members",)
 
     def __init__(self) -> None:
-        self._members: dict[ChainKey, dict[ChainKey, None]] = {}
+        self.members: dict[ChainKey, dict[ChainKey, None]] = {}
 
     def join(self, key: ChainKey, behind: Behind, opened: Container[ChainKey]) -> bool:
         """An attempt is open. Whether its chain holds nothing yet; ``opened``: the other open attempts."""
-        if behind is None and key not in self._members:
+        if behind is None and key not in self.members:
             return True
         name = chain_of(key, behind)
-        members = self._members.get(name)
+        members = self.members.get(name)
         if members is None:
-            members = self._members[name] = {name: None} if name in opened else {}
+            members = self.members[name] = {name: None} if name in opened else {}
         first = not members
         members[key] = None
         return first
@@ -42,19 +47,19 @@ class Chains:
     def leave(self, key: ChainKey, behind: Behind) -> bool:
         """An attempt has ended. Whether it was the last of its chain, which holds nothing any more."""
         name = chain_of(key, behind)
-        members = self._members.get(name)
+        members = self.members.get(name)
         if members is None:
             return True
         members.pop(key, None)
         if members:
             return False
-        del self._members[name]
+        del self.members[name]
         return True
 
     def of(self, key: ChainKey, behind: Behind) -> Iterable[ChainKey]:
         """The open attempts of an attempt's chain; only itself where nothing waits behind it."""
-        return self._members.get(chain_of(key, behind), (key,))
+        return self.members.get(chain_of(key, behind), (key,))
 
     def has(self, name: ChainKey) -> bool:
         """Whether an attempt of this chain is open, and waits or waited behind another."""
-        return name in self._members
+        return name in self.members

@@ -443,7 +443,8 @@ class Ledger:
         if presence is None:
             presence = self.presence[attempt.worker] = Presence(attempt.assigned_ms)
         key = (job.number, index, attempt.number)
-        if presence.chains.join(key, attempt.chain, presence.open):
+        is_alone = attempt.chain is None and not presence.chains.members
+        if is_alone or presence.chains.join(key, attempt.chain, presence.open):
             presence.committed = presence.committed + self.requested[job.number]
         presence.open[key] = attempt
         self.open_of_job[job.number] += 1
@@ -460,7 +461,8 @@ class Ledger:
                 presence.orders.pop((job.number, index, attempt.number), None)
             if attempt.alone:
                 self.alone.pop((job.number, index, attempt.number), None)
-            if presence.chains.leave((job.number, index, attempt.number), attempt.chain):
+            chains = presence.chains
+            if not chains.members or chains.leave((job.number, index, attempt.number), attempt.chain):
                 presence.committed = presence.committed - self.requested[job.number]
             self.open_of_job[job.number] -= 1
             if not self.open_of_job[job.number]:

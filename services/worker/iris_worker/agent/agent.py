@@ -197,8 +197,10 @@ class Agent:
         held = self._held.get(ref)
         if held is not None and not held.freed:
             held.freed = True
-            self._begin_next(following := self._chains.left(ref, now_ms))
+            following = self._chains.left(ref, now_ms)
             held.chained = following is not None
+            if held.chained:
+                self._begin_next(following)
 
     def is_replaced(self, ref: AttemptRef) -> bool:
         """Whether another attempt was begun in the place of one that has ended."""
