@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -20,6 +20,7 @@ from iris_core.states import ConstraintOp, PriorityBand
 
 Attribute = str | int | float
 BandName = Literal["production", "interactive", "batch"]
+BANDS: tuple[BandName, ...] = get_args(BandName)
 SuccessPolicy = Literal["all", "leader"]
 LevelMode = Literal["required", "preferred"]
 When = Literal["ok", "any", "notok", "start"]

@@ -526,3 +526,37 @@ async def test_a_job_shows_what_it_waits_for_and_what_waits_for_it(iris: House):
     assert '<a class="name" href="/jobs/j7">/prep</a> <span class="faint">its end, task by task</span>' in gates
     assert "held by mia" in gates
     assert '<a class="name" href="/jobs/j9">/&lt;late&gt;</a>' in gates
+
+
+async def test_a_job_that_waits_or_runs_is_changed_on_its_page(iris: House):
+    shown = await page(iris, "/jobs/j1")
+    assert 'action="/jobs/j1/change"' in shown
+    first = shown.partition('action="/jobs/j1/change"')[2].partition('name="action"')[2]
+    assert first.startswith(' value="update"'), "Enter in a field would send another button"
+    sent = {"action": "update", "version": "3", "band": "batch", "timeout_s": "90.5", "max_parallel": ""}
+    for form in ({"action": "hold"}, {"action": "stop"}, {"action": "release"}, sent, {"action": "requeue"}):
+        answer = await iris.http.post("/jobs/j1/change", data={"key": "k", **form}, headers=OWN)
+        assert (answer.status_code, answer.headers["location"]) == (303, "/jobs/j1")
+    hold, stop, release, update, requeue = iris.state.commands[-5:]
+    assert [(one.hold, one.stop) for one in (hold, stop, release)] == [(True, False), (True, True), (False, False)]
+    assert (update.version, msgspec.json.decode(update.patch)) == (
+        3,
+        {"band": "batch", "timeout_s": 90.5, "max_parallel": None},
+    )
+    assert requeue.target == "j1"
+
+
+@pytest.mark.parametrize(
+    "form", [{"action": "explode"}, {"action": "update", "timeout_s": "2h"}, {"action": "update", "max_parallel": "-1"}]
+)
+async def test_a_form_that_says_no_change_of_a_job_is_refused(iris: House, form: dict[str, str]):
+    before = len(iris.state.commands)
+    assert (await iris.http.post("/jobs/j1/change", data=form, headers=OWN)).status_code == 400
+    assert len(iris.state.commands) == before
+
+
+async def test_a_running_task_is_requeued_on_its_page(iris: House):
+    form = {"key": "k", "action": "requeue", "task": "j1/1"}
+    answer = await iris.http.post("/jobs/j1/change", data=form, headers=OWN)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/tasks/j1%2F1")
+    assert iris.state.commands[-1].target == "j1/1"

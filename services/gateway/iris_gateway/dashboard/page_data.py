@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from iris_core import view_queries as q
 from iris_core.causes import LOOKED_AT, failure_groups, last_line
 from iris_core.messages.gateway_state import Caller
-from iris_core.spec import JobSpec
+from iris_core.spec import BANDS, JobSpec
 from iris_core.spec_facts import facts_of
 from iris_core.view_queries import MAX_LIMIT, PageQuery, ViewQuery
 from iris_core.views import JOB_COLUMNS, JOBS_ORDERED, NEWEST_FIRST
@@ -209,6 +209,7 @@ async def job(look: PageData) -> Facts:
         "title": _title(shown),
         "job": shown,
         "form_key": look.gateway.new_id(),
+        "bands": BANDS,
         "facts": facts_of(spec),
         "value_of": spec.array_index,
         "snippets": (("Command line", snippets.cli_of(spec)), ("Python", snippets.sdk_of(spec))),
@@ -258,6 +259,7 @@ async def task(look: PageData) -> Facts:
     return {
         "title": f"{shown['state']}: {shown['task']}",
         "task": shown,
+        "form_key": look.gateway.new_id(),
         "why": await look.at(q.WhyQuery(task=shown["id"])),
         "output": await output_of(look, above, shown["index"], last if attempt is None else attempt),
     }

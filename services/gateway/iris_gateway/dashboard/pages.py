@@ -21,7 +21,7 @@ from iris_core.messages.gateway_state import Caller
 from iris_core.serving import SECURE_TOKEN_COOKIE
 from iris_gateway.auth.bearer import opened_by_person, own_pages
 from iris_gateway.auth.identity import identify, identify_person, token_cookie
-from iris_gateway.dashboard import actions, deployment_actions, page_data
+from iris_gateway.dashboard import actions, deployment_actions, job_changes, page_data
 from iris_gateway.dashboard.assets import ASSETS, VERSION
 from iris_gateway.dashboard.live import PAUSE_S, Rendered, changed, rendered
 from iris_gateway.dashboard.page_data import Facts, PageData
@@ -222,6 +222,7 @@ PAGES: tuple[Endpoint, ...] = (
     _endpoint("GET", "/cancel", actions.confirm_cancel, "Cancel jobs"),
     _endpoint("POST", "/cancel", actions.cancel, "Cancel jobs"),
     _endpoint("POST", "/jobs/{job}/rerun", actions.rerun, "Rerun a job"),
+    _endpoint("POST", "/jobs/{job}/change", job_changes.change, "Change a job"),
     _endpoint("POST", "/deployments/{deployment}/change", deployment_actions.change, "Change a deployment"),
     _endpoint("GET", "/deployments/{deployment}/update", deployment_actions.edit, "Update a deployment"),
     _endpoint("POST", "/deployments/{deployment}/update", deployment_actions.update, "Update a deployment"),

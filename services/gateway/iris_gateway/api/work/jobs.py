@@ -150,19 +150,24 @@ async def send_cancel(call: Call, job: str, reason: str, key: str = "") -> Answe
 
 
 async def requeue(call: Call) -> Response:
-    return await send_requeue(call, job_of(call))
+    return await requeue_by_api(call, job_of(call))
 
 
-async def send_requeue(call: Call, target: str) -> Response:
-    """Stop what runs of a job or a task and return it to the queue, as the caller. Raises Problem."""
+async def requeue_by_api(call: Call, target: str) -> Response:
+    """Requeue a job or a task for the reason in the body."""
     body = await json_body(call, RequeueBody, RequeueBody())
+    return passed_on((await send_requeue(call, target, body.reason, request_key(call))).body, 202)
+
+
+async def send_requeue(call: Call, target: str, reason: str, key: str = "") -> Answer:
+    """Stop what runs of a job or a task and return it to the queue, as the caller. Raises Problem."""
     if call.caller.role == "worker":
         raise ProblemResponse("forbidden", "worker tokens may not requeue tasks")
 
     def command(envelope: Envelope) -> RequeueTasks:
-        return RequeueTasks(target, call.caller, envelope.request_id, envelope.at_ms, body.reason)
+        return RequeueTasks(target, call.caller, envelope.request_id, envelope.at_ms, reason)
 
-    return passed_on((await call.command(CMD_REQUEUE, command, key=request_key(call))).body, 202)
+    return await call.command(CMD_REQUEUE, command, key=key)
 
 
 async def rerun(call: Call) -> Response:

@@ -11,7 +11,7 @@ from iris_core.view_queries import AttemptsQuery, TaskQuery, TasksQuery, WhyQuer
 from iris_core.views import ArtifactView, AttemptPage, JobView, TaskView
 from iris_gateway.api.handling import json_body, listing, request_key, view
 from iris_gateway.api.pages import page_of
-from iris_gateway.api.work.jobs import CancelBody, RequeueBody, send_cancel, send_requeue
+from iris_gateway.api.work.jobs import CancelBody, RequeueBody, requeue_by_api, send_cancel
 from iris_gateway.http.endpoint import Answers, Call, Endpoint, passed_on
 from iris_gateway.http.parameters import task_reference
 
@@ -60,7 +60,7 @@ async def cancel(call: Call) -> Response:
 
 
 async def requeue(call: Call) -> Response:
-    return await send_requeue(call, task_of(call))
+    return await requeue_by_api(call, task_of(call))
 
 
 _REASONS = Answers("The reasons.", dict[str, Any])

@@ -1,0 +1,76 @@
+"""Changes of jobs by people on pages: hold, release, requeue, and band, timeout and limit of a job that has not ended.
+
+Each is a form that works without JavaScript, sends the command that the API sends, and leads back to the page it was
+on. Source: docs/adr/0036-forms-may-change-jobs.md, docs/adr/0084-a-job-is-changed-in-place.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+from starlette.responses import RedirectResponse, Response
+
+from iris_core.spec import BANDS
+from iris_gateway.api.handling import request_key
+from iris_gateway.api.work.amend import JobPatch, send_amend
+from iris_gateway.api.work.jobs import job_of, send_requeue
+from iris_gateway.dashboard.actions import acting
+from iris_gateway.dashboard.responses import fields_of, first
+from iris_gateway.http.endpoint import Call
+from iris_gateway.http.parameters import task_reference
+from iris_gateway.http.problem import ProblemResponse
+
+_WHOLE = re.compile(r"[0-9]{1,15}")
+_DECIMAL = re.compile(r"[0-9]{1,15}(\.[0-9]{1,15})?")
+_HOLDS: Mapping[str, JobPatch] = {
+    "hold": JobPatch(hold=True),
+    "stop": JobPatch(hold=True, stop=True),
+    "release": JobPatch(hold=False),
+}
+"""The buttons of the page that hold or release a job, and what they send."""
+
+
+async def change(call: Call) -> Response:
+    """Send the change of a button, or the values of the form; the same form sent twice is one change.
+
+    The page of a task names it, and only that one is requeued.
+    """
+    call, job = acting(call), job_of(call)
+    fields = await fields_of(call.request)
+    action = first(fields, "action")
+    back = f"/jobs/{quote(job, safe='')}"
+    key = request_key(call, f"{first(fields, 'key')} {action}")
+    if action == "requeue":
+        task = first(fields, "task")
+        await send_requeue(call, task_reference(task) if task else job, "", key)
+        back = f"/tasks/{quote(task, safe='')}" if task else back
+    elif action == "update":
+        await send_amend(call, job, _patch(fields), int(_number(fields, "version", _WHOLE) or 0), key)
+    elif action in _HOLDS:
+        await send_amend(call, job, _HOLDS[action], 0, key)
+    else:
+        raise ProblemResponse("malformed", f"an action is one of {', '.join(_HOLDS)}, requeue, update")
+    return RedirectResponse(back, 303)
+
+
+def _patch(fields: dict[str, list[str]]) -> JobPatch:
+    """What the form says: an empty timeout or number of tasks is no limit."""
+    changed: dict[str, Any] = {
+        "timeout_s": _number(fields, "timeout_s", _DECIMAL),
+        "max_parallel": _number(fields, "max_parallel", _WHOLE),
+    }
+    if (band := first(fields, "band")) in BANDS:
+        changed["band"] = band
+    return msgspec.convert(changed, JobPatch, strict=False)
+
+
+def _number(fields: dict[str, list[str]], name: str, form: re.Pattern[str]) -> str | None:
+    """A field as text; None when it is empty. Raises Problem."""
+    text = first(fields, name).strip()
+    if text and not form.fullmatch(text):
+        raise ProblemResponse("malformed", f"{name}: {text[:80]!r} is not a number")
+    return text or None
