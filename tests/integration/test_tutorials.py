@@ -123,6 +123,25 @@ def test_what_a_task_leaves_is_fetched(cluster: Cluster, checkout: Path):
     assert (checkout / "report-output" / "result.txt").stat().st_size
 
 
+def test_a_task_goes_on_after_its_time_limit_from_its_checkpoint(cluster: Cluster, checkout: Path):
+    [program] = re.findall(
+        r"^```python\n(.*?)^```$", (DOCS / "howto/checkpoints.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    (checkout / "count.py").write_text(program)
+    [said] = follow("howto/checkpoints.md", checkout, cluster.environ)
+    task = cluster.client.task("/count/0")
+    first = task.attempts[0]
+
+    assert "begins" in said
+    assert said.index("timeout: kept") < said.index("goes on") < said.index("counted to 40")
+    assert (task.state, task.failure_count, task.requeue_count) == ("succeeded", 0, len(task.attempts) - 1)
+    assert (first.exit_code, first.charged_to, [notice.reason for notice in first.notices]) == (
+        75,
+        "requeue",
+        ["timeout"],
+    )
+
+
 def test_a_directory_is_sent_with_its_script(cluster: Cluster, checkout: Path):
     [said] = follow("howto/packages.md", checkout, cluster.environ)
     assert "rate=0.003 momentum=0.0" in said

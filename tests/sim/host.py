@@ -17,6 +17,7 @@ from iris_core import codec, subjects
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import (
     Ended,
+    GivenNotice,
     Order,
     ProbeResult,
     Register,
@@ -27,10 +28,10 @@ from iris_core.messages.state_worker import (
 )
 from iris_core.resources import NOTHING, Amount
 from iris_core.spec import Attribute
-from iris_core.states import Cause, KernelStatus
+from iris_core.states import Cause, KernelStatus, NoticeReason
 from iris_worker.agent.agent import Agent
 from iris_worker.agent.heartbeat import HeartbeatSchedule, StallDetector, to_ms
-from iris_worker.agent.instructions import Discard, Instruction, Kill, Prepare, RenewToken, SetTimeout
+from iris_worker.agent.instructions import Discard, Instruction, Kill, Notify, Prepare, RenewToken, SetTimeout
 from iris_worker.agent.local_attempt import LocalAttempt
 from tests.sim.network import Link
 from tests.sim.process import Process
@@ -56,6 +57,7 @@ class Running:
     settle_ms: int = 0
     ended: Ended | None = None
     total: Amount = NOTHING
+    notices: tuple[GivenNotice, ...] = ()
 
 
 Answers = Callable[[Running, float], tuple[int, int]]
@@ -140,7 +142,7 @@ class Worker:
     def _adopt(self) -> None:
         """Everything that still runs, or whose end nobody has acknowledged."""
         for running in self.machine.running.values():
-            started = Stage(running.ref, KernelStatus.RUNNING, running.stage.at_ms)
+            started = Stage(running.ref, KernelStatus.RUNNING, running.stage.at_ms, notices=running.notices)
             self.agent.adopt(*dict.fromkeys((started, running.stage)), settle_ms=running.settle_ms)
             if running.ended is None:
                 self._await_end(running)
@@ -168,13 +170,36 @@ class Worker:
         loop = asyncio.get_running_loop()
         for one in todo:
             if isinstance(one, Kill):
-                loop.call_later(0.05 + one.settle_ms / 1000, self._killed, one.ref, loop.time())
+                noticed = one.reason is not None and self._notify(one.ref, one.reason)
+                wait_s = one.grace_ms / 1000 if noticed and not self._saves(one.ref) else 0.05 + one.settle_ms / 1000
+                loop.call_later(wait_s, self._killed, one.ref, loop.time())
+            elif isinstance(one, Notify):
+                self._notify(one.ref, one.reason)
             elif isinstance(one, Prepare):
                 loop.call_later(0.02, lambda ref=one.ref: self._do(self.agent.on_prepared(ref, self._now_ms())))
             else:
                 assert isinstance(one, Discard | RenewToken | SetTimeout)
         self._launch()
         self._told()
+
+    def _notify(self, ref: AttemptRef, reason: NoticeReason) -> bool:
+        """Give a notice, each once; False when the attempt has none."""
+        running = self.machine.running.get(ref)
+        if running is None or running.template.notice is None:
+            return False
+        if all(given.reason is not reason for given in running.notices):
+            notice = GivenNotice(reason, self._now_ms())
+            running.notices += (notice,)
+            self.agent.on_noticed(ref, notice)
+            running.stage = msgspec.structs.replace(running.stage, notices=running.notices)
+        return True
+
+    def _saves(self, ref: AttemptRef) -> bool:
+        """Whether it ends with exit 0 when it is told to stop, as every second one does that has a notice."""
+        running = self.machine.running.get(ref)
+        return (
+            running is not None and running.template.notice is not None and sum(msgspec.structs.astuple(ref)) % 2 == 0
+        )
 
     def _launch(self) -> None:
         while True:
@@ -212,7 +237,7 @@ class Worker:
         if running is not None and running.ended is None:
             if not self._unheard:  # nobody could take its routes out of discovery
                 self.machine.told_to_end(ref, ordered_s)
-            self._over(running, Ended(Cause.EXITED, None, 15))
+            self._over(running, Ended(Cause.EXITED, 0) if self._saves(ref) else Ended(Cause.EXITED, None, 15))
 
     def _over(self, running: Running, ended: Ended) -> None:
         running.ended = ended

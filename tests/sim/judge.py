@@ -43,15 +43,18 @@ from iris_state.records.changes import (
     Requeued,
 )
 from iris_state.records.check import check
+from iris_state.records.entities import Attempt
 from iris_state.records.ledger import Ledger
 from iris_state.snapshots import snapshot
 from iris_state.snapshots.compacted import encoder
-from tests.sim import open_jobs
+from tests.sim import open_jobs, stops
 from tests.sim.amendments import Amendments
 from tests.sim.host import Running
 from tests.sim.levels import beyond_levels
 from tests.sim.network import Server
 from tests.sim.people import SETTLED_S, Promises
+from tests.sim.violation import Violation as Violation
+from tests.sim.violation import expect
 from tests.support.growth import Growth, check_timeouts
 from tests.support.memory_store import digest as digest_of
 from tests.support.rollouts import Rollouts
@@ -63,15 +66,6 @@ LATE_S = 5.0
 _ENDED = {"succeeded", "failed", "killed", "worker_failed", "unschedulable", "preempted"}
 _EXITED = {Cause.EXITED.value, Cause.FAILED.value}
 """Why a task leaves an attempt whose process has run to its end."""
-
-
-class Violation(AssertionError):
-    """A promise was broken."""
-
-
-def expect(holds: bool, sentence: str) -> None:
-    if not holds:
-        raise Violation(sentence)
 
 
 @dataclass
@@ -195,6 +189,7 @@ class Judge:
         expect(not (wrong := Amendments(_commits(self._server)).wrong), f"against what was said last: {wrong[:3]}")
         for sentence in open_jobs.violations(_commits(self._server), promises.grown):
             raise Violation(sentence)
+        stops.check_stops(_commits(self._server))
         self._nothing_is_stuck(machine)
         self._nothing_runs_on()
         self._who_was_not_heard_gets_nothing()
@@ -317,7 +312,8 @@ class Judge:
             for change in commit.changes:
                 if isinstance(change, Moved | Requeued):
                     key = (change.job, change.index, change.attempt)
-                    expect(isinstance(change, Requeued) or key not in asked, f"{key} was requeued, and then {change}")
+                    other = isinstance(change, Requeued) or change.cause not in (Cause.EXITED, Cause.FAILED)
+                    expect(other or key not in asked, f"{key} was requeued, and then {change}")
                     if isinstance(change, Requeued) or change.cause is Cause.REQUEUED:
                         asked.add(key)
 
@@ -329,6 +325,7 @@ class Judge:
                 failed = [attempt for attempt in task.attempts if attempt.cause is Cause.FAILED]
                 said = Counter(action(job.spec.on_exit, one.exit_code, one.signal) or "retry" for one in failed)
                 said["requeue"] += sum(attempt.cause is Cause.REQUEUED for attempt in task.attempts)
+                said["requeue"] += sum(_was_late_and_requeued(attempt) for attempt in task.attempts)
                 charged = {"retry": task.failure_count, "requeue": task.requeue_count}
                 counted = {word: said[word] for word in charged}
                 expect(counted == charged, f"{job.name}/{index} failed {counted}, charged {charged}")
@@ -503,3 +500,8 @@ def _worded(server: Server) -> list[tuple[int, int]]:
         count = sum(fact.tasks if fact.entity == "task" else 1 for fact in facts)
         found += [(entry.sequence, place) for place in range(count)]
     return found
+
+
+def _was_late_and_requeued(attempt: Attempt) -> bool:
+    """Whether it was returned to the queue at its time limit."""
+    return attempt.cause is Cause.TIMEOUT and attempt.charged_to is Budget.REQUEUE

@@ -28,9 +28,10 @@ from iris_core.tables.route import LIVE
 from iris_scheduler.mirror import mirror
 from iris_scheduler.mirror.classes import class_key
 from iris_scheduler.mirror.mirror import Mirror
+from iris_scheduler.preempt import victims
 from iris_state.commands import execute, growth
 from iris_state.commands.executor import CommandExecutor
-from iris_state.decide import cascade, conclude, coordinator, gates, retention
+from iris_state.decide import cascade, conclude, coordinator, endings, gates, retention
 from iris_state.decide import round as round_
 from iris_state.decide.machine import Machine
 from iris_state.deployments import health, rollout, routes, scaling
@@ -49,6 +50,7 @@ from iris_state.records.changes import Answered, Commit, JobPruned, Led
 from iris_state.records.entities import Attempt, Job, Task
 from iris_state.records.gate_index import GateIndex
 from iris_state.records.ledger import Ledger
+from iris_state.records.stops import StopOrdered
 from iris_state.records.timer_queue import TimeoutQueue
 from iris_state.replication import follower
 from iris_state.replication.leader import Leader
@@ -121,6 +123,43 @@ def _set(where: Any, place: Any, value: Any) -> None:
         where[place] = value
     else:
         setattr(where, place, value)
+
+
+@plant(is_shy=True)
+def protected_attempts_are_preempted(put: Put) -> None:
+    """Neither the scheduler nor the state service looks at how long an attempt is protected."""
+    put(victims, "_protected", lambda *given: {})
+    put(Job, "protect_ms", property(lambda self: 0))
+
+
+@plant(is_shy=True)
+def a_task_is_requeued_at_its_time_limit_without_a_bound(put: Put) -> None:
+    """The number of requeues is not compared with its limit."""
+    count = conclude._spent_and_limit
+
+    def unbounded(job: Any, task: Any, charged: Budget | None, policy: Policy) -> tuple[int, int]:
+        return (0, 1 << 30) if charged is Budget.REQUEUE else count(job, task, charged, policy)
+
+    put(conclude, "_spent_and_limit", unbounded)
+
+
+@plant()
+def exit_0_in_time_is_no_success(put: Put) -> None:
+    """What a task exits with after a notice counts for nothing."""
+    put(endings, "_succeeds", lambda *given: False)
+
+
+@plant()
+def what_is_told_to_stop_holds_nothing(put: Put) -> None:
+    """The resources of an attempt are free as soon as it is told to stop."""
+    write = WRITERS[StopOrdered]
+
+    def freed(ledger: Ledger, change: StopOrdered, at_ms: int) -> None:
+        write(ledger, change, at_ms)
+        job = ledger.jobs[change.job]
+        ledger.release(job, change.index, job.task(change.index).attempts[change.attempt])
+
+    put(WRITERS, StopOrdered, freed)
 
 
 @plant()

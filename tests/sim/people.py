@@ -36,7 +36,17 @@ from iris_core.messages.gateway_state import (
 )
 from iris_core.resources import ResourceRequest
 from iris_core.serving import DeploymentSpec, RouteTemplate, UpdatePolicy
-from iris_core.spec import MAX_COMMAND_BYTES, MAX_ENV_BYTES, Constraint, Coscheduling, Dependency, JobSpec, Probe
+from iris_core.spec import (
+    MAX_COMMAND_BYTES,
+    MAX_ENV_BYTES,
+    Constraint,
+    Coscheduling,
+    Dependency,
+    JobSpec,
+    NoticePolicy,
+    Probe,
+    StopPolicy,
+)
 from iris_core.states import ConstraintOp
 from iris_core.subjects import STATE_QUERY, STATE_READ
 from iris_gateway.commands import Commands
@@ -357,6 +367,32 @@ def _waiting(rng: random.Random, spec: JobSpec, before: list[str]) -> JobSpec:
     if kind < 0.55:
         return msgspec.structs.replace(spec, singleton=rng.choice(("k", "l")))
     return msgspec.structs.replace(spec, not_before=rng.choice(("2s", "9s"))) if kind < 0.65 else spec
+
+
+def checkpointed(rng: random.Random, plan: list[tuple[float, object]]) -> list[tuple[float, object]]:
+    """The same plan, with jobs that have notices, go on after their time limit, or are protected from preemption."""
+    chosen: dict[str, JobSpec] = {}
+    made: list[tuple[float, object]] = []
+    for at, command in plan:
+        if isinstance(command, SubmitJob):
+            number = command.request_id[1:]
+            if number not in chosen:
+                chosen[number] = _with_checkpoints(rng, command.spec)
+            command = msgspec.structs.replace(command, spec=chosen[number])
+        made.append((at, command))
+    return made
+
+
+def _with_checkpoints(rng: random.Random, spec: JobSpec) -> JobSpec:
+    fields: dict[str, object] = {}
+    if rng.random() < 0.4:
+        fields["notice"] = NoticePolicy(before_s=0.5)
+        fields["stop"] = StopPolicy(grace_s=rng.choice((0.5, 2.0)))
+    if spec.timeout_s is not None and rng.random() < 0.5:
+        fields |= {"on_timeout": "requeue", "max_requeues": rng.choice((0, 1, 2))}
+    if rng.random() < 0.3:
+        fields["protect_s"] = rng.choice((1.0, 6.0))
+    return msgspec.structs.replace(spec, **fields)
 
 
 def requeued(rng: random.Random, plan: list[tuple[float, object]]) -> list[tuple[float, object]]:

@@ -39,7 +39,7 @@ from tests.sim.judge import Judge, Violation
 from tests.sim.levels import levelled
 from tests.sim.network import FAIR, Crash, Link, Server, Weather
 from tests.sim.open_jobs import open_maps
-from tests.sim.people import ADMIN, People, Promises, gated, requeued, rollouts, wishes
+from tests.sim.people import ADMIN, People, Promises, checkpointed, gated, requeued, rollouts, wishes
 from tests.sim.process import Process
 
 WALL_MS = 1_700_000_000_000
@@ -136,6 +136,7 @@ class World:
         changes = (
             (gated, "gates"),
             (maps.mapped, "maps"),
+            (checkpointed, "checkpoints"),
             (requeued, "requeues"),
             (amended, "amendments"),
             (levelled, "levels"),

@@ -117,6 +117,7 @@ class Story:
         max_parallel: int | None = None,
         slices: int = 1,
         within: str = "",
+        protect_s: float = 0,
     ) -> JobRow:
         """A job is admitted and all its tasks wait. ``group_by``: as of `levels`."""
         at_ms = self.now_ms if at_ms is None else at_ms
@@ -139,6 +140,7 @@ class Story:
             max_parallel=max_parallel,
             slices=slices,
             within=within,
+            protect_ms=int(protect_s * 1000),
         )
         self.rows[name], self.names[row.job] = row, name
         self.tell(jobs=(row,), queued=(Queued(row.job, ((0, replicas),), at_ms),))

@@ -43,11 +43,21 @@ from iris_core.limits import ATTEMPTS
 from iris_core.messages.gateway_state import Answer, Caller
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.scheduler_state import Eviction, Extension, JobReason, Nomination, Placement, Plan
-from iris_core.messages.state_worker import Ended, Stage
+from iris_core.messages.state_worker import Ended, GivenNotice, Stage
 from iris_core.reasons import Reason, ReasonCode
 from iris_core.resources import Amount, Device, ResourceRequest
-from iris_core.spec import Calls, Constraint, Coscheduling, Dependency, Environment, JobSpec, Level, StopPolicy
-from iris_core.states import Cause, ConstraintOp, KernelStatus
+from iris_core.spec import (
+    Calls,
+    Constraint,
+    Coscheduling,
+    Dependency,
+    Environment,
+    JobSpec,
+    Level,
+    NoticePolicy,
+    StopPolicy,
+)
+from iris_core.states import Cause, ConstraintOp, KernelStatus, NoticeReason
 from iris_state.policy import Policy
 from tests.support import first_fit
 from tests.support.world import ABSENT, ADMIN, DEAF, HELD, LISTENS, START_MS, Host, World, picture
@@ -173,6 +183,10 @@ class Script:
             code = int(words[1])
             ended = Ended(Cause.EXITED, exit_code=code, error="" if not code else f"exit code {code}")
             stage = Stage(ref, KernelStatus.TERMINATED, now, ended)
+        elif what == "left":  # after it was told to stop
+            stage = Stage(ref, KernelStatus.TERMINATED, now, Ended(Cause.CANCELLED, exit_code=int(words[1])))
+        elif what == "noticed":
+            stage = Stage(ref, KernelStatus.RUNNING, now, notices=(GivenNotice(NoticeReason(words[1]), now),))
         elif what in _ENDS:
             stage = Stage(ref, KernelStatus.TERMINATED, now, _ENDS[what])
         else:
@@ -456,6 +470,7 @@ class Script:
         yield from (f"stop:{self._name(stop.ref)}" for stop in order.stop)
         for number, timeout_ms in order.timeouts.items():
             yield f"timeout:{self.world.ledger.jobs[number].name}={timeout_ms / 1000:g}"
+        yield from (f"drained:{self._name(ref)}" for ref in order.drained)
         if order.register:
             yield "register"
 
@@ -574,6 +589,9 @@ def spec(name: str, options: dict[str, str]) -> JobSpec:
         array=words.pop("array", ""),
         on_exit=tuple(read_rule(rule) for rule in words.pop("on_exit").split(";")) if "on_exit" in words else (),
         stop=StopPolicy(grace_s=float(words.pop("grace"))) if "grace" in words else None,
+        notice=_notice(words.pop("notice", "")),
+        on_timeout=words.pop("on_timeout", "kill"),  # type: ignore[arg-type]
+        protect_s=_maybe(words.pop("protect", None)),
         backoff_s=_maybe(words.pop("backoff", None)),
         max_requeues=int(words.pop("requeues", "100")),
         max_parallel=int(words.pop("parallel")) if "parallel" in words else None,
@@ -599,6 +617,12 @@ def _dependencies(text: str, *, each: bool) -> Iterator[Dependency]:
     for part in text.split(",") if text else ():
         job, _, when = part.partition(":")
         yield Dependency(job, when or "ok", each)  # type: ignore[arg-type]
+
+
+def _notice(text: str) -> NoticePolicy | None:
+    """``notice=USR1@10``."""
+    signal, _, before = text.partition("@")
+    return NoticePolicy(signal=f"SIG{signal}", before_s=float(before)) if text else None
 
 
 def _device(words: dict[str, str]) -> Device | None:

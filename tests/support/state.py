@@ -28,7 +28,7 @@ from iris_core.messages.state_worker import (
     WorkerReport,
 )
 from iris_core.resources import ResourceRequest
-from iris_core.spec import Environment, Probe
+from iris_core.spec import Environment, NoticePolicy, Probe
 from iris_core.states import KernelStatus
 from iris_core.task_tokens import SigningKey
 
@@ -58,6 +58,7 @@ def template(
     grant: TaskGrant | None = None,
     preload: tuple[str, ...] = (),
     terminal: bool = False,
+    notice: NoticePolicy | None = None,
 ) -> TaskTemplate:
     """What a job runs, with little to say."""
     ask = resources or ResourceRequest(memory_bytes=memory_bytes)
@@ -70,6 +71,7 @@ def template(
         grant=grant,
         preload=preload,
         terminal=terminal,
+        notice=notice,
     )
 
 
@@ -170,6 +172,7 @@ class FakeState:
         expires_ms: int = 0,
         timeouts: dict[int, int] | None = None,
         timeout: float = 5.0,
+        drained: Sequence[AttemptRef] = (),
     ) -> OrderTaken:
         """Give an order to the last incarnation that registered. Raises Unavailable when it does not answer."""
         order = Order(
@@ -184,6 +187,7 @@ class FakeState:
             register,
             expires_ms,
             timeouts=timeouts or {},
+            drained=tuple(drained),
         )
         answer = await self.connection.bus.request(subjects.order(self.worker), codec.pack(order), timeout=timeout)
         return codec.unpack(answer.data, OrderTaken)
@@ -201,6 +205,12 @@ class FakeState:
     def reported(self, ref: AttemptRef) -> list[KernelStatus]:
         """The stages of one attempt, repeats left out."""
         return list(dict.fromkeys(stage.status for stage in self.stages if stage.ref == ref))
+
+    def notices(self, ref: AttemptRef) -> list[str]:
+        """The reasons of the notices of one attempt, as it was told last."""
+        told = [stage for beat in self.beats for stage in beat.attempts] + self.stages
+        found = [stage.notices for stage in told if stage.ref == ref and stage.notices]
+        return [notice.reason.value for notice in max(found, key=len, default=())]
 
     def end_of(self, ref: AttemptRef) -> Ended | None:
         registered = (stage for register in self.registered for stage in register.attempts)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import islice, pairwise
 
-from iris_core import archive_paths, codec, constraints, exit_rules, topology
+from iris_core import archive_paths, codec, constraints, exit_rules, stop_admission, topology
 from iris_core.errors import Invalid, Mistake, Refused
 from iris_core.index_set import IndexSet
 from iris_core.limits import MISTAKES, SPEC_BYTES
@@ -23,8 +23,6 @@ from iris_core.spec import MAX_COMMAND_BYTES, MAX_ENV_BYTES, MAX_REPLICAS, Calls
 
 MAX_RETRIES = 10_000
 MAX_SECONDS = 10 * 365 * 86_400
-MAX_GRACE_S = 3600
-"""A cancelled or preempted task holds its resources for so long at most."""
 MAX_IDLE_S = 86_400
 MAX_LABELS = 64
 MAX_PORTS = 32
@@ -73,7 +71,7 @@ def _mistakes(spec: JobSpec) -> Iterator[Mistake]:
     yield from _retries(spec)
     yield from _seconds("/scheduling_timeout_s", spec.scheduling_timeout_s)
     yield from _seconds("/timeout_s", spec.timeout_s)
-    yield from _stop(spec)
+    yield from stop_admission.mistakes(spec)
     yield from _bundle(spec)
     yield from _calls(spec)
     yield from _ports(spec)
@@ -252,23 +250,6 @@ def _max_parallel(spec: JobSpec) -> Iterator[Mistake]:
 def _not_in_a_gang(field: str) -> Mistake:
     message = f"the tasks of a gang run together, so it has no {field}"
     return Mistake(pointer=f"/{field}", code="unexpected", message=message, hint=f"leave {field} out")
-
-
-def _stop(spec: JobSpec) -> Iterator[Mistake]:
-    if spec.stop is None:
-        return
-    try:
-        exit_rules.signal_number(spec.stop.signal)
-    except ValueError as error:
-        yield Mistake(pointer="/stop/signal", code="bad_signal", message=str(error), hint="SIGINT")
-    else:
-        if spec.stop.signal.removeprefix("SIG") in ("KILL", "STOP", "CONT"):
-            message = f"no task can act on {spec.stop.signal}"
-            yield Mistake(pointer="/stop/signal", code="bad_signal", message=message, hint="SIGINT")
-    grace_s = spec.stop.grace_s
-    if grace_s is not None and not (math.isfinite(grace_s) and 0 < grace_s <= MAX_GRACE_S):
-        message = f"{grace_s} is not a time of more than 0 and at most {MAX_GRACE_S} seconds"
-        yield Mistake(pointer="/stop/grace_s", code="out_of_range", message=message, hint="60")
 
 
 def _bundle(spec: JobSpec) -> Iterator[Mistake]:

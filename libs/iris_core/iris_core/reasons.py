@@ -43,6 +43,7 @@ class ReasonCode(StrEnum):
     SINGLETON = "singleton"
     HELD = "held"
     RETRY_BACKOFF = "retry_backoff"
+    PROTECTED = "protected"
 
 
 class Explanation(NamedTuple):
@@ -128,6 +129,11 @@ EXPLANATIONS: Mapping[ReasonCode, Explanation] = {
     ReasonCode.RETRY_BACKOFF: Explanation(
         "Its last attempt failed, and it is tried again after a pause that grows with each failure (--backoff).",
         "Wait until then; iris logs TASK shows why the last attempt failed.",
+    ),
+    ReasonCode.PROTECTED: Explanation(
+        "Work of a lower band would be preempted for it, and has not run for as long as its job protects it "
+        "(--protect).",
+        "Wait until then, or cancel that work.",
     ),
 }
 """For docs/reasons.md and `iris why`."""
@@ -375,6 +381,12 @@ def held(by: str, why: str = "", part: str = "") -> Reason:
 def retry_backoff(until_ms: int) -> Reason:
     """It is tried again after a pause that its owner has asked for."""
     return Reason(ReasonCode.RETRY_BACKOFF, f"is tried again at {_moment(until_ms)}", {"until_ms": until_ms})
+
+
+def protected(jobs: Sequence[str], until_ms: int) -> Reason:
+    """Its victims may not be preempted before a time."""
+    message = f"waits until {_some(jobs)} may be preempted at {_moment(until_ms)} (protect)"
+    return Reason(ReasonCode.PROTECTED, message, {"jobs": list(jobs[:SHOWN]), "until_ms": until_ms})
 
 
 def _moment(at_ms: int) -> str:

@@ -24,6 +24,7 @@ BANDS: tuple[BandName, ...] = get_args(BandName)
 SuccessPolicy = Literal["all", "leader"]
 LevelMode = Literal["required", "preferred"]
 When = Literal["ok", "any", "notok", "start"]
+OnTimeout = Literal["kill", "requeue"]
 Spread = Literal["hosts", "none"]
 """Over what tasks that can replace each other are placed; none: as few hosts as possible."""
 TASKS = "tasks"
@@ -42,6 +43,7 @@ MAX_COMMAND_BYTES = 128 * 1024
 DEFAULT_PREEMPTION_RETRIES = 100
 DEFAULT_REQUEUES = 100
 DEFAULT_MAX_BACKOFF_S = 300.0
+DEFAULT_NOTICE_S = 60.0
 
 
 class Constraint(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -132,6 +134,18 @@ class StopPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     signal: str = "SIGTERM"
     grace_s: float | None = None
+
+
+class NoticePolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """What a task is told before it is stopped, so that it can write a checkpoint.
+
+    Attributes:
+        signal: sent to its process group. before_s: so long before its time limit. For other reasons it is sent as
+            soon as they are known, in place of the stop signal where the task is stopped.
+    """
+
+    signal: str = "SIGUSR1"
+    before_s: float = DEFAULT_NOTICE_S
 
 
 class Probe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
@@ -286,6 +300,12 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """How its tasks are stopped; None: TERM, and KILL after the cluster's grace period."""
     terminal: bool = False
     """Its one task reads and writes a terminal, and ends when nobody has been connected to that for a while."""
+    notice: NoticePolicy | None = None
+    """What its tasks are told before they are stopped; None: nothing."""
+    on_timeout: OnTimeout = "kill"
+    """What becomes of a task that has run for ``timeout_s``: it is KILLED, or is requeued."""
+    protect_s: float | None = None
+    """A task is not preempted before it has run for so long."""
 
     @property
     def grows(self) -> bool:
@@ -330,6 +350,11 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     def stop_signal(self) -> int:
         """The number of the signal that stops a task."""
         return signal_number(self.stop.signal if self.stop is not None else "SIGTERM")
+
+    @property
+    def ends_late(self) -> bool:
+        """Whether a task that is told to stop may still succeed by exit 0: what it ended as is judged at its end."""
+        return self.notice is not None or self.on_timeout == "requeue"
 
     def grace_ms(self, otherwise_ms: int) -> int:
         """The time between that signal and KILL; ``otherwise_ms``: that of jobs that do not say."""

@@ -75,7 +75,13 @@ def _ends(spec: JobSpec) -> Iterator[tuple[str, str]]:
     if spec.stop is not None:
         later = "" if spec.stop.grace_s is None else f", KILL {spec.stop.grace_s:g} s later"
         yield "stopped by", f"{spec.stop.signal}{later}"
+    if spec.notice is not None:
+        yield "notice", f"{spec.notice.signal}, {spec.notice.before_s:g} s before the time limit"
     if spec.timeout_s is not None:
         yield "timeout", f"{spec.timeout_s:g} s"
+    if spec.on_timeout != "kill":
+        yield "at its timeout", "requeued"
+    if spec.protect_s is not None:
+        yield "protected", f"from preemption for its first {spec.protect_s:g} s"
     if spec.scheduling_timeout_s is not None:
         yield "scheduling timeout", f"{spec.scheduling_timeout_s:g} s"

@@ -198,6 +198,15 @@ class Cause(StrEnum):
     HANDED_BACK = "handed_back"
 
 
+class NoticeReason(StrEnum):
+    """Why an attempt will be stopped: its time limit, its host is drained or taken away, or work of a higher band."""
+
+    TIMEOUT = "timeout"
+    DRAIN = "drain"
+    PREEMPTED = "preempted"
+    SPOT = "spot"
+
+
 T, J, S, K = TaskState, JobState, SessionStatus, KernelStatus
 
 ACTIVE = frozenset({T.ASSIGNED, T.BUILDING, T.RUNNING})

@@ -208,6 +208,17 @@ class ArtifactView(View, kw_only=True):
     upload: str | None
 
 
+class NoticeView(View, kw_only=True):
+    """What an attempt was told before it is stopped: timeout, drain, preempted or spot. Times by its host's clock.
+
+    ``deadline_at``: until when nothing further is done to it; none: it may go on.
+    """
+
+    reason: str
+    at: datetime | None
+    deadline_at: datetime | None = None
+
+
 class AttemptView(View, kw_only=True):
     """One attempt. ``state`` is a task state; ``stage`` the kernel status; counters are before and after.
 
@@ -217,6 +228,8 @@ class AttemptView(View, kw_only=True):
         cpu_ms, read_bytes, written_bytes: what they have used; of a running one as of the last heartbeat.
         memory_limit_reached_bytes: the memory limit for which one of them was killed.
         by: whose command ended it.
+        stopping: why it was told to stop, while its task may still succeed by exit 0.
+        notices: that it was given, oldest first.
     """
 
     number: int
@@ -246,6 +259,8 @@ class AttemptView(View, kw_only=True):
     memory_limit_reached_bytes: int | None = None
     artifact: ArtifactView | None = None
     by: ActorView | None = None
+    stopping: str | None = None
+    notices: list[NoticeView] = []
 
 
 class OutOfMemoryView(View, kw_only=True):

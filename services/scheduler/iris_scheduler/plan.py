@@ -77,7 +77,7 @@ def plan(mirror: Mirror, cache: Cache, now_ms: int, settings: SchedulerSettings)
     preemption = Preemption(cycle, assignments, still_unschedulable(cycle, reserved))
     preemption.run(full)
     updates = changed_reasons(CycleOutcome(cycle, assignments, preemption, skipped, full, gangs.apart))
-    unschedulable = preemption.unschedulable - preemption.claiming
+    unschedulable = preemption.unschedulable - preemption.claiming - preemption.protected.keys()
     unschedulable -= soon_helped(cycle, assignments.given, unschedulable)
     given = _first(assignments.given, [len(one.indexes) for one in assignments.given])
     evictions = _first(preemption.made, [len(one.victims) + len(one.nominations) for one in preemption.made])

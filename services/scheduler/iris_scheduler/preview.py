@@ -80,6 +80,7 @@ def row_of(mirror: Mirror, spec: JobSpec, user: str, now_ms: int) -> JobRow:
         slices=gang.slices if gang is not None else 1,
         within=gang.within if gang is not None else "",
         levels=gang.several if gang is not None else (),
+        protect_ms=int((spec.protect_s or 0) * 1000),
     )
 
 

@@ -106,7 +106,7 @@ class StateMetrics:
     REACTIONS = complete(
         {c.Moved: _moved, c.SessionMoved: _judged, c.Judged: _judged},
         nothing=(
-            *(c.GatesOpened, c.JobAmended, c.Requeued, c.JobGrown, c.JobClosed),
+            *(c.GatesOpened, c.JobAmended, c.Requeued, c.StopOrdered, c.Noticed, c.JobGrown, c.JobClosed),
             *(c.QueueHeld, c.QueueReleased),
             *(c.JobAdmitted, c.JobMoved, c.JobPruned, c.Assigned, c.Staged, c.Closed, c.Nominated, c.Avoided),
             *(c.WorkerRegistered, c.WorkerMoved, c.WorkerForgotten, c.QuotaSet),

@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 
 from iris_bus.framing import PART_BYTES
-from iris_core.states import SessionStatus
+from iris_core.states import PriorityBand, SessionStatus
 from iris_core.tables.session import PREPARE, SCHEDULE, START, StatusTimeout
 
 
@@ -38,7 +38,12 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         avoid_longest_s: the longest such time.
         begin_anew: lead on an empty journal although workers have attempts of jobs that it never knew, and have them
             stopped; for a cluster whose streams are lost and that has no backup.
-        stop_grace_s: between TERM and KILL of an attempt.
+        stop_grace_s: between TERM and KILL of an attempt whose job does not say.
+        expected_grace_production_s: see `expected_grace_batch_s`.
+        expected_grace_interactive_s: see `expected_grace_batch_s`.
+        expected_grace_batch_s: the longest grace period of an attempt of this band that is counted on when it stops:
+            its capacity is expected back then, and work that waits for it is planned elsewhere afterwards. It is not
+            shortened by that.
         commit_burst: commits that go at once after a rest, before `commit_spacing_s` holds.
         snapshot_after_s: age of the first change since a snapshot, after which the next is taken.
         max_pending_tasks: pending tasks of a user whose quota sets no limit; 0: unlimited.
@@ -107,6 +112,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     avoid_longest_s: float = 300.0
     begin_anew: bool = False
     stop_grace_s: float = 5.0
+    expected_grace_production_s: Annotated[float, msgspec.Meta(ge=0)] = 3600.0
+    expected_grace_interactive_s: Annotated[float, msgspec.Meta(ge=0)] = 600.0
+    expected_grace_batch_s: Annotated[float, msgspec.Meta(ge=0)] = 300.0
     commit_burst: int = 16
     commit_spacing_s: float = 0.01
     max_pending_tasks: int = 1_000_000
@@ -145,6 +153,12 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             creating_ms=int(self.creating_timeout_s * 1000),
             terminating_ms=int(self.terminating_timeout_s * 1000),
         )
+
+    def expected_grace_ms(self, band: PriorityBand) -> int:
+        """The longest grace period that is counted on when an attempt of a band stops."""
+        batch_s, interactive_s = self.expected_grace_batch_s, self.expected_grace_interactive_s
+        seconds = {PriorityBand.BATCH: batch_s, PriorityBand.INTERACTIVE: interactive_s}
+        return int(seconds.get(band, self.expected_grace_production_s) * 1000)
 
     @property
     def order_expires_ms(self) -> int:

@@ -24,6 +24,7 @@ from iris_core.constraints import DEVICE_TYPE, DEVICE_VARIANT
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Ended, Order, Register, ReportTaken, Stage, TaskTemplate
 from iris_core.spec import NEEDS_RUNTIME, Attribute
+from iris_core.states import NoticeReason
 from iris_service.lock import lock
 from iris_service.run import Service
 from iris_service.tracing import Tracer
@@ -31,7 +32,7 @@ from iris_worker.agent import accelerators, host, host_warnings, metadata
 from iris_worker.agent.agent import Agent
 from iris_worker.agent.heartbeat import HeartbeatSchedule, StallDetector, to_ms
 from iris_worker.agent.instance import Notice, attributes_of
-from iris_worker.agent.instructions import Discard, Instruction, Kill, Prepare, RenewToken, SetTimeout
+from iris_worker.agent.instructions import Discard, Instruction, Kill, Notify, Prepare, RenewToken, SetTimeout
 from iris_worker.agent.reporter import HANDS, Reporter
 from iris_worker.agent.spans import AttemptSpans
 from iris_worker.attempt.artifacts.uploader import Uploader
@@ -254,13 +255,16 @@ class WorkerService:
         """Execute the agent's instructions, and continue with its next launches."""
         for one in todo:
             if isinstance(one, Kill):
-                self._executor.kill(one.ref, one.grace_ms, one.settle_ms)
+                self._executor.kill(one.ref, one.grace_ms, one.settle_ms, one.reason)
+            elif isinstance(one, Notify):
+                self._executor.notices.give(one.ref, one.reason)
             elif isinstance(one, Discard):
                 self._executor.discard(one.ref)
             elif isinstance(one, RenewToken):
                 self._executor.renew_token(one.ref, one.grant)
             elif isinstance(one, SetTimeout):
                 self._timeouts.change(one)
+                self._executor.notices.change(one)
             else:
                 self._spawn(self._prepare(one))
         if not self._launching:
@@ -414,7 +418,8 @@ class WorkerService:
         reported = self._spawn(self.reporter.leave("stopping", why))
         if settle_s:
             await asyncio.wait({reported}, timeout=_LAST_WORDS_S)
-        self._do(self.agent.stop_all(round(grace_s * 1000), self._clock.wall_ms(), why))
+        reason = self._notice.reason if self._notice is not None else NoticeReason.DRAIN
+        self._do(self.agent.stop_all(round(grace_s * 1000), self._clock.wall_ms(), why, reason))
         if not await self._within(settle_s + grace_s + _STALL_CHECK_S, lambda: not self._executor.running):
             self._executor.kill_all()
             await self._within(_LAST_WORDS_S, lambda: not self._executor.running)

@@ -9,7 +9,7 @@ from iris.client.problems import InvalidOption
 from iris_core.exit_rules import ExitRule
 from iris_core.names import JobName
 from iris_core.resources import Device, ResourceRequest
-from iris_core.spec import Constraint, Coscheduling, Dependency, JobSpec, Level, StopPolicy
+from iris_core.spec import Constraint, Coscheduling, Dependency, JobSpec, Level, NoticePolicy, StopPolicy
 from iris_core.states import ConstraintOp
 
 OUTSIDE: dict[str, str] = {}
@@ -308,6 +308,24 @@ def test_modules_to_preload_are_a_list():
 def test_a_stop_signal_may_be_said_without_sig():
     spec = job_spec(["true"], {"name": "a", "stop_signal": "INT", "grace": "1m"}, OUTSIDE)
     assert spec.stop == StopPolicy(signal="SIGINT", grace_s=60.0)
+
+
+@pytest.mark.parametrize(("said", "before_s"), [("USR1@90s", 90.0), ("SIGUSR1@1m", 60.0), ("USR1", 60.0)])
+def test_a_notice_is_a_signal_and_a_time(said, before_s):
+    spec = job_spec(["true"], {"name": "a", "notice": said}, OUTSIDE)
+    assert spec.notice == NoticePolicy(signal="SIGUSR1", before_s=before_s)
+
+
+@pytest.mark.parametrize("said", ["@90s", "USR1@", "USR1@soon", "FOO@90s"])
+def test_a_notice_that_cannot_be_read_is_refused(said):
+    with pytest.raises(InvalidOption):
+        job_spec(["true"], {"name": "a", "notice": said}, OUTSIDE)
+
+
+def test_what_a_time_limit_does_and_the_protection_are_said():
+    options = {"name": "a", "timeout": "1h", "on_timeout": "requeue", "protect": "10m"}
+    spec = job_spec(["true"], options, OUTSIDE)
+    assert (spec.timeout_s, spec.on_timeout, spec.protect_s) == (3600.0, "requeue", 600.0)
 
 
 def test_an_unknown_stop_signal_is_refused():

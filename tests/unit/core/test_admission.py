@@ -11,7 +11,7 @@ from iris_core.admission import admit, validate_spec
 from iris_core.errors import Invalid
 from iris_core.exit_rules import ExitRule
 from iris_core.resources import Device, ResourceRequest
-from iris_core.spec import Constraint, Coscheduling, Environment, JobSpec, Probe, StopPolicy
+from iris_core.spec import Constraint, Coscheduling, Environment, JobSpec, NoticePolicy, Probe, StopPolicy
 from iris_core.states import ConstraintOp
 
 GOOD = JobSpec(name="/train", command=("python", "train.py"))
@@ -78,6 +78,13 @@ def test_the_largest_and_the_smallest_job_may_be_admitted() -> None:
         ({"stop": StopPolicy(signal="SIGKILL")}, "/stop/signal", "bad_signal"),
         ({"stop": StopPolicy(grace_s=3601.0)}, "/stop/grace_s", "out_of_range"),
         ({"stop": StopPolicy(grace_s=0.0)}, "/stop/grace_s", "out_of_range"),
+        ({"notice": NoticePolicy(signal="SIGX")}, "/notice/signal", "bad_signal"),
+        ({"notice": NoticePolicy(signal="SIGKILL")}, "/notice/signal", "bad_signal"),
+        ({"notice": NoticePolicy(before_s=0.0)}, "/notice/before_s", "out_of_range"),
+        ({"notice": NoticePolicy(before_s=31.0), "timeout_s": 30.0}, "/notice/before_s", "out_of_range"),
+        ({"on_timeout": "requeue"}, "/on_timeout", "unexpected"),
+        ({"protect_s": 0.0}, "/protect_s", "out_of_range"),
+        ({"protect_s": 8 * 86_400.0}, "/protect_s", "out_of_range"),
         ({"backoff_s": 0.0}, "/backoff_s", "out_of_range"),
         ({"max_backoff_s": -1.0}, "/max_backoff_s", "out_of_range"),
         ({"max_requeues": -1}, "/max_requeues", "out_of_range"),

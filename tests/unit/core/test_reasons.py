@@ -69,6 +69,10 @@ EXAMPLES = [
     (reasons.held("mia", "broken data"), "held by mia: broken data"),
     (reasons.held(""), "held since its submission"),
     (reasons.retry_backoff(2_000), "is tried again at 1970-01-01 00:00:02 UTC"),
+    (
+        reasons.protected(["/a"], 2_000),
+        "waits until /a may be preempted at 1970-01-01 00:00:02 UTC (protect)",
+    ),
 ]
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from iris_core.exit_rules import ExitRule
 from iris_core.resources import Device, ResourceRequest
-from iris_core.spec import Constraint, Coscheduling, Environment, JobSpec, Level, StopPolicy
+from iris_core.spec import Constraint, Coscheduling, Environment, JobSpec, Level, NoticePolicy, StopPolicy
 from iris_core.spec_facts import facts_of
 
 OTHERS = {
@@ -31,6 +31,9 @@ OTHERS = {
     "preload": ("torch",),
     "stop": StopPolicy(signal="SIGINT", grace_s=60.0),
     "terminal": True,
+    "notice": NoticePolicy(signal="SIGUSR2", before_s=90.0),
+    "on_timeout": "requeue",
+    "protect_s": 600.0,
 }
 ELSEWHERE = {
     *("name", "command", "user", "band", "labels", "replicas", "indexes"),  # `job_facts` and the head of the page
@@ -61,7 +64,9 @@ def test_each_field_of_a_specification_has_a_fact():
         ("on_exit", [("on exit 75, 64-78", "requeue")]),
         ("backoff_s", [("backoff", "10 s, doubled up to 300 s")]),
         ("stop", [("stopped by", "SIGINT, KILL 60 s later")]),
+        ("notice", [("notice", "SIGUSR2, 90 s before the time limit")]),
         ("timeout_s", [("timeout", "7200 s")]),
+        ("protect_s", [("protected", "from preemption for its first 600 s")]),
     ],
 )
 def test_facts_name_what_a_field_says(field, facts):

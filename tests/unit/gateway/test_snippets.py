@@ -10,7 +10,7 @@ from iris.cli.commands.run import read_options, run
 from iris.client.job_options import job_spec
 from iris_core.exit_rules import ExitRule
 from iris_core.resources import Device, ResourceRequest
-from iris_core.spec import Constraint, Coscheduling, Environment, JobSpec, Level, StopPolicy
+from iris_core.spec import Constraint, Coscheduling, Environment, JobSpec, Level, NoticePolicy, StopPolicy
 from iris_core.states import ConstraintOp
 from iris_gateway.dashboard.snippets import cli_of, options_of, sdk_of
 
@@ -56,6 +56,10 @@ SPECS = [
         max_requeues=3,
         backoff_s=10.0,
         stop=StopPolicy(signal="SIGINT", grace_s=60.0),
+        notice=NoticePolicy(signal="SIGUSR2", before_s=90.0),
+        timeout_s=600.0,
+        on_timeout="requeue",
+        protect_s=300.0,
         max_backoff_s=60.0,
     ),
     JobSpec(

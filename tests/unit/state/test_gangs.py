@@ -626,7 +626,7 @@ def test_cancelling_a_gang_that_runs(script):
     """)
 
 
-def test_a_member_that_outruns_its_timeout_ends_the_gang(script):
+def test_a_gang_that_outruns_its_timeout_ends(script):
     script.play(RACK + gang(timeout=10))
     script.play("""
         schedule
@@ -635,6 +635,8 @@ def test_a_member_that_outruns_its_timeout_ends_the_gang(script):
         /g/0 running
         wait 5
         /g/1 running
+        wait 5
+        /g/0                    -> RUNNING
         wait 5
         /g/0                    -> KILLED
         /g/1                    -> KILLED

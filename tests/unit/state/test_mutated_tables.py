@@ -153,6 +153,15 @@ STORIES: dict[str, tuple[str, ...]] = {
         + each("@ handed_back", 1, 2)
         + "/a/1 -> BUILDING\n /a/2 -> RUNNING\n chain /a/3 behind /a/2 -> placed\n /a/3 running -> RUNNING\n",
     ),
+    "requeue_on_timeout": (
+        three("on_timeout=requeue timeout=99 requeues=1")
+        + each("@ timeout -> PENDING failures=0 requeues=1\n attempt @#0 -> state=killed charged_to=requeue", 0, 1, 2),
+        *(
+            three("on_timeout=requeue timeout=99 requeues=0")
+            + each("@ timeout -> KILLED failures=0 requeues=1\n attempt @#0 -> state=killed charged_to=requeue", index)
+            for index in (0, 1, 2)
+        ),
+    ),
     "requeue_late": tuple(
         f"""
         worker w0

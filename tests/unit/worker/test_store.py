@@ -16,6 +16,7 @@ from iris_core.messages.state_worker import Ended, Stage
 from iris_core.spec import Probe
 from iris_core.states import Cause, KernelStatus
 from iris_worker.launcher.frames import frame
+from iris_worker.launcher.process_table import StoredProcess
 from iris_worker.launcher.records import (
     Boot,
     Exit,
@@ -26,7 +27,6 @@ from iris_worker.launcher.records import (
     Spawned,
     Started,
     StoredProbe,
-    StoredProcess,
 )
 from iris_worker.launcher.store import ProcessStore
 

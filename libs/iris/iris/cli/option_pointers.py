@@ -34,6 +34,8 @@ _WORDS = {
     "environment/packages": "workdir",
     "stop/signal": "stop_signal",
     "stop/grace_s": "grace",
+    "notice/signal": "notice",
+    "notice/before_s": "notice",
     "bundle": "workdir",
     **{f"resources/{resource.name}": resource.word for resource in REQUESTED},
 }

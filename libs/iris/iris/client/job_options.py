@@ -27,6 +27,7 @@ from iris_core.exit_rules import SIGNALS, ExitAction, ExitRule, signal_number
 from iris_core.index_set import IndexSet
 from iris_core.resources import REQUESTED, Device, ResourceOptions, ResourceRequest
 from iris_core.spec import (
+    DEFAULT_NOTICE_S,
     BandName,
     Constraint,
     Coscheduling,
@@ -34,6 +35,8 @@ from iris_core.spec import (
     Environment,
     JobSpec,
     Level,
+    NoticePolicy,
+    OnTimeout,
     PackageList,
     Spread,
     StopPolicy,
@@ -94,6 +97,9 @@ class JobOptions(TaskOptions, total=False):
     ``stop_signal``: sent to a task that is stopped, TERM by default; KILL follows after ``grace``, at most an hour.
     ``group_by``: place all tasks together on hosts that share this attribute; a list: levels of the topology, innermost
     first, each as ``rack``, or as ``rack:preferred`` for as few racks as possible.
+    ``notice``: a signal so long before the time limit, ``USR1@90s``, and as soon as a preemption, a drain or the end of
+    the host is known; the file named by IRIS_NOTICE_FILE says why. ``on_timeout``: a task at its time limit is killed
+    (kill), or goes on in another attempt (requeue). ``protect``: it is not preempted before it has run for so long.
     ``slices``: a gang of several slices, or groups, placed together. ``within``: an attribute that all of them share.
     ``backoff``: the pause before a task is tried again after a failure or a requeue, doubled up to ``max_backoff``.
     ``after``: jobs to wait for, each as ``train``, or ``train:any`` for its end, ``train:notok`` for its end without
@@ -118,6 +124,9 @@ class JobOptions(TaskOptions, total=False):
     preload: Sequence[str]
     stop_signal: str | None
     grace: float | str | None
+    notice: str | None
+    on_timeout: OnTimeout
+    protect: float | str | None
     group_by: str | Sequence[str | Level] | None
     success: SuccessPolicy | None
     output: str | None
@@ -139,7 +148,7 @@ class JobOptions(TaskOptions, total=False):
 
 _PLAIN = (
     *("band", "output", "max_retries_failure", "max_retries_preemption", "max_task_failures", "bundle", "spread"),
-    *("array", "max_parallel", "max_requeues", "not_before", "singleton", "hold", "terminal"),
+    *("array", "max_parallel", "max_requeues", "not_before", "singleton", "hold", "terminal", "on_timeout"),
 )
 
 
@@ -192,6 +201,8 @@ def job_spec(
         "scheduling_timeout_s": reading.read(lambda: read_time(options.get("scheduling_timeout")), None),
         "timeout_s": reading.read(lambda: read_time(options.get("timeout")), None),
         "stop": reading.read(lambda: read_stop(options), None),
+        "notice": reading.read(lambda: read_notice(options.get("notice")), None),
+        "protect_s": reading.read(lambda: read_time(options.get("protect")), None),
         "backoff_s": reading.read(lambda: read_time(options.get("backoff")), None),
         "ports": read_list(options, "ports", reading),
         "preload": read_list(options, "preload", reading),
@@ -248,12 +259,27 @@ def read_stop(options: JobOptions) -> StopPolicy | None:
     signal, grace = options.get("stop_signal"), options.get("grace")
     if signal is None and grace is None:
         return None
+    return StopPolicy(signal=_signal("stop_signal", signal or "SIGTERM"), grace_s=read_time(grace))
+
+
+def read_notice(notice: str | None) -> NoticePolicy | None:
+    """``USR1@90s``, or ``USR1`` for a minute before. Raises InvalidOption."""
+    if notice is None:
+        return None
+    signal, at, before = notice.partition("@")
+    before_s = read_time(before) if at else DEFAULT_NOTICE_S
+    if not signal or before_s is None:
+        raise InvalidOption(f"notice: {notice!r} is not SIGNAL@TIME, for example USR1@90s")
+    return NoticePolicy(signal=_signal("notice", signal), before_s=before_s)
+
+
+def _signal(option: str, text: str) -> str:
+    """``SIGUSR1``, also of ``USR1``. Raises InvalidOption."""
     try:
-        number = signal_number(signal or "SIGTERM")
+        number = signal_number(text)
     except ValueError as error:
-        raise InvalidOption(f"stop_signal: {error}") from None
-    name = next(name for name, known in SIGNALS.items() if known == number)
-    return StopPolicy(signal=name, grace_s=read_time(grace))
+        raise InvalidOption(f"{option}: {error}") from None
+    return next(name for name, known in SIGNALS.items() if known == number)
 
 
 def read_rule(rule: str | ExitRule) -> ExitRule:

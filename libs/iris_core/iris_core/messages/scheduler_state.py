@@ -18,6 +18,7 @@ class JobRow(ServiceMessage, frozen=True):
         spread: see `JobSpec.spread_key`. slices, within: see `Coscheduling`.
         group_by: of a gang, the key of its innermost level. levels: all of them, empty when that one, required, is all.
         chained: its tasks may wait behind one another, see `is_chainable`.
+        protect_ms: its attempts are not preempted before they have run for so long.
     """
 
     job: int
@@ -38,6 +39,7 @@ class JobRow(ServiceMessage, frozen=True):
     within: str = ""
     levels: tuple[Level, ...] = ()
     chained: bool = False
+    protect_ms: int = 0
 
 
 class WorkerRow(ServiceMessage, frozen=True):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from iris_core.limits import ATTEMPTS
 from iris_core.messages.message import AttemptRef, ServiceMessage
 from iris_core.resources import Amount, ResourceRequest
-from iris_core.spec import Attribute, Calls, Environment, Probe
-from iris_core.states import Cause, KernelStatus
+from iris_core.spec import Attribute, Calls, Environment, NoticePolicy, Probe
+from iris_core.states import Cause, KernelStatus, NoticeReason
 
 
 class TaskUsage(ServiceMessage, frozen=True):
@@ -60,10 +60,22 @@ class Ended(ServiceMessage, frozen=True):
     artifact: Artifact | None = None
 
 
+class GivenNotice(ServiceMessage, frozen=True):
+    """An attempt was told why it will be stopped; each reason is told once. Times by its host's clock.
+
+    ``deadline_ms``: until when nothing further is done to it; 0: it may go on.
+    """
+
+    reason: NoticeReason
+    at_ms: int
+    deadline_ms: int = 0
+
+
 class Stage(ServiceMessage, frozen=True):
     """The present status of one attempt; ``ended`` when its process has ended for good (status TERMINATED or ERROR).
 
-    ``detail``: what is done in this status, for a person; it may change within the status.
+    ``detail``: what is done in this status, for a person; it may change within the status. ``notices``: that it was
+    given, oldest first.
     """
 
     ref: AttemptRef
@@ -71,6 +83,7 @@ class Stage(ServiceMessage, frozen=True):
     at_ms: int
     ended: Ended | None = None
     detail: str = ""
+    notices: tuple[GivenNotice, ...] = ()
 
 
 class Register(ServiceMessage, frozen=True):
@@ -205,6 +218,7 @@ class TaskTemplate(ServiceMessage, frozen=True):
     ``calls``: of a map, what its tasks call.
     ``preload``: modules that are imported once for all attempts on a host.
     ``terminal``: its attempts read and write a terminal.
+    ``notice``: what they are told before they are stopped.
     """
 
     job: int
@@ -230,6 +244,7 @@ class TaskTemplate(ServiceMessage, frozen=True):
     preload: tuple[str, ...] = ()
     stop_signal: int = 0
     terminal: bool = False
+    notice: NoticePolicy | None = None
 
     @property
     def code(self) -> bool:
@@ -241,17 +256,21 @@ class Gang(ServiceMessage, frozen=True):
     """Addresses of the members of a session of two or more: host addresses by task index.
 
     ``attempt``: of task 0, from which the members of a restarted gang derive new ports. ``slices``: the hosts are in so
-    many parts of equal size.
+    many parts of equal size. ``deadline_ms``: when their time limit is over, by the monotonic clock of the host that
+    this is sent to; 0: they have none, or that clock is unknown.
     """
 
     job: int
     hosts: tuple[str, ...]
     attempt: int = 0
     slices: int = 1
+    deadline_ms: int = 0
 
 
 class Stop(ServiceMessage, frozen=True):
     """End an attempt's whole process group: its job's signal after ``settle_ms``, then KILL after ``grace_ms`` more.
+
+    A preempted attempt whose job has a notice is given that in place of the signal.
 
     A route is removed from discovery before that and serves until TERM, for proxies that have not read the new set yet.
     """
@@ -284,6 +303,7 @@ class Order(ServiceMessage, frozen=True):
         renewals: for new tokens of the attempts of these jobs that run there.
         timeouts: ms, of jobs whose timeout was changed while attempts of them run there; 0: none.
         chains: which of ``run`` wait for others to end.
+        drained: attempts to give notice of a drain; they go on.
     """
 
     incarnation: str
@@ -299,6 +319,7 @@ class Order(ServiceMessage, frozen=True):
     renewals: tuple[TaskGrant, ...] = ()
     timeouts: dict[int, int] = {}
     chains: tuple[Chain, ...] = ()
+    drained: tuple[AttemptRef, ...] = ()
 
 
 class OrderTaken(ServiceMessage, frozen=True):

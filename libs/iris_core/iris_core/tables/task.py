@@ -10,6 +10,7 @@ from typing import TypeAlias
 from iris_core.exit_rules import ExitAction
 from iris_core.guard import TableBroken, guard
 from iris_core.lifecycle import FAILS, SUCCEEDS, Rule, To
+from iris_core.spec import OnTimeout
 from iris_core.states import ACTIVE, NON_TERMINAL, TERMINAL, Budget, KernelStatus, TaskState
 
 T, K = TaskState, KernelStatus
@@ -58,6 +59,15 @@ STOP_FOR_HOLD = TaskRule(
     name="stop_for_hold", sources=ACTIVE, outcomes=SUCCEEDS, success=to(T.PENDING, attempt=T.KILLED)
 )
 """Somebody holds its job and wants what runs stopped: nothing is charged, whatever its attempt exits with."""
+REQUEUE_ON_TIMEOUT = TaskRule(
+    name="requeue_on_timeout",
+    sources=ACTIVE,
+    outcomes=FAILS,
+    budget=Budget.REQUEUE,
+    need_retry=to(T.PENDING, attempt=T.KILLED),
+    give_up=to(T.KILLED),
+)
+"""It has run for as long as it may, and its job wants it to go on in a further attempt."""
 FAIL_FOR_GOOD = TaskRule(name="fail_for_good", sources=ACTIVE, outcomes=SUCCEEDS, success=to(T.FAILED))
 """It failed with an exit code after which its job's rules allow no retry."""
 LOSE = TaskRule(
@@ -170,6 +180,9 @@ ON_EXIT: dict[ExitAction | None, TaskRule] = {
 }
 """The row for an exit code other than 0, by what the job's rules say of it."""
 
+ON_TIMEOUT: dict[OnTimeout, TaskRule] = {"kill": KILL, "requeue": REQUEUE_ON_TIMEOUT}
+"""The row for a task that has run for as long as it may."""
+
 STAGES = {
     K.PREPARING: BUILD,
     K.PULLING: BUILD,
@@ -188,6 +201,7 @@ TABLE: tuple[TaskRule, ...] = (
     REQUEUE,
     REQUEUE_ON_COMMAND,
     STOP_FOR_HOLD,
+    REQUEUE_ON_TIMEOUT,
     FAIL_FOR_GOOD,
     LOSE,
     LOSE_BESIDE,

@@ -66,6 +66,10 @@ def options_of(spec: JobSpec) -> dict[str, Any]:
     options["max_requeues"] = spec.max_requeues if spec.max_requeues != DEFAULT_REQUEUES else None
     if spec.stop is not None:
         options |= {"stop_signal": spec.stop.signal, "grace": _seconds(spec.stop.grace_s)}
+    if spec.notice is not None:
+        options["notice"] = f"{spec.notice.signal}@{_seconds(spec.notice.before_s)}"
+    options["on_timeout"] = spec.on_timeout if spec.on_timeout != "kill" else None
+    options["protect"] = _seconds(spec.protect_s)
     options["backoff"] = _seconds(spec.backoff_s)
     options["max_backoff"] = _seconds(spec.max_backoff_s) if spec.max_backoff_s != DEFAULT_MAX_BACKOFF_S else None
     options["scheduling_timeout"] = _seconds(spec.scheduling_timeout_s)

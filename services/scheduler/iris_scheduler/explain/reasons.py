@@ -53,6 +53,8 @@ BEHIND = Reason(ReasonCode.BEHIND, "")
 
 def reason_of_class(outcome: CycleOutcome, kind: JobClass) -> Reason:
     """Why no further task of this class fits; `BEHIND` when one would have fitted before others were placed."""
+    if (waits := outcome.preemption.protected.get(kind)) is not None:
+        return reasons.protected(waits.jobs, waits.until_ms)
     reason, device = _reason_of_class(outcome, kind), kind.key.resources.device
     if device is None or not device.has_alternatives or reason == BEHIND or reason.code is ReasonCode.NO_MATCH:
         return reason

@@ -15,7 +15,7 @@ from iris_scheduler.cycle import Cycle
 from iris_scheduler.mirror.classes import JobClass
 from iris_scheduler.place.assignments import Assignments
 from iris_scheduler.place.order import in_order
-from iris_scheduler.preempt.evictions import Evictions
+from iris_scheduler.preempt.evictions import Evictions, Protected
 from iris_scheduler.preempt.gangs import GangPreemptor
 from iris_scheduler.preempt.tasks import TaskPreemptor
 
@@ -29,6 +29,7 @@ class Preemption:
     Attributes:
         made: evictions in order. unschedulable: classes that no eviction helps.
         several: those of them that several evictions would help, while a task may preempt only one.
+        protected: classes that wait until a victim is protected no more.
         claiming: classes that wait for capacity that stopping work frees; they must be examined because they reduce it
             for others.
     """
@@ -41,6 +42,7 @@ class Preemption:
         self.unschedulable = unschedulable
         self.several = cycle.cache.last.several & unschedulable
         self.claiming: set[JobClass] = set()
+        self.protected: dict[JobClass, Protected] = {}
 
     def run(self, full: Collection[JobClass]) -> None:
         """Evict for pending work, highest band first; ``full``: classes of which nothing fits."""
@@ -68,3 +70,4 @@ class Preemption:
         self.made = evictions.made
         self.several |= tasks.several
         self.claiming = tasks.claiming
+        self.protected = evictions.protected

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from iris_core.messages.scheduler_state import Eviction, Nomination
 from iris_core.states import PriorityBand
 from iris_scheduler.cycle import Cycle
 from iris_scheduler.mirror.capacity import Matrix, Room, plus
+from iris_scheduler.mirror.classes import JobClass
 from iris_scheduler.place.assignments import Assignments
 from iris_scheduler.preempt.victims import Victim, Victims
+
+
+@dataclass(frozen=True, slots=True)
+class Protected:
+    """Jobs whose attempts would make room, and may not be evicted before ``until_ms``."""
+
+    jobs: tuple[str, ...]
+    until_ms: int
 
 
 class Evictions:
@@ -20,14 +30,16 @@ class Evictions:
         future: free capacity after all attempts that stop in time or are evicted have ended, less all nominations.
             Reserved workers are open until `keep_groups` shuts them.
         made: in order. stopped: all their victims.
+        protected: classes that victims would help which may not be evicted yet: which are evicted then, and when.
         freed: the victims' slots, in order of eviction.
     """
 
     def __init__(self, cycle: Cycle, assignments: Assignments) -> None:
         self._cycle = cycle
-        self.victims = Victims(cycle.mirror, cycle.columns)
+        self.victims = Victims(cycle.mirror, cycle.columns, cycle.now_ms)
         self.future = Room(assignments.room.matrix.copy())
         self.made: list[Eviction] = []
+        self.protected: dict[JobClass, Protected] = {}
         self.freed: list[int] = []
         self.stopped: set[Victim] = set()
         assignments.nominations.give_back(self.future)
@@ -45,6 +57,14 @@ class Evictions:
         for slot, gang in self._reserved:
             if self._cycle.mirror.jobs[gang].band is band:
                 self.future.shut(slot)
+
+    def protect(self, kind: JobClass, victims: Sequence[Victim]) -> None:
+        """Note that a class waits until these victims, of which some are protected, may be evicted."""
+        protected, jobs = self.victims.protected, self._cycle.mirror.jobs
+        named = sorted({jobs[victim.ref.job].name for victim in victims if victim in protected})
+        until_ms = max(protected.get(victim, 0) for victim in victims)
+        self.protected[kind] = Protected(tuple(named), until_ms)
+        self._cycle.wake_at(until_ms)
 
     def relieved(self, band: PriorityBand) -> Matrix:
         """Free capacity if everything below a band stopped, shape (DEPTH, workers)."""

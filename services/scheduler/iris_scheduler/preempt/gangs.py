@@ -78,20 +78,27 @@ class GangPreemptor:
         for slot in own:
             future.reopen(slot)
         delayed = cycle.delayed(job)
-        best = self._best(cycle.mirror.kinds[job], len(indexes), delayed)
+        kind, victims = cycle.mirror.kinds[job], self._evictions.victims
+        best = self._best(kind, len(indexes), delayed, victims.all)
         if best is not None:
             going = sorted((victim for unit in best.units for victim in unit), key=lambda victim: victim.ref)
             self._evictions.make(job, indexes, best.slots, going)
             return True
+        if victims.protected:
+            later = self._best(kind, len(indexes), delayed, [*victims.all, *victims.protected])
+            if later is not None:
+                self._evictions.protect(kind, [victim for unit in later.units for victim in unit])
         for slot in own:
             future.shut(slot)
         return bool(delayed)
 
-    def _best(self, kind: JobClass, size: int, delayed: Sequence[int]) -> GangEviction | None:
+    def _best(
+        self, kind: JobClass, size: int, delayed: Sequence[int], victims: Sequence[Victim]
+    ) -> GangEviction | None:
         """The cheapest eviction; of equal ones, with as many preferred levels as possible."""
         mask, evictions = self._cycle.columns.usable(kind).mask.copy(), self._evictions
         mask[list(delayed)] = False
-        remaining = [v for v in evictions.victims.all if v.band > kind.band and v not in evictions.stopped]
+        remaining = [v for v in victims if v.band > kind.band and v not in evictions.stopped]
         sessions = _sessions(remaining)
         found = []
         for groups in self._cycle.columns.groupings(kind):

@@ -106,8 +106,23 @@ class TaskPreemptor:
             elif (victim := search.victim()) is not None:
                 self._evictions.make(job, [index], [victim.slot], [victim])
             elif not delayed:
+                self._note_protected(kind)
                 slots = self._cycle.columns.usable(kind).slots
                 if fitting(self._evictions.relieved(kind.band), kind.need, slots).any():
                     self.several.add(kind)
                 return False
         return True
+
+    def _note_protected(self, kind: JobClass) -> None:
+        """Find the victim that may be evicted soonest of those that are protected, if one would help."""
+        victims, mask = self._evictions.victims, self._cycle.columns.usable(kind).mask
+        helpful = [
+            (until_ms, victim.cost, victim)
+            for victim, until_ms in victims.protected.items()
+            if victim.session is None and victim.band > kind.band and mask[victim.slot] and self._frees(victim, kind)
+        ]
+        if helpful:
+            self._evictions.protect(kind, [min(helpful)[2]])
+
+    def _frees(self, victim: Victim, kind: JobClass) -> bool:
+        return covers(plus(self._evictions.future.at(victim.slot), victim.frees), kind.need)

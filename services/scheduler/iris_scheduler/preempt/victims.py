@@ -1,7 +1,8 @@
 """Lists possible victims, cheapest first: lowest band, fewest resources, youngest. The choice is made elsewhere.
 
-An attempt that is already stopping is not a victim. A gang is evicted whole and restarts with all its members: its cost
-is the resources of all of them, including those that have finished and hold nothing any more.
+An attempt that is already stopping is not a victim, and one that its job protects is none until it has run for that
+long; a gang is protected as long as any of its members. A gang is evicted whole and restarts with all its members: its
+cost is the resources of all of them, including those that have finished and hold nothing any more.
 Source: docs/design/semantics.md#order.
 """
 
@@ -39,6 +40,11 @@ class Victim:
     members: int
 
     @property
+    def since_ms(self) -> int:
+        """When it was assigned; a RUNNING one's start."""
+        return -self.cost[2]
+
+    @property
     def lost(self) -> tuple[int, ...]:
         """The resources of all attempts that end with this one, the scarcest first."""
         return self.cost[1]
@@ -48,23 +54,40 @@ class Victims:
     """Every possible victim, cheapest first, also as columns.
 
     Attributes:
+        protected: those that may not be evicted yet, and until when, ms.
         slots, bands: by position. frees: shape (DEPTH, victims). single: which of them may be evicted alone.
     """
 
-    def __init__(self, mirror: Mirror, columns: Columns) -> None:
-        self.all = sorted(_find(mirror, columns), key=lambda victim: victim.cost)
+    def __init__(self, mirror: Mirror, columns: Columns, now_ms: int) -> None:
+        found = sorted(_find(mirror, columns), key=lambda victim: victim.cost)
+        self.protected = _protected(mirror, found, now_ms)
+        self.all = [victim for victim in found if victim not in self.protected] if self.protected else found
         self.slots: Slots = np.array([v.slot for v in self.all], np.int64)
         self.bands: NDArray[np.int64] = np.array([int(v.band) for v in self.all], np.int64)
         self.single = np.array([v.session is None for v in self.all], np.bool_)
         self.frees: Matrix = np.array([v.frees for v in self.all], np.int64).reshape(-1, DEPTH).T
 
     def relief(self, band: PriorityBand, width: int) -> Matrix:
-        """What evicting everything below ``band`` would free on each worker, shape (DEPTH, workers)."""
+        """What the end of everything below ``band`` would free on each worker, shape (DEPTH, workers)."""
         relief = np.zeros((DEPTH, width), np.int64)
         lower = self.bands > int(band)
         for dimension in range(DEPTH):
             np.add.at(relief[dimension], self.slots[lower], self.frees[dimension][lower])
+        for victim in self.protected:
+            if victim.band > band:
+                relief[:, victim.slot] += victim.frees
         return relief
+
+
+def _protected(mirror: Mirror, found: list[Victim], now_ms: int) -> dict[Victim, int]:
+    """The victims that may not be evicted yet, and until when; all members of a gang alike."""
+    until: dict[int | AttemptRef, int] = {}
+    for victim in found:
+        if protect_ms := mirror.jobs[victim.ref.job].protect_ms:
+            unit = victim.ref if victim.session is None else victim.session
+            until[unit] = max(until.get(unit, 0), victim.since_ms + protect_ms)
+    times = ((victim, until.get(victim.ref if victim.session is None else victim.session, 0)) for victim in found)
+    return {victim: until_ms for victim, until_ms in times if until_ms > now_ms} if until else {}
 
 
 def _find(mirror: Mirror, columns: Columns) -> list[Victim]:

@@ -204,9 +204,12 @@ def on_requeue(job: Job, index: int | None, command: RequeueTasks) -> Iterator[S
     if not running and not stopping:
         state = job.state if index is None else job.task(index).state
         raise Refused(Code.CONFLICT, f"{command.target} is {state.name.lower()}: nothing of it runs")
+    current = [(i, attempt) for i in running if (attempt := job.task(i).current) is not None]
+    stopping += [(i, attempt) for i, attempt in current if attempt.ending is not None]
     for i, attempt in stopping:
         if not attempt.exit_ignored:
             yield Requeued(job.number, i, attempt.number)
+    running = [i for i, attempt in current if attempt.ending is None]
     if job.is_gang:
         running = [index if index in running else running[0]] if running else []
     words = f"requeued by {named(actor_of(command.caller))}" + (f": {command.reason}" if command.reason else "")

@@ -19,7 +19,7 @@ from iris_core.states import (
     TaskState,
 )
 from iris_core.tables.task import LATE
-from iris_state.decide import poison
+from iris_state.decide import endings, poison
 from iris_state.inputs.claims import CURRENT, Claim
 from iris_state.policy import Policy
 from iris_state.records.changes import Assigned, Change, Closed, Moved, Staged
@@ -34,6 +34,9 @@ def conclude(ledger: Ledger, claim: Claim, policy: Policy) -> Change | None:
         return None  # deleted, or never existed
     task = job.task(claim.index)
     attempt = task.current
+    if (ended := claim.ended) is not None and attempt is not None and attempt.number == claim.attempt:
+        asked = attempt.ending is not None or ended.cause is not Cause.EXITED
+        claim = endings.judged(job, attempt, claim, ended) if asked else claim
     if claim.attempt != CURRENT and (attempt is None or attempt.number != claim.attempt):
         return _close_superseded(ledger, job, claim, policy)
     if task.state not in claim.rule.sources:

@@ -236,7 +236,7 @@ class Machine:
     def _snapshot(self, request: Request) -> list[Effect]:
         """A full snapshot as of the end of the round, which includes everything before the request."""
         try:
-            whole = deltas.full(self.ledger, self.sequence, self.round.now_ms, self.policy.max_building)
+            whole = deltas.full(self.ledger, self.sequence, self.round.now_ms, self.policy)
             return [ReplyTo(request.reply, data) for data in deltas.chunks(whole)]
         except InvariantBroken:
             raise

@@ -54,7 +54,7 @@ class Retention:
     REACTIONS = complete(
         {c.JobMoved: _job_moved, c.Moved: _moved, c.Closed: _moved, c.SessionMoved: _moved, c.JobPruned: _pruned},
         nothing=(
-            *(c.GatesOpened, c.JobAmended, c.Requeued, c.JobGrown, c.JobClosed),
+            *(c.GatesOpened, c.JobAmended, c.Requeued, c.StopOrdered, c.Noticed, c.JobGrown, c.JobClosed),
             *(c.QueueHeld, c.QueueReleased),
             *(c.JobAdmitted, c.Assigned, c.Staged, c.Judged, c.Nominated, c.Avoided),
             *(c.WorkerRegistered, c.WorkerMoved, c.WorkerForgotten, c.QuotaSet),

@@ -63,7 +63,7 @@ class Round:
         self.begun = 0
         self.retention = retention
         self.orders = OrderBook(ledger, int(policy.stop_grace_s * 1000), policy.order_expires_ms, policy.task_token_ms)
-        self.deltas = DeltaBuilder(ledger, policy.max_building)
+        self.deltas = DeltaBuilder(ledger, policy)
         self.deliveries = Deliveries(ledger)
         self.deployments = Reconciler(ledger, policy)
         self.actor: Actor | None = None
@@ -166,7 +166,7 @@ class Round:
             c.WorkerMoved: _worker_moved,
         },
         nothing=(
-            *(c.GatesOpened, c.JobAmended, c.Requeued, c.JobGrown),
+            *(c.GatesOpened, c.JobAmended, c.Requeued, c.StopOrdered, c.Noticed, c.JobGrown),
             *(c.QueueHeld, c.QueueReleased),
             *(c.JobAdmitted, c.JobPruned, c.Judged, c.Nominated, c.Avoided, c.WorkerRegistered, c.WorkerForgotten),
             *(c.QuotaSet, c.Answered, c.Dropped, c.Audited, c.Led),

@@ -113,7 +113,7 @@ class Reconciler:
             c.DeploymentForgotten: _forgotten,
         },
         nothing=(
-            *(c.GatesOpened, c.JobAmended, c.Requeued, c.JobGrown, c.JobClosed),
+            *(c.GatesOpened, c.JobAmended, c.Requeued, c.StopOrdered, c.Noticed, c.JobGrown, c.JobClosed),
             *(c.QueueHeld, c.QueueReleased),
             *(c.JobAdmitted, c.SessionMoved, c.Judged, c.Nominated, c.Avoided, c.RoutesDiscovered),
             *(c.WorkerRegistered, c.WorkerMoved, c.WorkerForgotten, c.QuotaSet),

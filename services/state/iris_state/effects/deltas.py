@@ -28,6 +28,7 @@ from iris_core.messages.scheduler_state import (
 )
 from iris_core.queue import as_ranges
 from iris_core.states import KernelStatus
+from iris_state.policy import Policy
 from iris_state.records import changes as c
 from iris_state.records.entities import Job, Key, Worker
 from iris_state.records.ledger import Ledger
@@ -40,9 +41,9 @@ NOTHING = -2
 class DeltaBuilder:
     """Collects the changes of one commit, after each has been applied."""
 
-    def __init__(self, ledger: Ledger, max_building: int) -> None:
+    def __init__(self, ledger: Ledger, policy: Policy) -> None:
         self._ledger = ledger
-        self._max_building = max_building
+        self._policy = policy
         self._clear()
 
     def _clear(self) -> None:
@@ -75,6 +76,9 @@ class DeltaBuilder:
     def _staged(self, change: c.Staged) -> None:
         if change.status is KernelStatus.RUNNING:
             self._touched[AttemptRef(change.job, change.index, change.attempt)] = None
+
+    def _stop_ordered(self, change: c.StopOrdered) -> None:
+        self._touched[AttemptRef(change.job, change.index, change.attempt)] = None
 
     def _assigned(self, change: c.Assigned) -> None:
         self._opened[AttemptRef(change.job, change.index, change.attempt)] = None
@@ -185,6 +189,7 @@ class DeltaBuilder:
             c.JobAdmitted: _admitted,
             c.Assigned: _assigned,
             c.Staged: _staged,
+            c.StopOrdered: _stop_ordered,
             c.Moved: _moved,
             c.Closed: _closed_late,
             c.JobMoved: _job_moved,
@@ -200,7 +205,7 @@ class DeltaBuilder:
             c.QuotaSet: _quota_set,
         },
         nothing=(
-            *(c.Requeued, c.JobClosed, c.QueueReleased, c.JobPruned, c.SessionMoved, c.Judged),
+            *(c.Requeued, c.Noticed, c.JobClosed, c.QueueReleased, c.JobPruned, c.SessionMoved, c.Judged),
             *(c.Answered, c.Dropped, c.Audited, c.Led),
             *c.DEPLOYMENT_KINDS,
         ),
@@ -216,12 +221,12 @@ class DeltaBuilder:
             version=version,
             at_ms=at_ms,
             jobs=tuple(job_row(job) for job in known),
-            workers=tuple(worker_row(ledger.workers[w], self._max_building) for w in self._workers),
+            workers=tuple(worker_row(ledger.workers[w], self._policy.max_building) for w in self._workers),
             quotas=tuple(ledger.quotas[user] for user in self._quotas),
             closed=tuple(self._closed),
             unqueued=tuple(_grouped(self._unqueued, ledger)),
-            opened=tuple([hold(ledger, ref) for ref in self._opened]),
-            moved=tuple(hold(ledger, ref) for ref in moved),
+            opened=tuple([hold(ledger, self._policy, ref) for ref in self._opened]),
+            moved=tuple(hold(ledger, self._policy, ref) for ref in moved),
             queued=tuple(queued),
             avoid=tuple(self._avoid),
             nominations=tuple(Nomination(*key, worker) for key, worker in self._nominated.items()),
@@ -259,19 +264,20 @@ def _grouped(keys: Iterable[Key], ledger: Ledger) -> list[Queued]:
     ]
 
 
-def hold(ledger: Ledger, ref: AttemptRef) -> Hold:
+def hold(ledger: Ledger, policy: Policy, ref: AttemptRef) -> Hold:
     """One open attempt as the scheduler sees it."""
     job = ledger.jobs[ref.job]
     attempt = job.task(ref.index).attempts[ref.attempt]
-    stopping = attempt.status is KernelStatus.TERMINATING
-    longer_ms = job.spec.grace_ms(0) if stopping else 0
+    stopping = attempt.status is KernelStatus.TERMINATING or attempt.ending is not None
+    since_ms = attempt.ending.since_ms if attempt.ending is not None else attempt.since_ms
+    longer_ms = min(job.spec.grace_ms(0), policy.expected_grace_ms(job.band)) if stopping else 0
     return Hold(
         ref,
         attempt.worker,
         building=attempt.is_building,
         stopping=stopping,
         since_ms=attempt.started_ms or attempt.assigned_ms,
-        stopping_ms=attempt.since_ms + longer_ms if stopping else 0,
+        stopping_ms=since_ms + longer_ms if stopping else 0,
         alone=attempt.alone,
         chain=AttemptRef(ref.job, *attempt.chain) if attempt.chain is not None else None,
     )
@@ -298,6 +304,7 @@ def job_row(job: Job) -> JobRow:
         within=gang.within if gang is not None else "",
         levels=gang.several if gang is not None else (),
         chained=is_chainable(spec),
+        protect_ms=job.protect_ms,
     )
 
 
@@ -307,13 +314,13 @@ def worker_row(worker: Worker, max_building: int) -> WorkerRow:
     )
 
 
-def full(ledger: Ledger, version: int, at_ms: int, max_building: int) -> FullSnapshot:
+def full(ledger: Ledger, version: int, at_ms: int, policy: Policy) -> FullSnapshot:
     """The content of a mirror as of the commit with this journal sequence.
 
     It holds the jobs with a pending or an open task, including ended jobs with an attempt that is being stopped, jobs
     that are held back by one or kept out of the queue by a gate, and open jobs.
     """
-    holds = [hold(ledger, AttemptRef(*key)) for presence in ledger.presence.values() for key in presence.open]
+    holds = [hold(ledger, policy, AttemptRef(*key)) for presence in ledger.presence.values() for key in presence.open]
     later = (number for (kind, number, _), _ in ledger.timers.items() if kind in ("gate", "idle"))
     outside = {*ledger.held_back, *ledger.gates.gated, *later}
     numbers = dict.fromkeys([*ledger.queue.jobs(), *(h.ref.job for h in holds), *sorted(outside)])
@@ -321,7 +328,7 @@ def full(ledger: Ledger, version: int, at_ms: int, max_building: int) -> FullSna
         version=version,
         at_ms=at_ms,
         jobs=tuple(job_row(ledger.jobs[number]) for number in numbers),
-        workers=tuple(worker_row(worker, max_building) for worker in ledger.workers.values()),
+        workers=tuple(worker_row(worker, policy.max_building) for worker in ledger.workers.values()),
         quotas=tuple(ledger.quotas.values()),
         holds=tuple(holds),
         queued=tuple(

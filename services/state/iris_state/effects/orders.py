@@ -17,7 +17,7 @@ from iris_core.limits import CHUNK_BYTES
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Chain, Gang, Order, Stop, TaskGrant, TaskTemplate
 from iris_core.spec import Environment
-from iris_core.states import Cause, KernelStatus, SessionStatus
+from iris_core.states import Cause, KernelStatus, NoticeReason, SessionStatus, WorkerState
 from iris_core.task_tokens import SigningKey
 from iris_state.records import changes as c
 from iris_state.records.entities import Attempt, AttemptKey, Job, Ordered, ref_of
@@ -33,6 +33,7 @@ class _Draft:
     prepare: dict[AttemptRef, None] = field(default_factory=dict)
     start: dict[AttemptRef, None] = field(default_factory=dict)
     stop: dict[AttemptRef, Cause] = field(default_factory=dict)
+    drained: dict[AttemptRef, None] = field(default_factory=dict)
     incarnation: str = ""
     renew: bool = False
     timeouts: dict[int, int] = field(default_factory=dict)
@@ -62,6 +63,13 @@ class OrderBook:
         if change.attempt >= 0 and (self._drafts or not change.closed):
             self._left(AttemptRef(change.job, change.index, change.attempt), change.closed)
 
+    def _stop_ordered(self, change: c.StopOrdered) -> None:
+        self._left(AttemptRef(change.job, change.index, change.attempt), closed=False)
+
+    def _worker_moved(self, change: c.WorkerMoved) -> None:
+        if change.state is WorkerState.DRAINING:
+            self.tell_drained(change.worker)
+
     def _session_moved(self, change: c.SessionMoved) -> None:
         if change.status is SessionStatus.PREPARED:
             self.start_all(self._ledger.jobs[change.job])
@@ -74,12 +82,19 @@ class OrderBook:
                 self._tell_timeout(task.current.worker, job)
 
     REACTIONS = complete(
-        {c.Assigned: _assigned, c.Moved: _moved, c.SessionMoved: _session_moved, c.JobAmended: _amended},
+        {
+            c.Assigned: _assigned,
+            c.StopOrdered: _stop_ordered,
+            c.Moved: _moved,
+            c.SessionMoved: _session_moved,
+            c.WorkerMoved: _worker_moved,
+            c.JobAmended: _amended,
+        },
         nothing=(
-            *(c.GatesOpened, c.Requeued, c.JobGrown, c.JobClosed),
+            *(c.GatesOpened, c.Requeued, c.Noticed, c.JobGrown, c.JobClosed),
             *(c.QueueHeld, c.QueueReleased),
             *(c.JobAdmitted, c.Staged, c.Closed, c.JobMoved, c.JobPruned, c.Judged, c.Nominated, c.Avoided),
-            *(c.WorkerRegistered, c.WorkerMoved, c.WorkerForgotten, c.QuotaSet),
+            *(c.WorkerRegistered, c.WorkerForgotten, c.QuotaSet),
             *(c.Answered, c.Dropped, c.Audited, c.Led),
             *c.DEPLOYMENT_KINDS,
         ),
@@ -90,6 +105,17 @@ class OrderBook:
         job = self._ledger.jobs[ref.job]
         draft = self._draft(job.task(ref.index).attempts[ref.attempt].worker)
         (draft.prepare if job.is_gang else draft.run)[ref] = None
+
+    def tell_drained(self, worker: str) -> None:
+        """Give notice of a drain to what runs on a host and has not had it, a gang's members all; they go on."""
+        for number, index, _ in self._ledger.presence[worker].open:
+            job = self._ledger.jobs[number]
+            if job.spec.notice is None:
+                continue
+            for member in job.indexes if job.is_gang else (index,):
+                attempt = job.task(member).current
+                if attempt is not None and _lacks_notice(attempt):
+                    self._draft(attempt.worker).drained[AttemptRef(number, member, attempt.number)] = None
 
     def start_all(self, job: Job) -> None:
         """Start every member of a prepared gang."""
@@ -113,7 +139,8 @@ class OrderBook:
         """End an attempt on a host, also one that the ledger does not know."""
         draft = self._draft(worker)
         _withdraw(draft, ref)
-        draft.stop[ref] = attempt.cause if attempt is not None and attempt.cause is not None else Cause.CANCELLED
+        ending = attempt.ending.cause if attempt is not None and attempt.ending is not None else Cause.CANCELLED
+        draft.stop[ref] = (attempt.cause if attempt is not None else None) or ending
 
     def register(self, worker: str, incarnation: str) -> None:
         """Order an unknown host to register."""
@@ -126,7 +153,7 @@ class OrderBook:
                 ref = AttemptRef(*key)
                 if attempt.status is KernelStatus.SCHEDULED:
                     self.place(ref)
-                elif attempt.status is KernelStatus.TERMINATING:
+                elif attempt.is_stopping:
                     self.stop(attempt.worker, ref, attempt)
         for number in self._ledger.kernels:
             job = self._ledger.jobs[number]
@@ -218,12 +245,13 @@ class OrderBook:
             prepare=tuple(draft.prepare),
             start=tuple(draft.start),
             stop=tuple(self._stop(ref, why) for ref, why in draft.stop.items()),
-            gangs=tuple(map(self._gang, gangs)),
+            gangs=tuple(self._gang(job, worker) for job in gangs),
             register=bool(draft.incarnation),
             expires_ms=expires_ms,
             renewals=self._renewals(key, worker, now_ms) if draft.renew else (),
             timeouts=draft.timeouts,
             chains=self._chains(worker, draft),
+            drained=tuple(draft.drained),
         )
 
     def _chains(self, worker: str, draft: _Draft) -> tuple[Chain, ...]:
@@ -242,10 +270,17 @@ class OrderBook:
             found.append(Chain(tuple(ref for ref in opened if ref not in refs), tuple(refs)))
         return tuple(found)
 
-    def _gang(self, job: Job) -> Gang:
-        """Where the members of a gang are."""
+    def _gang(self, job: Job, worker: str) -> Gang:
+        """Where the members of a gang are, and when their time is over, for a host."""
         slices = job.spec.coscheduling.slices if job.spec.coscheduling is not None else 1
-        return Gang(job.number, self._hosts(job), len(job.task(0).attempts) - 1, slices)
+        return Gang(job.number, self._hosts(job), len(job.task(0).attempts) - 1, slices, self._deadline(job, worker))
+
+    def _deadline(self, job: Job, worker: str) -> int:
+        """When the time of a gang that was told to start is over, by the monotonic clock of a host; 0: unknown."""
+        clock_ms = self._ledger.presence[worker].clock_ms
+        if job.timeout_ms is None or clock_ms is None or job.session is None or not job.session.begun_ms:
+            return 0
+        return job.session.begun_ms + job.timeout_ms + clock_ms
 
     def _renewals(self, key: SigningKey | None, worker: str, now_ms: int) -> tuple[TaskGrant, ...]:
         """A grant for each job with an open attempt on a host."""
@@ -299,6 +334,12 @@ class OrderBook:
         return (known.address if known is not None else "") or worker
 
 
+def _lacks_notice(attempt: Attempt) -> bool:
+    """Whether an attempt goes on, and was not told of a drain."""
+    noticed = any(notice.reason is NoticeReason.DRAIN for notice in attempt.notices)
+    return attempt.status is KernelStatus.RUNNING and not attempt.is_stopping and not noticed
+
+
 def parts(order: Order) -> Iterator[Order]:
     """The order split into orders of at most `CHUNK_BYTES`, or of one attempt where that is larger.
 
@@ -330,7 +371,7 @@ def parts(order: Order) -> Iterator[Order]:
 
 RENEWALS = 4
 """How often tokens are renewed while one lives."""
-_LISTS = ("run", "prepare", "start", "stop")
+_LISTS = ("run", "prepare", "start", "stop", "drained")
 
 
 def _withdraw(draft: _Draft, ref: AttemptRef) -> None:
@@ -364,4 +405,5 @@ def template(job: Job, grant: TaskGrant | None = None) -> TaskTemplate:
         preload=spec.preload,
         stop_signal=spec.stop_signal if spec.stop is not None else 0,
         terminal=spec.terminal,
+        notice=spec.notice,
     )

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from iris_core.states import JOB_TERMINAL, Cause
-from iris_core.tables import task as table
-from iris_state.decide import coordinator, gates
-from iris_state.inputs.claims import Claim, Step
+from iris_core.states import JOB_TERMINAL
+from iris_state.decide import coordinator, endings, gates
+from iris_state.inputs.claims import Step
 from iris_state.records.changes import JobClosed
 from iris_state.records.ledger import Ledger
 
@@ -23,8 +22,7 @@ def on_limit(ledger: Ledger, kind: str, number: int, index: int, now_ms: int) ->
     if job is None or job.state in JOB_TERMINAL:
         return
     if kind == "timeout":
-        note = f"ran longer than {job.spec.timeout_s:g} s"
-        yield Claim(table.KILL, number, index, cause=Cause.TIMEOUT, note=note)
+        yield from endings.on_limit(job, index)
         return
     if kind == "idle":
         if job.open and job.spec.calls is not None:

@@ -34,6 +34,8 @@ from iris_core.states import (
     WorkerState,
 )
 from iris_state.deployments.records import Rollout
+from iris_state.records.stops import Noticed as Noticed
+from iris_state.records.stops import StopOrdered as StopOrdered
 
 GANG = -1
 """The ``index`` of a session that consists of a whole job."""
@@ -476,6 +478,8 @@ Change = (
     | JobClosed
     | QueueHeld
     | QueueReleased
+    | StopOrdered
+    | Noticed
     | JobPruned
     | Led
     | Dropped

@@ -419,7 +419,8 @@ def _is_over(task: Task) -> bool:
 
 
 def timeouts_are_set(ledger: Ledger) -> Wrongs:
-    wanted, timers = {}, dict(ledger.timers.items())
+    timers = dict(ledger.timers.items())
+    wanted: dict[tuple[str, int, int], int | None] = {}
     for job in ledger.jobs.values():
         timeout_s = job.spec.scheduling_timeout_s
         if timeout_s is not None and not job.is_terminal and not job.is_gated:
@@ -435,8 +436,9 @@ def timeouts_are_set(ledger: Ledger) -> Wrongs:
         for index, task in job.numbered():
             if task.state is TaskState.PENDING and task.not_before_ms:
                 wanted["gate", job.number, index] = task.not_before_ms
-            if job.timeout_ms is not None and task.state is TaskState.RUNNING and task.current is not None:
-                wanted["timeout", job.number, index] = task.attempts[-1].started_ms + job.timeout_ms
+            if task.state is TaskState.RUNNING and (last := task.current) is not None:
+                wanted["timeout", job.number, index] = job.limit_ms(last)
+    wanted = {key: due for key, due in wanted.items() if due is not None}
     # A scheduling timeout fires once; attempts that were placed before it continue.
     rung = {key for key in wanted if key[0] == "scheduling"} - timers.keys()
     wanted = {key: due for key, due in wanted.items() if key not in rung}

@@ -16,7 +16,7 @@ from iris_core.gates import Gate
 from iris_core.index_set import IndexSet
 from iris_core.limits import ATTEMPTS
 from iris_core.messages.message import AttemptRef
-from iris_core.messages.state_worker import Artifact, HeartbeatMessage, LiveUsage, TaskUsage
+from iris_core.messages.state_worker import Artifact, GivenNotice, HeartbeatMessage, LiveUsage, TaskUsage
 from iris_core.priority import PriorityKey, priority_key
 from iris_core.resources import NOTHING, Amount
 from iris_core.spec import Attribute, JobSpec
@@ -38,6 +38,7 @@ from iris_core.states import (
 )
 from iris_core.tables.task import BUDGET_OF_STATE, is_finished
 from iris_state.records.chains import Chains
+from iris_state.records.stops import GRACE_MS, UNCONFIRMED_MS, Ending
 
 Key = tuple[int, int]
 """A task: job number and index."""
@@ -52,7 +53,8 @@ class Attempt(msgspec.Struct, array_like=True, gc=False):
     ``since_ms`` is when it entered its status; counters are before and after its end was charged. ``suspect``: it may
     have crashed its worker, see `poison`. ``detail``: what its worker does in this status. ``by``: whose command ended
     it. ``alone``: nothing is placed beside it, because an earlier attempt of its task is suspect. ``requeued``: its
-    task was requeued while it was being stopped. ``chain``: as of `changes.Assigned`.
+    task was requeued while it was being stopped. ``chain``: as of `changes.Assigned`. ``ending``: it is being stopped,
+    and its task stays in its state until the end is known. ``notices``: that it was given.
     """
 
     number: int
@@ -84,6 +86,8 @@ class Attempt(msgspec.Struct, array_like=True, gc=False):
     alone: bool = False
     requeued: bool = False
     chain: tuple[int, int] | None = None
+    ending: Ending | None = None
+    notices: tuple[GivenNotice, ...] = ()
 
     @property
     def is_open(self) -> bool:
@@ -100,6 +104,11 @@ class Attempt(msgspec.Struct, array_like=True, gc=False):
         return self.chain is not None and self.status is KernelStatus.SCHEDULED
 
     @property
+    def is_stopping(self) -> bool:
+        """Whether it was told to stop, and its end is not known."""
+        return self.status is KernelStatus.TERMINATING or (self.ending is not None and self.is_open)
+
+    @property
     def exit_ignored(self) -> bool:
         """Whether its task is tried again whatever it exits with."""
         return self.requeued or self.cause in (Cause.REQUEUED, Cause.HELD)
@@ -109,7 +118,8 @@ class Session(msgspec.Struct, array_like=True):
     """The stored part of a session: a coscheduled job's status, or only the tries of a session of one.
 
     ``version`` grows with every change, for compare-and-set. ``judged_at`` is the journal sequence of the last refused
-    placement, see `changes.Judged`.
+    placement, see `changes.Judged`. ``begun_ms``: when its members were told to start; 0: not yet, or by an older
+    release.
     """
 
     status: SessionStatus = SessionStatus.PENDING
@@ -117,6 +127,7 @@ class Session(msgspec.Struct, array_like=True):
     version: int = 0
     tries: dict[str, int] = {}
     judged_at: int = 0
+    begun_ms: int = 0
 
 
 class Task(msgspec.Struct, array_like=True, gc=False):
@@ -303,6 +314,21 @@ class Job(msgspec.Struct, array_like=True):
     @property
     def timeout_ms(self) -> int | None:
         return None if self.spec.timeout_s is None else int(self.spec.timeout_s * 1000)
+
+    @property
+    def protect_ms(self) -> int:
+        return int((self.spec.protect_s or 0) * 1000)
+
+    def limit_ms(self, attempt: Attempt) -> int | None:
+        """When a running attempt is looked at again: at its time limit, and once its stop takes long; None: never.
+
+        The members of a gang have one time limit, from when all of them run.
+        """
+        if attempt.ending is not None:
+            return attempt.ending.since_ms + self.spec.grace_ms(GRACE_MS) + UNCONFIRMED_MS
+        if self.timeout_ms is None or (self.session is not None and self.session.status is not SessionStatus.RUNNING):
+            return None
+        return (attempt.started_ms if self.session is None else self.session.since_ms) + self.timeout_ms
 
     def counted(self) -> dict[TaskState, int]:
         """How many tasks are in each state, without states that have none."""

@@ -485,14 +485,14 @@ class Ledger:
     def watch(self, job: Job, index: int, attempt: Attempt) -> None:
         """Start the timers of a placed task: its timeout while it runs, its session's timeout until then."""
         if attempt.status is KernelStatus.RUNNING:
-            if job.timeout_ms is not None:
-                self.timers.set(("timeout", job.number, index), attempt.started_ms + job.timeout_ms)
+            if (limit_ms := job.limit_ms(attempt)) is not None:
+                self.timers.set(("timeout", job.number, index), limit_ms)
         elif job.session is None:
             self.start_timeout(SINGLE[attempt.status], (job.number, index), attempt.since_ms)
 
     def unwatch(self, job: Job, index: int, attempt: Attempt) -> None:
         """Stop the timers of an attempt that its task leaves."""
-        if job.timeout_ms is not None:
+        if job.timeout_ms is not None or attempt.ending is not None:
             self.timers.clear(("timeout", job.number, index))
         if job.session is None:
             self.stop_timeout(SINGLE[attempt.status], (job.number, index))

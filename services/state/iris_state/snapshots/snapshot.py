@@ -130,10 +130,8 @@ class Cutter:
             c.JobAdmitted: _admitted,
             c.GatesOpened: _job_changed,
             c.JobAmended: _job_changed,
-            c.Requeued: _job_changed,
-            c.JobGrown: _job_changed,
-            c.JobClosed: _job_changed,
             c.QueueHeld: _queue_held,
+            **dict.fromkeys((c.Requeued, c.StopOrdered, c.Noticed, c.JobGrown, c.JobClosed), _job_changed),
             **dict.fromkeys(
                 (c.Assigned, c.Staged, c.Moved, c.Closed, c.JobMoved, c.SessionMoved, c.Judged, c.JobPruned),
                 _job_changed,

@@ -18,6 +18,7 @@ from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import (
     Ended,
     Gang,
+    GivenNotice,
     Order,
     OrderTaken,
     ReportTaken,
@@ -25,10 +26,10 @@ from iris_core.messages.state_worker import (
     Stop,
     TaskTemplate,
 )
-from iris_core.states import Cause, KernelStatus
+from iris_core.states import Cause, KernelStatus, NoticeReason
 from iris_worker.agent.chains import WaitingChains
-from iris_worker.agent.instructions import Discard, Instruction, Kill, Prepare, SetTimeout
-from iris_worker.agent.local_attempt import LocalAttempt, end_stage, renewals
+from iris_worker.agent.instructions import Discard, Instruction, Kill, Prepare
+from iris_worker.agent.local_attempt import LocalAttempt, drain_notices, end_stage, renewals, set_timeouts
 from iris_worker.agent.reports import Reports, fitting
 from iris_worker.agent.seen import SeenAttempts
 
@@ -100,24 +101,13 @@ class Agent:
             self._take(ref, templates.get(ref.job), gangs.get(ref.job), True, now_ms, todo)
         for ref in order.start:
             self._start(ref, gangs.get(ref.job), now_ms)
+        todo += drain_notices(self._held, order.drained)
         if order.renewals:
             todo += renewals(self._held.values(), order.renewals)
         for job, timeout_ms in order.timeouts.items():
-            todo += self._set_timeout(job, timeout_ms)
+            self._timeouts[job] = timeout_ms
+            todo += set_timeouts(self._held.values(), job, timeout_ms)
         return OrderTaken(self.incarnation, monotonic_ms=monotonic_ms), todo
-
-    def _set_timeout(self, job: int, timeout_ms: int) -> list[Instruction]:
-        """Another timeout for the attempts of a job that run here or are to start; 0: none."""
-        self._timeouts[job] = timeout_ms
-        todo: list[Instruction] = []
-        for ref, held in self._held.items():
-            if ref.job != job or held.is_over:
-                continue
-            if held.template is not None:
-                held.template = structs.replace(held.template, timeout_ms=timeout_ms or None)
-            if held.launched:
-                todo.append(SetTimeout(ref, held.stage.at_ms, timeout_ms or None))
-        return todo
 
     def timeouts(self) -> dict[int, int]:
         """The timeouts that orders have changed, in ms by job, of the jobs with attempts here; 0: none."""
@@ -250,7 +240,8 @@ class Agent:
         if held is None:
             self._missing(stop.ref, now_ms)
         else:
-            self._let_go(held, Cause.CANCELLED, stop.grace_ms, now_ms, todo, stop.settle_ms)
+            reason = NoticeReason.PREEMPTED if stop.why is Cause.PREEMPTED else None
+            self._let_go(held, Cause.CANCELLED, stop.grace_ms, now_ms, todo, stop.settle_ms, reason)
 
     def _let_go(
         self,
@@ -260,6 +251,7 @@ class Agent:
         now_ms: int,
         todo: list[Instruction],
         settle_ms: int = 0,
+        reason: NoticeReason | None = None,
     ) -> None:
         """End an attempt in whatever stage it is; repeating the call changes nothing."""
         if held.is_over or held.stopping is not None:
@@ -269,7 +261,7 @@ class Agent:
             return
         held.stopping = why
         if held.launched or held.building:
-            todo.append(Kill(held.ref, grace_ms, settle_ms))
+            todo.append(Kill(held.ref, grace_ms, settle_ms, reason))
         else:
             if held.stage.status is not K.PULLING:  # a bundle that is still being fetched is discarded afterwards
                 todo.append(Discard(held.ref))
@@ -283,10 +275,13 @@ class Agent:
             self._let_go(held, Cause.TIMEOUT, DROP_GRACE_MS, held.stage.at_ms, todo)
         return todo
 
-    def stop_all(self, grace_ms: int, now_ms: int, why: str = "") -> list[Instruction]:
+    def stop_all(
+        self, grace_ms: int, now_ms: int, why: str = "", reason: NoticeReason = NoticeReason.DRAIN
+    ) -> list[Instruction]:
         """The worker shuts down: end all attempts and accept no new ones.
 
         Routes serve for their settle time: the state service has taken them out of discovery. ``why``: for their ends.
+        ``reason``: for their notices.
         """
         self.closing, self._why_closing = True, why
         todo: list[Instruction] = []
@@ -294,7 +289,8 @@ class Agent:
             if held.stopping is not None and not held.is_over:
                 # with this worker's grace period: the one of its order may be longer
                 todo.append(Kill(held.ref, grace_ms, held.settle_ms))
-            self._let_go(held, Cause.CANCELLED, grace_ms, now_ms, todo, held.settle_ms)
+            of_notice = None if held.settle_ms else reason
+            self._let_go(held, Cause.CANCELLED, grace_ms, now_ms, todo, held.settle_ms, of_notice)
         return todo
 
     def settle_ms(self) -> int:
@@ -341,7 +337,14 @@ class Agent:
         """What is done in its present status, for a person."""
         held = self._held.get(ref)
         if held is not None and not held.is_over:
-            held.stage = Stage(ref, held.stage.status, now_ms, detail=detail)
+            held.stage = Stage(ref, held.stage.status, now_ms, detail=detail, notices=held.stage.notices)
+            self.reports.add(held.stage)
+
+    def on_noticed(self, ref: AttemptRef, notice: GivenNotice) -> None:
+        """It was given a notice."""
+        held = self._held.get(ref)
+        if held is not None and not held.is_over:
+            held.stage = structs.replace(held.stage, notices=(*held.stage.notices, notice))
             self.reports.add(held.stage)
 
     def on_unprepared(self, ref: AttemptRef, ended: Ended, now_ms: int) -> list[Instruction]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from iris_core.constraints import DEVICE_TYPE, DEVICE_VARIANT, TPU_NAME, TPU_TOPOLOGY, TPU_VM_COUNT, TPU_WORKER_ID
 from iris_core.spec import Attribute
+from iris_core.states import NoticeReason
 from iris_core.topology import topology_of
 
 Instance = Mapping[str, Any]
@@ -24,16 +25,17 @@ _TPU_ENV = re.compile(r"^(\w+): *'(.*)'$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """The machine is taken away ``within_s`` after this was said, or later."""
+    """The machine is taken away ``within_s`` after this was said, or later; tasks are told ``reason``."""
 
     why: str
     within_s: float
+    reason: NoticeReason = NoticeReason.SPOT
 
 
 _NOTICES: Mapping[tuple[str, str], Notice] = {
     ("preempted", "TRUE"): Notice("this VM is being preempted", 30.0),
     ("maintenanceEvent", "TERMINATE_ON_HOST_MAINTENANCE"): Notice(
-        "this VM is stopped for maintenance of its host", 60.0
+        "this VM is stopped for maintenance of its host", 60.0, NoticeReason.DRAIN
     ),
 }
 """By key and value. A VM with GPUs has up to an hour; which it is, the key does not say."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import TaskGrant, TaskTemplate
+from iris_core.states import NoticeReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,13 +19,15 @@ class Prepare:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """Send the process group TERM after ``settle_ms``, then KILL; answer with `on_ended`. What is stored of an attempt
-    that has exited is stored by then, or not at all.
+    """Send the process group its stop signal after ``settle_ms``, then KILL; answer with `on_ended`. What is stored of
+    an attempt that has exited is stored by then, or not at all. ``reason``: of a notice, where its job has one, which
+    takes the place of the signal.
     """
 
     ref: AttemptRef
     grace_ms: int
     settle_ms: int = 0
+    reason: NoticeReason | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,4 +54,12 @@ class SetTimeout:
     timeout_ms: int | None
 
 
-Instruction = Prepare | Kill | Discard | RenewToken | SetTimeout
+@dataclass(frozen=True, slots=True)
+class Notify:
+    """Give the attempt a notice, after which it goes on; answer with `on_noticed`."""
+
+    ref: AttemptRef
+    reason: NoticeReason
+
+
+Instruction = Prepare | Kill | Discard | RenewToken | SetTimeout | Notify

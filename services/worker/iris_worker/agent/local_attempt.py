@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from msgspec import structs
 
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Ended, Gang, Stage, TaskGrant, TaskTemplate
-from iris_core.states import Cause, KernelStatus
-from iris_worker.agent.instructions import Instruction, RenewToken
+from iris_core.states import Cause, KernelStatus, NoticeReason
+from iris_worker.agent.instructions import Instruction, Notify, RenewToken, SetTimeout
 
 K = KernelStatus
 _NO_EXIT = frozenset({Cause.INFRASTRUCTURE, Cause.WORKER_CRASHED})
@@ -67,4 +67,24 @@ def renewals(attempts: Iterable[LocalAttempt], grants: Iterable[TaskGrant]) -> l
             todo.append(RenewToken(held.ref, grant))
         elif held.template is not None:
             held.template = structs.replace(held.template, grant=grant)
+    return todo
+
+
+def drain_notices(attempts: Mapping[AttemptRef, LocalAttempt], refs: Iterable[AttemptRef]) -> list[Instruction]:
+    """Notices of a drain for those of these attempts that run here and go on."""
+    held = (attempts[ref] for ref in refs if ref in attempts)
+    goes_on = (one for one in held if one.launched and one.stopping is None and not one.is_over)
+    return [Notify(one.ref, NoticeReason.DRAIN) for one in goes_on]
+
+
+def set_timeouts(attempts: Iterable[LocalAttempt], job: int, timeout_ms: int) -> list[Instruction]:
+    """Another timeout for the attempts of a job that run here or are to start; 0: none."""
+    todo: list[Instruction] = []
+    for held in attempts:
+        if held.ref.job != job or held.is_over:
+            continue
+        if held.template is not None:
+            held.template = structs.replace(held.template, timeout_ms=timeout_ms or None)
+        if held.launched:
+            todo.append(SetTimeout(held.ref, held.stage.at_ms, timeout_ms or None))
     return todo

@@ -14,7 +14,8 @@ from iris_worker.attempt.artifacts.directory import NoDirectory
 from iris_worker.attempt.isolation import NoAccount
 from iris_worker.attempt.output.tail import last_lines
 from iris_worker.attempt.workspaces import Workspace, read_error_file
-from iris_worker.launcher.records import Exit, StoredProcess
+from iris_worker.launcher.process_table import StoredProcess
+from iris_worker.launcher.records import Exit
 from iris_worker.launcher.spawn import NOT_EXECUTABLE, NOT_FOUND
 
 INTERRUPTED = Ended(Cause.INFRASTRUCTURE, error="its worker was restarted while its environment was built")
@@ -39,7 +40,8 @@ def was_started(entry: StoredProcess) -> Stage:
     started = entry.started
     if entry.is_build:
         return Stage(started.ref, KernelStatus.PULLING, started.at_ms)
-    return Stage(started.ref, KernelStatus.RUNNING if started.pid else KernelStatus.PREPARING, started.at_ms)
+    status = KernelStatus.RUNNING if started.pid else KernelStatus.PREPARING
+    return Stage(started.ref, status, started.at_ms, notices=entry.notices)
 
 
 def describe(slot: Workspace, exit_: Exit) -> Ended:

@@ -25,6 +25,8 @@ EXEC_VARIABLE = "IRIS_EXEC"
 """The same for what people execute beside a task."""
 BESIDE = (PROBE_VARIABLE, EXEC_VARIABLE)
 OUTPUT_VARIABLE = "IRIS_OUTPUT"
+NOTICE_VARIABLE = "IRIS_NOTICE_FILE"
+"""The file is there once the task is given a notice."""
 COORDINATOR_PORTS = range(20_000, 30_000)
 """Above the ports Ray takes for its workers (10002 to 19999), below the ephemeral ports of Linux. A job's tasks must
 agree on one without asking each other."""

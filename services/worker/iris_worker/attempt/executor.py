@@ -17,7 +17,7 @@ from msgspec import structs
 from iris_core import task_tokens
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Ended, LiveUsage, TaskGrant, TaskTemplate
-from iris_core.states import Cause
+from iris_core.states import Cause, NoticeReason
 from iris_service.settings import BadSetting
 from iris_worker.agent import host
 from iris_worker.agent.agent import Agent
@@ -33,6 +33,7 @@ from iris_worker.attempt.finish import Finisher
 from iris_worker.attempt.images.containers import Containers
 from iris_worker.attempt.isolation import Isolation, allow_task_users, owner_of, summary
 from iris_worker.attempt.launcher_watch import LauncherWatch
+from iris_worker.attempt.notices import Notices, limit_s
 from iris_worker.attempt.output.logs import OutputLogs
 from iris_worker.attempt.output.tail import last_lines
 from iris_worker.attempt.ports import PortUse
@@ -43,6 +44,7 @@ from iris_worker.attempt.running import HostUse, RunningAttempt, RunningAttempts
 from iris_worker.attempt.workspaces import Workspaces, write_token
 from iris_worker.clock import HostClock
 from iris_worker.launcher.client import LauncherClient, LauncherGone
+from iris_worker.launcher.process_table import StoredProcess
 from iris_worker.launcher.records import (
     CgroupSupport,
     CommandExited,
@@ -60,7 +62,6 @@ from iris_worker.launcher.records import (
     StartProcess,
     StopProcess,
     StoredProbe,
-    StoredProcess,
     StoreTrouble,
     TemplateState,
 )
@@ -87,7 +88,7 @@ class Executor:
     Attributes:
         attempts: those that have a directory. commands: what runs beside them. terminals: of those that have one.
         finisher: reports their ends.
-        preloading: has templates made for them.
+        preloading: has templates made for them. notices: what they are told before they are stopped.
         requests: composes what the launcher is asked. watch: of the launcher.
         adopted: what runs since before this process.
     """
@@ -128,7 +129,8 @@ class Executor:
         self._isolation = isolation or Isolation()
         self._confined: asyncio.Future[Confined] = asyncio.get_running_loop().create_future()
         self.containers, self._runtime = Containers(settings), runtime
-        self._use = HostUse(PortUse(), devices, self.environments, prober)
+        self.notices = Notices(self._launcher, agent, clock, self.flush)
+        self._use = HostUse(PortUse(), devices, self.environments, prober, self.notices)
         self.attempts = RunningAttempts()
         self.finisher = Finisher(
             agent, clock, self._launcher, uploader, self.attempts, self.logs, self.slots, self.flush
@@ -222,8 +224,9 @@ class Executor:
         self._agent.adopt(was_started(entry), settle_ms=probe.settle_ms if probe is not None else 0)
         self._use.ports.hold(ref, entry.started.ports.values())
         self._use.devices.hold(ref, entry.started.devices)
-        if entry.started.timeout_ms is not None:
-            self._on_limited(ref, (entry.started.at_ms + entry.started.timeout_ms - self._clock.wall_ms()) / 1000)
+        if (longest_s := limit_s(entry.started)) is not None:
+            self._on_limited(ref, longest_s - (self._clock.wall_ms() - entry.started.at_ms) / 1000)
+        self.notices.begin(entry.started, attempt.slot, entry.started.before_s, entry.notices)
         if probe is not None:
             self._probe(entry.started, probe, adopted=True)
         if entry.is_build:  # the order that says what to start afterwards is lost
@@ -333,8 +336,9 @@ class Executor:
         if attempt.on_build is None and started is not None:
             self._agent.on_started(ref, spawned.at_ms, attempt.fresh)
             self._on_started(now_s - started.after_s)
-            if started.timeout_ms is not None:
-                self._on_limited(ref, started.timeout_ms / 1000)
+            if (longest_s := limit_s(started)) is not None:
+                self._on_limited(ref, longest_s)
+            self.notices.begin(started, attempt.slot, spawned.before_s)
             if started.probe is not None:
                 self._probe(started, started.probe)
         self._on_room()
@@ -352,13 +356,15 @@ class Executor:
             with contextlib.suppress(OSError):
                 write_token(attempt.slot, task_tokens.token(grant, ref))
 
-    def kill(self, ref: AttemptRef, grace_ms: int, settle_ms: int) -> None:
+    def kill(self, ref: AttemptRef, grace_ms: int, settle_ms: int, reason: NoticeReason | None = None) -> None:
+        """Stop an attempt; ``reason``: of a notice that takes the place of its stop signal, where its job has one."""
         left_s = (grace_ms + settle_ms) / 1000
         if self._uploader.limit(ref, left_s) or self.preloading.kill(ref):
             return
         if (attempt := self.attempts.living(ref)) is not None:
             attempt.slot.ends_s = self._clock.steady_s() + left_s
-        self._launcher.send(StopProcess(ref, grace_ms, settle_ms))
+        noticed = reason is not None and self.notices.give(ref, reason, left_s)
+        self._launcher.send(StopProcess(ref, grace_ms, settle_ms, noticed))
 
     def kill_all(self) -> None:
         """Kill all processes at once, without a grace period."""

@@ -19,6 +19,7 @@ from iris_worker.attempt.artifacts.directory import make_directory
 from iris_worker.attempt.builds.plan import BuildPlan
 from iris_worker.attempt.images.containers import Containers, client_environment
 from iris_worker.attempt.isolation import Isolated, Isolation
+from iris_worker.attempt.notices import NOTICE_FILE
 from iris_worker.attempt.running import RunningAttempt
 from iris_worker.attempt.workspaces import ERROR_FILE, write_host_file, write_token
 from iris_worker.clock import HostClock
@@ -92,6 +93,8 @@ class StartRequests:
             stop_signal=template.stop_signal or (signal.SIGHUP if template.terminal else signal.SIGTERM),
             early=slot.early,
             terminal=template.terminal,
+            notice=template.notice,
+            deadline_s=held.gang.deadline_ms / 1000 if held.gang is not None else 0.0,
         )
         request = StartProcess(started, template.command, env, limits, cgroup, attempt.template)
         return self._containers.contain(request, template, slot, files) if in_image else request
@@ -190,6 +193,8 @@ class StartRequests:
             shared = environment.personal(slot.workdir, self._isolation.name(template.user)) | shared
         env = environment.own(shared, held.ref, slot.workdir, f"{slot.workdir}/{ERROR_FILE}", ports)
         env |= environment.values(template, held.ref.index, slot.line)
+        if template.notice is not None:
+            env[environment.NOTICE_VARIABLE] = f"{slot.given}/{NOTICE_FILE}"
         if template.traceparent:
             env.setdefault("TRACEPARENT", template.traceparent)
         if held.gang is not None:

@@ -11,6 +11,7 @@ from iris_core.messages.state_worker import Ended, LiveUsage
 from iris_worker.attempt.builds.store import EnvironmentStore
 from iris_worker.attempt.calls.result import LARGE, is_stored
 from iris_worker.attempt.devices import Devices
+from iris_worker.attempt.notices import Notices
 from iris_worker.attempt.ports import PortUse
 from iris_worker.attempt.probes.prober import Prober
 from iris_worker.attempt.workspaces import Workspace
@@ -25,6 +26,7 @@ class HostUse:
     devices: Devices
     environments: EnvironmentStore
     prober: Prober
+    notices: Notices
 
 
 @dataclass(slots=True, eq=False)
@@ -86,6 +88,7 @@ class RunningAttempt:
         stored.
         """
         self.use.prober.end(self.ref)
+        self.use.notices.end(self.ref)
         self.use.ports.free(self.ref, now_s)
         self.use.devices.free(self.ref)
         self.use.environments.release(self.ref)

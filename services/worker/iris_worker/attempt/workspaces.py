@@ -325,20 +325,30 @@ def _passable(path: str) -> str:
 
 
 def write_token(slot: Workspace, token: str) -> None:
-    """Replace the file of an attempt's token, for the owner of its directory only; who reads it finds the old or the
-    new one. Raises OSError.
-    """
+    """Replace the file of an attempt's token, as `write_given` does. Raises OSError."""
     try:
         _write_new(slot, slot.token_file, token)
     except FileExistsError:
-        draft = f"{slot.token_file}.new"
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(draft)
-        _write_new(slot, draft, token)
-        os.rename(draft, slot.token_file)
+        write_given(slot, "token", token)
     except FileNotFoundError:  # somebody has deleted the directory
         _make(slot.given, 0o711)
         _write_new(slot, slot.token_file, token)
+
+
+def write_given(slot: Workspace, name: str, text: str) -> None:
+    """Replace a file that an attempt is given, for the owner of its directory only; who reads it finds the old or the
+    new one. Raises OSError.
+    """
+    path = f"{slot.given}/{name}"
+    draft = f"{path}.new"
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(draft)
+        _write_new(slot, draft, text)
+    except FileNotFoundError:  # somebody has deleted the directory
+        _make(slot.given, 0o711)
+        _write_new(slot, draft, text)
+    os.rename(draft, path)
 
 
 def _write_new(slot: Workspace, path: str, token: str) -> None:

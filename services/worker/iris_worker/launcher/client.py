@@ -19,6 +19,7 @@ from iris_core import codec
 from iris_core.messages.message import AttemptRef
 from iris_worker.launcher import rescue
 from iris_worker.launcher.frames import frame, take_frames
+from iris_worker.launcher.process_table import ProcessTable, StoredProcess
 from iris_worker.launcher.records import (
     NEEDED,
     SOCKET,
@@ -27,10 +28,8 @@ from iris_worker.launcher.records import (
     LauncherAnswer,
     LauncherRequest,
     Over,
-    ProcessTable,
     Read,
     Ready,
-    StoredProcess,
 )
 from iris_worker.launcher.spawn import spawn
 

@@ -38,11 +38,13 @@ from iris_worker.launcher.records import (
     EndTemplate,
     Exit,
     Exited,
+    GiveNotice,
     Gone,
     KillAll,
     LauncherAnswer,
     LauncherRequest,
     Measured,
+    NoticeRecord,
     OpenTerminal,
     Over,
     Pinged,
@@ -98,6 +100,7 @@ class Launcher:
             StartProcess: self._start,
             StartTemplate: self._templates.start,
             EndTemplate: lambda m: self._templates.end(m.key),
+            GiveNotice: lambda m: self._runner.give_notice(m.record.ref),
             StopProcess: self._stop,
             KillAll: self._kill_all,
             SpawnCommand: self._spawn_command,
@@ -211,6 +214,10 @@ class Launcher:
             if kind in _RECORDS:
                 self._store.add(request, data)
                 continue
+            if kind is GiveNotice:
+                if not self._is_new(request.record):
+                    continue
+                self._store.add(request.record)
             if kind is StartProcess:
                 self._store.add(request.record)
             requests.append(request)
@@ -273,9 +280,14 @@ class Launcher:
             if child.report < 0:
                 self.on_begun(ref)
 
+    def _is_new(self, record: NoticeRecord) -> bool:
+        """Whether the attempt was given no notice of this reason before; a worker that was restarted repeats it."""
+        entry = self._store.table.entries.get(record.ref)
+        return entry is not None and all(given.reason is not record.notice.reason for given in entry.notices)
+
     def _stop(self, request: StopProcess) -> None:
         if not self._templates.stop(request.ref):
-            self._runner.stop(request.ref, request.grace_ms, request.settle_ms)
+            self._runner.stop(request.ref, request.grace_ms, request.settle_ms, noticed=request.noticed)
 
     def _kill_all(self, request: KillAll) -> None:
         self._templates.stop_all()

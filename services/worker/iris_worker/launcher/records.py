@@ -7,30 +7,28 @@ Out of scope: their encoding (frames), the file (store), the socket (launcher, c
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
-from msgspec import structs
 
 from iris_core.messages.gateway_worker import CallResult
 from iris_core.messages.message import AttemptRef
-from iris_core.messages.state_worker import LiveUsage, Stage, TaskUsage
-from iris_core.spec import Probe
+from iris_core.messages.state_worker import GivenNotice, LiveUsage, Stage, TaskUsage
+from iris_core.spec import NoticePolicy, Probe
 from iris_worker.launcher.cgroup_files import Cgroup
 from iris_worker.launcher.limits import Limits
 
 SOCKET = "launcher"
 """The file in the worker's directory on which its launcher listens."""
-VERSION = 4
+VERSION = 5
 """Of what a launcher understands: 1, directories of attempts below those of slots; 2, templates; 3, `PASSED_ON`; 4,
-`TERMINALS`.
+`TERMINALS`; 5, `NOTICES`.
 """
 PASSED_ON = 3
 """It knows that a slot may be passed on before the output of its last attempt is stored."""
 TERMINALS = 4
 """It gives attempts terminals."""
+NOTICES = 5
+"""It gives attempts notices."""
 NEEDED = 1
 """What a worker needs its launcher to understand."""
 STOPS_OTHERS = "it stopped what was started beside it, and was ended"
@@ -125,7 +123,8 @@ class Started(_Record, frozen=True, tag="started"):
     confined. Without a ``directory`` it is an older worker's, and has the slot's own. ``call``: it is one of a map.
     ``early``: the output of the attempt that had its slot before is perhaps not stored.
     ``trace`` of its order and the name of its ``task`` are for its spans. ``stop_signal`` stops it. ``terminal``: it
-    reads and writes one, which the launcher holds.
+    reads and writes one, which the launcher holds. ``notice``: what it is told before it is stopped. ``deadline_s``:
+    when the time limit of its gang is over; 0: it has its own.
 
     A process that builds the attempt's ``environment`` has a record of its own, before that of the attempt. The client
     of a ``container`` may end before it.
@@ -153,6 +152,8 @@ class Started(_Record, frozen=True, tag="started"):
     stop_signal: int = int(signal.SIGTERM)
     early: bool = False
     terminal: bool = False
+    notice: NoticePolicy | None = None
+    deadline_s: float = 0.0
 
     @property
     def below(self) -> str:
@@ -169,6 +170,13 @@ class Spawned(_Record, frozen=True, tag="spawned"):
     before_s: float
     at_ms: int
     cgroup: Cgroup | None = None
+
+
+class NoticeRecord(_Record, frozen=True, tag="notice"):
+    """It is given a notice: the file says so, and the signal follows."""
+
+    ref: AttemptRef
+    notice: GivenNotice
 
 
 class Exited(_Record, frozen=True, tag="exited"):
@@ -205,7 +213,7 @@ class Boot(_Record, frozen=True, tag="boot"):
     boot: str
 
 
-ProcessRecord = Started | Spawned | Exited | Over | Read | Gone | Boot
+ProcessRecord = Started | Spawned | NoticeRecord | Exited | Over | Read | Gone | Boot
 
 # ── requests of the worker ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -265,12 +273,22 @@ class Confine(_Record, frozen=True, tag="confine"):
     scopes_sockets: bool = False
 
 
+class GiveNotice(_Record, frozen=True, tag="give-notice"):
+    """Record a notice, then send the whole group its signal; nothing when one of this reason was recorded before."""
+
+    record: NoticeRecord
+
+
 class StopProcess(_Record, frozen=True, tag="stop"):
-    """Send the whole group its stop signal after ``settle_ms``, and KILL ``grace_ms`` later unless it has ended."""
+    """Send the whole group its stop signal after ``settle_ms``, and KILL ``grace_ms`` later unless it has ended.
+
+    ``noticed``: without the stop signal, because a notice has taken its place.
+    """
 
     ref: AttemptRef
     grace_ms: int
     settle_ms: int
+    noticed: bool = False
 
 
 class KillAll(_Record, frozen=True, tag="kill-all"):
@@ -319,6 +337,7 @@ LauncherRequest = (
     | StartProcess
     | StartTemplate
     | EndTemplate
+    | GiveNotice
     | StopProcess
     | KillAll
     | SpawnCommand
@@ -387,6 +406,7 @@ LauncherAnswer = (
     | TemplateState
     | Started
     | Spawned
+    | NoticeRecord
     | Exited
     | Over
     | Read
@@ -396,95 +416,3 @@ LauncherAnswer = (
     | StoreTrouble
     | Pinged
 )
-
-# ── what is known of the attempts ───────────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(slots=True)
-class StoredProcess:
-    """The records of one attempt.
-
-    ``reused``: its slot was given to a later attempt, so its output is stored. ``result``: of a call that is over.
-    """
-
-    started: Started
-    positions: tuple[int, int] = (0, 0)
-    exit: Exit | None = None
-    over: Stage | None = None
-    result: CallResult | None = None
-    reused: bool = False
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether nothing of it runs. Its container may, when only its process has ended."""
-        return self.over is not None or (self.exit is not None and self.started.container is None)
-
-    @property
-    def is_build(self) -> bool:
-        """Whether the process builds the attempt's environment."""
-        return self.started.environment is not None and self.started.environment.building
-
-    def records(self) -> Iterator[Started | Exited | Over | Read]:
-        yield self.started
-        if any(self.positions):
-            yield Read(self.started.ref, *self.positions)
-        if self.exit is not None:
-            yield Exited(self.started.ref, self.exit)
-        if self.over is not None:
-            yield Over(self.over, self.result)
-
-
-@dataclass(slots=True)
-class ProcessTable:
-    """The attempts whose ends are not acknowledged, oldest first."""
-
-    entries: dict[AttemptRef, StoredProcess] = field(default_factory=dict)
-    boot: str = ""
-    _slots: dict[int, StoredProcess] = field(default_factory=dict)
-
-    def apply(self, record: object) -> None:
-        """Enter a record; what is said of an unknown attempt is ignored."""
-        if (enter := _ENTER.get(type(record))) is not None:
-            enter(self, record)
-
-    def _started(self, record: Started) -> None:
-        if (before := self._slots.get(record.slot)) is not None and not record.early:
-            before.reused = True
-        self.entries[record.ref] = self._slots[record.slot] = StoredProcess(record)
-
-    def _spawned(self, record: Spawned) -> None:
-        if (entry := self.entries.get(record.ref)) is not None:
-            pid, after_s, before_s, at_ms = record.pid, record.after_s, record.before_s, record.at_ms
-            entry.started = structs.replace(
-                entry.started, pid=pid, after_s=after_s, before_s=before_s, at_ms=at_ms, cgroup=record.cgroup
-            )
-
-    def _exited(self, record: Exited) -> None:
-        if (entry := self.entries.get(record.ref)) is not None:
-            entry.exit = record.exit
-
-    def _over(self, record: Over) -> None:
-        if (entry := self.entries.get(record.stage.ref)) is not None:
-            entry.over, entry.result = record.stage, record.result
-
-    def _read(self, record: Read) -> None:
-        if (entry := self.entries.get(record.ref)) is not None:
-            entry.positions = (record.out, record.err)
-
-    def _gone(self, record: Gone) -> None:
-        for ref in record.refs:
-            self.entries.pop(ref, None)
-
-    def _boot(self, record: Boot) -> None:
-        self.boot = record.boot
-
-
-_ENTER: dict[type, Callable[[ProcessTable, Any], None]] = {
-    Started: ProcessTable._started,
-    Spawned: ProcessTable._spawned,
-    Exited: ProcessTable._exited,
-    Over: ProcessTable._over,
-    Read: ProcessTable._read,
-    Gone: ProcessTable._gone,
-    Boot: ProcessTable._boot,
-}

@@ -19,6 +19,7 @@ from typing import Protocol
 
 from msgspec import structs
 
+from iris_core.exit_rules import signal_number
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import LiveUsage, TaskUsage
 from iris_worker.launcher import tree
@@ -78,6 +79,7 @@ class Process:
     rounds: int = 0
     terminated: bool = False
     stop_signal: int = int(signal.SIGTERM)
+    notice_signal: int = 0
     killer: DelayedCall | None = None
     terminal: int = -1
     seen: bool = False
@@ -193,9 +195,8 @@ class Runner:
                 held = self.sandboxes.prepare(slot, sandbox, workdir)
                 child, group = self._in_group(request.cgroup, start)
             terminal = os.dup(terminal) if tty else -1
-        process = Process(ref, slot, workdir, child.pid, group=group, stop_signal=request.record.stop_signal)
-        process.client, process.terminal = is_client, terminal
-        self._add(process)
+        process = Process(ref, slot, workdir, child.pid, group=group, terminal=terminal)
+        self._add(process, request.record)
         if child.report >= 0:
             self._starts.add(child, request.command[0], partial(self._observer.on_begun, ref))
         return child, group.limits if group is not None else None
@@ -256,7 +257,8 @@ class Runner:
         if request.cgroup is not None and self._groups is not None:
             group = self._groups.place(pid, request.cgroup)
         record = request.record
-        self._add(Process(record.ref, record.slot, self.workdir_of(request), pid, group=group, cloned=True))
+        clone = Process(record.ref, record.slot, self.workdir_of(request), pid, group=group, cloned=True)
+        self._add(clone, record)
         return group.limits if group is not None else None
 
     def end_group(self, group: Group | None) -> None:
@@ -297,10 +299,9 @@ class Runner:
         except OSError:
             return False
         process = Process(started.ref, started.slot, f"{self._attempts}/{started.below}", started.pid, pidfd)
-        process.stop_signal, process.client = started.stop_signal, started.container is not None
         if self._groups is not None and started.cgroup is not None:
             process.group = self._groups.adopt(started.cgroup)
-        self._add(process)
+        self._add(process, started)
         if started.sandbox is not None:
             self.sandboxes.adopt(started.slot, started.pid)
         self._loop.watch(pidfd, lambda: self._adopted_ended(process))
@@ -393,14 +394,26 @@ class Runner:
             command.process.error = NotRunnable(_KILLED, STOPS_OTHERS)
             self._kill(command.process)
 
-    def _add(self, process: Process) -> None:
+    def _add(self, process: Process, started: Started) -> None:
+        process.stop_signal, process.client = started.stop_signal, started.container is not None
+        process.notice_signal = signal_number(started.notice.signal) if started.notice is not None else 0
         self._by_pid[process.pid] = self._by_ref[process.ref] = self._by_slot[process.slot] = process
 
-    def stop(self, ref: AttemptRef, grace_ms: int, settle_ms: int) -> None:
-        """Send the whole group its stop signal after ``settle_ms``, and KILL ``grace_ms`` later unless it has ended."""
+    def give_notice(self, ref: AttemptRef) -> None:
+        """Send the whole group the signal of a notice."""
+        process = self._by_ref.get(ref)
+        if process is not None and process.notice_signal:
+            self._signal(process.pid, process.notice_signal)
+
+    def stop(self, ref: AttemptRef, grace_ms: int, settle_ms: int, *, noticed: bool = False) -> None:
+        """Send the whole group its stop signal after ``settle_ms``, and KILL ``grace_ms`` later unless it has ended.
+
+        ``noticed``: without that signal.
+        """
         process = self._by_ref.get(ref)
         if process is None or process.terminated:
             return
+        process.stop_signal = 0 if noticed else process.stop_signal
         if process.killer is not None:
             process.killer.cancel()
         if settle_ms > 0:
@@ -410,7 +423,8 @@ class Runner:
 
     def _terminate(self, process: Process, grace_ms: int) -> None:
         process.terminated = True
-        self._signal(process.pid, process.stop_signal if grace_ms > 0 else signal.SIGKILL)
+        if number := process.stop_signal if grace_ms > 0 else signal.SIGKILL:
+            self._signal(process.pid, number)
         process.killer = self._loop.call_later(grace_ms / 1000, self._kill, process)
 
     def kill_all(self) -> None:

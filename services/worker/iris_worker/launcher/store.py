@@ -13,11 +13,8 @@ from pathlib import Path
 
 from iris_core import codec
 from iris_worker.launcher.frames import frame, take_frames, with_length
-from iris_worker.launcher.records import (
-    Boot,
-    ProcessRecord,
-    ProcessTable,
-)
+from iris_worker.launcher.process_table import ProcessTable
+from iris_worker.launcher.records import Boot, ProcessRecord
 
 COMPACT_BYTES = 4 * 1024 * 1024
 """A longer file is rewritten without obsolete records."""

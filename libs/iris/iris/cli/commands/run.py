@@ -158,8 +158,20 @@ _OPTIONS = (
     click.option("--max-backoff", help="Longest such pause.  [default: 5m]", metavar="TIME"),
     click.option("--stop-signal", help="Signal that stops a task: INT.  [default: TERM]", metavar="SIGNAL"),
     click.option("--grace", help="Time between that signal and KILL, at most 1h: 60s.  [default: 5s]", metavar="TIME"),
+    click.option(
+        "--notice",
+        help="Signal so long before the time limit, and before a preemption, a drain or the end of the host: USR1@90s. "
+        "IRIS_NOTICE_FILE says why.",
+        metavar="SIGNAL@TIME",
+    ),
+    click.option(
+        "--on-timeout",
+        type=click.Choice(["kill", "requeue"]),
+        help="What becomes of a task at its time limit.  [default: kill]",
+    ),
+    click.option("--protect", help="Preempt no task before it has run for this: 10m.", metavar="TIME"),
     click.option("--scheduling-timeout", help="Fail the job if it has not started after this: 10m.", metavar="TIME"),
-    click.option("--timeout", help="Kill a task that runs longer: 2h.", metavar="TIME"),
+    click.option("--timeout", help="Kill, or requeue, a task that runs longer: 2h.", metavar="TIME"),
     click.option(
         "--after",
         multiple=True,

@@ -15,7 +15,7 @@ from iris_core.resources import Amount
 from iris_core.states import Cause, Initiator, Outcome, TaskState, WorkerState
 from iris_core.tables import task as table
 from iris_core.tables.session import SCHEDULE
-from iris_state.decide import coordinator
+from iris_state.decide import coordinator, endings
 from iris_state.decide.handlers import SessionId
 from iris_state.inputs.claims import Claim, Step
 from iris_state.policy import Policy
@@ -46,7 +46,7 @@ def on_plan(
                 ledger, policy, SCHEDULE, id_, Outcome.FAILURE, f"refused: {cause}", now_ms, version=sequence
             )
     for eviction in plan.evictions:
-        yield from _evict(ledger, eviction)
+        yield from _evict(ledger, eviction, now_ms)
 
 
 _GONE = frozenset({"no_room", "no_match", "worker_unavailable", "building_window_full", "gang_split"})
@@ -160,8 +160,10 @@ def no_entry(ledger: Ledger, job: Job, index: int, worker: str) -> str:
     return "no_room" if len(presence.open) >= host.max_attempts else ""
 
 
-def _evict(ledger: Ledger, eviction: Eviction) -> Iterator[Step]:
-    """Preempt all victims or none: each must still run, and be of a lower band than every task it is preempted for."""
+def _evict(ledger: Ledger, eviction: Eviction, now_ms: int) -> Iterator[Step]:
+    """Preempt all victims or none: each must still run, be of a lower band than every task it is preempted for, and
+    not be protected, nor anything that runs in its chain.
+    """
     if not eviction.nominations or not all(
         _can_be_nominated(ledger, nomination) for nomination in eviction.nominations
     ):
@@ -170,35 +172,33 @@ def _evict(ledger: Ledger, eviction: Eviction) -> Iterator[Step]:
     lowest = max(job.band for job in waiting)
     for victim in eviction.victims:
         job = ledger.jobs.get(victim.job)
-        if job is None or job.band <= lowest or not _is_live(job, victim):
+        if job is None or job.band <= lowest or not _may_stop(job, victim, now_ms):
             return
-    if not _whole_gangs(ledger, eviction):
+    going = _with_chains(ledger, eviction.victims)
+    young = any(not one.waits_in_chain and _is_protected(ledger.jobs[ref.job], one, now_ms) for ref, one in going)
+    if young or not _whole_gangs(ledger, eviction):
         return
     note = "preempted for " + ", ".join(sorted({job.name for job in waiting}))
-    for victim, attempt in _with_chains(ledger, eviction.victims):
-        yield Claim(
-            table.HAND_BACK if attempt.waits_in_chain else table.PREEMPT,
-            victim.job,
-            victim.index,
-            victim.attempt,
-            Cause.PREEMPTED,
-            Initiator.SCHEDULER,
-            note=note,
-        )
+    for victim, attempt in going:
+        rule = table.HAND_BACK if attempt.waits_in_chain else table.PREEMPT
+        claim = Claim(rule, *_key(victim), Cause.PREEMPTED, Initiator.SCHEDULER, note=note)
+        yield endings.order(ledger.jobs[victim.job], victim.index, claim)
     for nomination in eviction.nominations:
         yield Nominated(nomination.job, nomination.index, nomination.worker)
 
 
 def _with_chains(ledger: Ledger, victims: Iterable[AttemptRef]) -> list[tuple[AttemptRef, Attempt]]:
-    """The victims and whatever would run next in the place of one; what has not started is not charged."""
+    """The victims and whatever would run next in the place of one, without what was told to stop before; what has not
+    started is not charged.
+    """
     found: dict[AttemptKey, Attempt] = {}
     for victim in victims:
-        key = (victim.job, victim.index, victim.attempt)
+        key = _key(victim)
         attempt = ledger.attempt(key)
         presence = ledger.presence[attempt.worker] if attempt is not None else None
         if attempt is not None and presence is not None:
             found |= {one: presence.open[one] for one in presence.chains.of(key, attempt.chain) if one in presence.open}
-    return [(ref_of(key), attempt) for key, attempt in found.items()]
+    return [(ref_of(key), attempt) for key, attempt in found.items() if not attempt.is_stopping]
 
 
 def _can_be_nominated(ledger: Ledger, nomination: Nomination) -> bool:
@@ -223,8 +223,17 @@ def _whole_gangs(ledger: Ledger, eviction: Eviction) -> bool:
     )
 
 
-def _is_live(job: Job, ref: AttemptRef) -> bool:
-    if not job.has(ref.index):
+def _may_stop(job: Job, ref: AttemptRef, now_ms: int) -> bool:
+    """Whether an attempt is its task's, was not told to stop yet, and is old enough to be preempted."""
+    current = job.task(ref.index).current if job.has(ref.index) else None
+    if current is None or current.number != ref.attempt or current.is_stopping:
         return False
-    current = job.task(ref.index).current
-    return current is not None and current.number == ref.attempt
+    return not _is_protected(job, current, now_ms)
+
+
+def _is_protected(job: Job, attempt: Attempt, now_ms: int) -> bool:
+    return now_ms - (attempt.started_ms or attempt.assigned_ms) < job.protect_ms
+
+
+def _key(ref: AttemptRef) -> AttemptKey:
+    return ref.job, ref.index, ref.attempt

@@ -53,6 +53,8 @@ def on_heartbeat(
         orders.probe(heartbeat.worker)
     orders.renew_tokens(heartbeat.worker, now_ms)
     orders.repeat_timeouts(heartbeat.worker, heartbeat.timeouts)
+    if ledger.workers[heartbeat.worker].state is WorkerState.DRAINING:
+        orders.tell_drained(heartbeat.worker)
     yield from _health(ledger, policy, heartbeat)
     yield from on_stages(ledger, policy, heartbeat.worker, heartbeat.attempts)
     stop_unknown_attempts(ledger, orders, heartbeat.worker, heartbeat.attempts)
@@ -168,12 +170,7 @@ def stop_if_astray(ledger: Ledger, orders: OrderBook, worker: str, stage: Stage)
         return False
     key = _key(stage.ref)
     attempt = ledger.attempt(key)
-    wanted = (
-        attempt is not None
-        and attempt.worker == worker
-        and attempt.is_open
-        and attempt.status is not KernelStatus.TERMINATING
-    )
+    wanted = attempt is not None and attempt.worker == worker and attempt.is_open and not attempt.is_stopping
     if not wanted:
         orders.stop(worker, stage.ref, attempt)
     return not wanted

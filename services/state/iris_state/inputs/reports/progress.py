@@ -20,7 +20,7 @@ from iris_state.decide import cascade, poison
 from iris_state.deployments import routes
 from iris_state.inputs.claims import Claim, Step
 from iris_state.policy import Policy
-from iris_state.records.changes import WorkerMoved, WorkerRegistered
+from iris_state.records.changes import Noticed, WorkerMoved, WorkerRegistered
 from iris_state.records.entities import AttemptKey, Job, Worker
 from iris_state.records.ledger import Ledger
 
@@ -121,7 +121,7 @@ def missing(key: AttemptKey, worker: str, error: str = "", *, sudden: bool = Fal
 
 def on_stages(
     ledger: Ledger, policy: Policy, worker: str, stages: Collection[Stage], gone: Collection[AttemptKey] = ()
-) -> Iterator[Claim]:
+) -> Iterator[Step]:
     """What a worker says of attempts; words about an attempt of another worker count for nothing.
 
     ``gone``: attempts that ended with the worker's process as well, and that it does not know any more.
@@ -133,6 +133,10 @@ def on_stages(
         attempt = ledger.attempt((ref.job, ref.index, ref.attempt))
         if attempt is None or attempt.worker != worker:
             continue
+        if stage.notices and attempt.is_open:
+            known = {notice.reason for notice in attempt.notices}
+            new = (notice for notice in stage.notices if notice.reason not in known)
+            yield from (Noticed(ref.job, ref.index, ref.attempt, notice) for notice in new)
         if stage.ended is not None:
             claim = _ended(ledger.jobs[ref.job], ref, stage.ended, ledger.workers[worker])
             innocent = claim.sudden and (ref.job, ref.index, ref.attempt) in beside

@@ -32,6 +32,11 @@ def moved(ledger: Ledger, change: c.SessionMoved, at_ms: int) -> None:
         return
     ledger.stop_timeout(before, key)
     session.status, session.since_ms = change.status, at_ms
+    if change.status is SessionStatus.PREPARED:
+        session.begun_ms = at_ms
+    for index, task in job.numbered() if change.status is SessionStatus.RUNNING else ():
+        if task.current is not None:
+            ledger.watch(job, index, task.current)
     ledger.start_timeout(change.status, key, at_ms)
     words = (change.status.value.lower(), before.value.lower())
     ledger.facts.append(Fact("session", job, None, None, *words, None, at_ms, by=change.by))

@@ -14,14 +14,17 @@ from iris_core.states import (
     Budget,
     Cause,
     KernelStatus,
+    SchedulingResult,
     TaskState,
 )
 from iris_core.tables.session import SINGLE
 from iris_core.tables.task import ASSIGN, STAGES, becomes
 from iris_state.records import changes as c
 from iris_state.records import minutes
-from iris_state.records.entities import Attempt, Fact, Job, Task, has_budget_left, kernel_status
+from iris_state.records.apply.sessions import remember
+from iris_state.records.entities import Attempt, Fact, HistoryEntry, Job, Task, has_budget_left, kernel_status
 from iris_state.records.ledger import Ledger
+from iris_state.records.stops import Ending
 
 ChangeWriter = Callable[[Ledger, Any, int], None]
 
@@ -90,7 +93,7 @@ def staged(ledger: Ledger, change: c.Staged, at_ms: int) -> None:
     state, attempt.shown = becomes(STAGES[change.status])
     if state is not task.state:
         _show(ledger, job, change.index, state, attempt, None, at_ms)
-    if change.status is KernelStatus.RUNNING and job.spec.timeout_s is not None:
+    if change.status is KernelStatus.RUNNING and job.spec.timeout_s is not None:  # else it has no timer
         ledger.watch(job, change.index, attempt)
     if change.status is KernelStatus.RUNNING and change.job in ledger.gates.followers:
         ledger.gates.note_task(job, change.index)
@@ -154,6 +157,25 @@ def closed(ledger: Ledger, change: c.Closed, at_ms: int) -> None:
 
 def requeued(ledger: Ledger, change: c.Requeued, at_ms: int) -> None:
     ledger.jobs[change.job].task(change.index).attempts[change.attempt].requeued = True
+
+
+def stop_ordered(ledger: Ledger, change: c.StopOrdered, at_ms: int) -> None:
+    """A running attempt is told to stop; its task does not leave it yet."""
+    job = ledger.jobs[change.job]
+    attempt = job.task(change.index).attempts[change.attempt]
+    attempt.ending = Ending(change.cause, at_ms, change.note)
+    ledger.watch(job, change.index, attempt)
+
+
+def noticed(ledger: Ledger, change: c.Noticed, at_ms: int) -> None:
+    """Keep that an attempt was given a notice, and show it in the history of its job."""
+    job = ledger.jobs[change.job]
+    attempt = job.task(change.index).attempts[change.attempt]
+    attempt.notices = (*attempt.notices, change.notice)
+    status = SINGLE[attempt.status].value
+    words = f"attempt {attempt.number} was told: {change.notice.reason}"
+    row = (change.index, "notice", status, status, SchedulingResult.SUCCESS, words, 1, at_ms, at_ms)
+    remember(ledger, job, HistoryEntry(*row))
 
 
 def _leave(ledger: Ledger, job: Job, task: Task, attempt: Attempt, change: c.Moved, at_ms: int) -> None:
@@ -248,4 +270,6 @@ WRITERS: dict[type, ChangeWriter] = {
     c.Moved: counted(moved),
     c.Closed: counted(closed),
     c.Requeued: requeued,
+    c.StopOrdered: stop_ordered,
+    c.Noticed: noticed,
 }

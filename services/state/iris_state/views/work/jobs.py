@@ -38,6 +38,7 @@ from iris_state.views.redaction import redacted
 from iris_state.views.work import interruptions
 from iris_state.views.work.abridged import abridged
 from iris_state.views.work.history import entries, newest, parts, row_of
+from iris_state.views.work.notices import note_of_stop
 
 TREE_JOBS = 500
 """Descendants of a job shown in a tree."""
@@ -304,7 +305,8 @@ def note_of_task(ledger: Ledger, record: Job, task: Task) -> str | None:
         if current is None:
             return None
         return (
-            current.detail
+            note_of_stop(record, current)
+            or current.detail
             or _queued_behind(record, current)
             or _apart(task, current)
             or _shared(ledger, record, current)

@@ -15,6 +15,7 @@ from iris_state.records.entities import Attempt, Job, Task
 from iris_state.records.ledger import Ledger
 from iris_state.views.pages import MAX_TEXT, behind, found_job, found_task, page, shortened
 from iris_state.views.work.jobs import note_of_task, reason_of_task
+from iris_state.views.work.notices import notice_views
 
 ATTEMPT_BYTES = 1 << 18
 """Bytes of the newest attempts shown for a task, as JSON; `attempts` has all."""
@@ -120,6 +121,8 @@ def attempt_view(attempt: Attempt, live: LiveUsage | None) -> AttemptView:
         output_dropped_bytes=attempt.dropped_bytes,
         artifact=_artifact(attempt),
         by=actor_view(attempt.by),
+        stopping=attempt.ending.cause.value if attempt.ending is not None and attempt.is_open else None,
+        notices=notice_views(attempt),
     )
 
 

@@ -1,0 +1,41 @@
+"""What attempts were told of their stops, as views and as a sentence."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from iris_core.states import NoticeReason
+from iris_core.views import NoticeView, moment
+from iris_state.records.entities import Attempt, Job
+from iris_state.records.stops import GRACE_MS
+
+_WHY = {
+    NoticeReason.TIMEOUT: "its time limit is near",
+    NoticeReason.DRAIN: "its worker is drained",
+    NoticeReason.PREEMPTED: "it is preempted",
+    NoticeReason.SPOT: "its worker is taken away",
+}
+
+
+def notice_views(attempt: Attempt) -> list[NoticeView]:
+    """The notices of an attempt, oldest first."""
+    return [
+        NoticeView(reason=notice.reason.value, at=moment(notice.at_ms), deadline_at=moment(notice.deadline_ms))
+        for notice in attempt.notices
+    ]
+
+
+def note_of_stop(record: Job, attempt: Attempt) -> str:
+    """That an attempt is told to stop, or was given notice of it, and until when it may run; empty when it was not."""
+    if (ending := attempt.ending) is not None:
+        until_ms = ending.since_ms + record.spec.grace_ms(GRACE_MS)
+        return f"told to stop: {ending.note}; it is killed at {_moment(until_ms)}, and exit 0 before that is success"
+    if not attempt.notices:
+        return ""
+    last = attempt.notices[-1]
+    until = f", it has until {_moment(last.deadline_ms)}" if last.deadline_ms else ", it goes on"
+    return f"was given notice: {_WHY[last.reason]}{until}"
+
+
+def _moment(at_ms: int) -> str:
+    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
