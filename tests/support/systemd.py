@@ -2,7 +2,8 @@
 
 A machine has its own `/run` and `/tmp` then. Units see the interpreter of the tests, even where it is in somebody's
 home, and nothing else there. A machine's control groups are below one of their own, in the hierarchy that systemd keeps
-for itself and that has no limits, so units are tracked by groups as they are on a host.
+for itself and that has no limits, so units are tracked by groups as they are on a host. The directory of hierarchies is
+its own too, because systemd adds some and makes it read-only.
 """
 
 from __future__ import annotations
@@ -26,9 +27,16 @@ mount --rbind $new /tmp && mount -t tmpfs -o mode=755 tmpfs /run &&
 mkdir -p {group}/$NAME && echo $$ > {group}/$NAME/cgroup.procs && exec unshare --cgroup sh -eu {here}/systemd
 """
 _SYSTEMD = """
-mount --make-rshared /
-umount {groups}
+mount --make-rprivate /
+mkdir /run/groups && mount --rbind {root} /run/groups && mount -t tmpfs -o mode=755 tmpfs {root}
+for path in /run/groups/*/; do
+    name=$(basename "$path")
+    mkdir "{root}/$name"
+    [ "$name" = {groups.name} ] || mount --rbind "$path" "{root}/$name"
+done
+umount -R /run/groups
 mount -t cgroup -o none,name=systemd systemd {groups}
+mount --make-rshared /
 for name in sysinit basic network-online shutdown multi-user page; do
     printf '[Unit]\\nDefaultDependencies=no\\nAllowIsolate=yes\\n' > /etc/systemd/system/$name.target
 done
@@ -55,7 +63,7 @@ def systemd(directory: Path) -> Iterator[tuple[str, ...]]:
     below = str(directory).removeprefix("/tmp")  # wherever tests keep their files, /tmp still shows them
     group = _GROUPS / f"iris-{uuid.uuid4().hex[:12]}"
     (directory / "boot").write_text(_BOOT.format(here=directory, below=below, group=group))
-    (directory / "systemd").write_text(_SYSTEMD.format(groups=_GROUPS, program=_PROGRAM, python=sys.base_prefix))
+    (directory / "systemd").write_text(_SYSTEMD.format(groups=_GROUPS, root=_GROUPS.parent, program=_PROGRAM, python=sys.base_prefix))
     try:
         yield ("sh", "-eu", str(directory / "boot"))
     finally:
