@@ -63,7 +63,8 @@ def systemd(directory: Path) -> Iterator[tuple[str, ...]]:
     below = str(directory).removeprefix("/tmp")  # wherever tests keep their files, /tmp still shows them
     group = _GROUPS / f"iris-{uuid.uuid4().hex[:12]}"
     (directory / "boot").write_text(_BOOT.format(here=directory, below=below, group=group))
-    (directory / "systemd").write_text(_SYSTEMD.format(groups=_GROUPS, root=_GROUPS.parent, program=_PROGRAM, python=sys.base_prefix))
+    places = {"groups": _GROUPS, "root": _GROUPS.parent, "program": _PROGRAM, "python": sys.base_prefix}
+    (directory / "systemd").write_text(_SYSTEMD.format(**places))
     try:
         yield ("sh", "-eu", str(directory / "boot"))
     finally:
