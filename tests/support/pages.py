@@ -141,6 +141,7 @@ def pages_of(state: FakeState) -> dict[str, dict[str, Any]]:
         "tasks": listing(*state.tasks.values()),
         "history": listing(),
         "queue": listing(QUEUED),
+        "queue_holds": {"items": [], "next_cursor": None},
         "workers": listing(WORKER),
         "worker": WORKER,
         "slices": {"items": []},

@@ -560,3 +560,16 @@ async def test_a_running_task_is_requeued_on_its_page(iris: House):
     answer = await iris.http.post("/jobs/j1/change", data=form, headers=OWN)
     assert (answer.status_code, answer.headers["location"]) == (303, "/tasks/j1%2F1")
     assert iris.state.commands[-1].target == "j1/1"
+
+
+async def test_holds_on_the_queue_are_listed_and_released_on_its_page(iris: House):
+    assert "Held parts" not in await page(iris, "/queue")
+    hold = {"id": "h3", "user": "mia", "band": None, "label": "team=a", "reason": "quota talks", "jobs": 2, "tasks": 30}
+    made = {"since": "2026-01-02T03:04:05Z", "by": {"name": "ada", "role": "admin"}}
+    iris.state.pages["queue_holds"] = {"items": [{**hold, **made}], "next_cursor": None}
+    shown = await page(iris, "/queue")
+    assert "user <b>mia</b> label <b>team=a</b>" in shown
+    assert "2 jobs, 30 tasks; quota talks" in shown
+    sent = await iris.http.post("/queue/release", data={"key": "k", "hold": "h3"}, headers=OWN)
+    assert (sent.status_code, sent.headers["location"]) == (303, "/queue")
+    assert iris.state.commands[-1].hold == "h3"

@@ -1,4 +1,4 @@
-"""Changes of jobs by people on pages: hold, release, requeue, and band, timeout and limit of a job that has not ended.
+"""Changes of jobs and of the queue by people on pages: hold, release, requeue, and band, timeout and limit of a job.
 
 Each is a form that works without JavaScript, sends the command that the API sends, and leads back to the page it was
 on. Source: docs/adr/0036-forms-may-change-jobs.md, docs/adr/0084-a-job-is-changed-in-place.md.
@@ -16,12 +16,13 @@ from starlette.responses import RedirectResponse, Response
 
 from iris_core.spec import BANDS
 from iris_gateway.api.handling import request_key
+from iris_gateway.api.queue_holds import send_queue_hold
 from iris_gateway.api.work.amend import JobPatch, send_amend
 from iris_gateway.api.work.jobs import job_of, send_requeue
 from iris_gateway.dashboard.actions import acting
 from iris_gateway.dashboard.responses import fields_of, first
 from iris_gateway.http.endpoint import Call
-from iris_gateway.http.parameters import task_reference
+from iris_gateway.http.parameters import identifier, task_reference
 from iris_gateway.http.problem import ProblemResponse
 
 _WHOLE = re.compile(r"[0-9]{1,15}")
@@ -55,6 +56,15 @@ async def change(call: Call) -> Response:
     else:
         raise ProblemResponse("malformed", f"an action is one of {', '.join(_HOLDS)}, requeue, update")
     return RedirectResponse(back, 303)
+
+
+async def release_queue(call: Call) -> Response:
+    """End a hold on the queue."""
+    call = acting(call)
+    fields = await fields_of(call.request)
+    hold = identifier(first(fields, "hold"), "hold")
+    await send_queue_hold(call, {"hold": hold}, request_key(call, f"{first(fields, 'key')} {hold}"))
+    return RedirectResponse("/queue", 303)
 
 
 def _patch(fields: dict[str, list[str]]) -> JobPatch:

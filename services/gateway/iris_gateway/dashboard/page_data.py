@@ -266,7 +266,12 @@ async def task(look: PageData) -> Facts:
 
 
 async def queue(look: PageData) -> Facts:
-    return {"queue": await look.page_of(q.QueueQuery())}
+    """What waits, in order, and the first of the holds that keep jobs out of it."""
+    return {
+        "queue": await look.page_of(q.QueueQuery()),
+        "holds": await look.at(q.QueueHoldsQuery(limit=ROWS)),
+        "form_key": look.gateway.new_id(),
+    }
 
 
 async def deployments(look: PageData) -> Facts:

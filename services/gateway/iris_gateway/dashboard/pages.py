@@ -223,6 +223,7 @@ PAGES: tuple[Endpoint, ...] = (
     _endpoint("POST", "/cancel", actions.cancel, "Cancel jobs"),
     _endpoint("POST", "/jobs/{job}/rerun", actions.rerun, "Rerun a job"),
     _endpoint("POST", "/jobs/{job}/change", job_changes.change, "Change a job"),
+    _endpoint("POST", "/queue/release", job_changes.release_queue, "End a hold on the queue"),
     _endpoint("POST", "/deployments/{deployment}/change", deployment_actions.change, "Change a deployment"),
     _endpoint("GET", "/deployments/{deployment}/update", deployment_actions.edit, "Update a deployment"),
     _endpoint("POST", "/deployments/{deployment}/update", deployment_actions.update, "Update a deployment"),
