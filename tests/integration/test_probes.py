@@ -17,7 +17,7 @@ from iris_core.messages.state_worker import ProbeResult, Stop
 from iris_core.spec import Probe
 from iris_core.states import Cause
 from tests.support.state import FakeState
-from tests.support.worker import WorkerProcess
+from tests.support.worker import WorkerProcess, lives
 
 pytestmark = pytest.mark.integration
 
@@ -82,20 +82,13 @@ def port_of(result: ProbeResult) -> str:
 def living(pids: Path) -> list[int]:
     """Of the processes that noted themselves in a file, those that still run."""
     noted = [int(line) for line in pids.read_text().split()] if pids.exists() else []
-    return [pid for pid in noted if runs(pid)]
-
-
-def runs(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+    return [pid for pid in noted if lives(pid)]
 
 
 async def gone(pids: Iterable[int]) -> None:
     """Return once none of them runs any more; what was killed may take a moment."""
     async with asyncio.timeout(20):
-        while any(map(runs, pids)):
+        while any(map(lives, pids)):
             await asyncio.sleep(0.01)
 
 

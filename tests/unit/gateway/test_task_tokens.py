@@ -122,6 +122,8 @@ DECISIONS = {
     ("GET", "/cancel"): REFUSED,
     ("POST", "/cancel"): REFUSED,
     ("POST", "/jobs/{job}/rerun"): REFUSED,
+    ("POST", "/jobs/{job}/change"): REFUSED,
+    ("POST", "/queue/release"): REFUSED,
     ("POST", "/theme"): ANYBODY,
     ("GET", "/login"): ANYBODY,
     ("POST", "/login"): ANYBODY,
