@@ -6,10 +6,10 @@ import random
 
 import msgspec
 
-from iris_core.messages.gateway_state import SubmitJob
 from iris_core.messages.message import AttemptRef
 from iris_core.resources import ResourceRequest
 from iris_core.spec import Calls, JobSpec
+from tests.sim.plans import respecified
 
 MAPPED = 0.6
 """In so many worlds there are maps."""
@@ -19,16 +19,7 @@ def mapped(rng: random.Random, plan: list[tuple[float, object]]) -> list[tuple[f
     """The same plan, in some worlds with maps in place of some plain jobs; a repeated submission is of the same."""
     if rng.random() >= MAPPED:
         return plan
-    chosen: dict[str, JobSpec] = {}
-    made: list[tuple[float, object]] = []
-    for at, command in plan:
-        if isinstance(command, SubmitJob):
-            number = command.request_id[1:]
-            if number not in chosen:
-                chosen[number] = _as_map(rng, command.spec)
-            command = msgspec.structs.replace(command, spec=chosen[number])
-        made.append((at, command))
-    return made
+    return respecified(plan, lambda spec: _as_map(rng, spec))
 
 
 def _as_map(rng: random.Random, spec: JobSpec) -> JobSpec:

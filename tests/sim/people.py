@@ -53,6 +53,7 @@ from iris_gateway.commands import Commands
 from iris_gateway.http.problem import ProblemResponse
 from tests.sim.network import Link
 from tests.sim.open_jobs import waits_for
+from tests.sim.plans import respecified
 
 Command: TypeAlias = (
     SubmitJob | CancelJob | GrowJob | AmendJob | HoldQueue | RequeueTasks | AdminCommand | DeployCommand
@@ -342,18 +343,14 @@ def gated(rng: random.Random, plan: list[tuple[float, object]]) -> list[tuple[fl
     """The same plan, in some worlds with jobs that wait; a repeated submission waits for the same."""
     if rng.random() >= GATED:
         return plan
-    chosen: dict[str, JobSpec] = {}
     before: list[str] = []
-    made: list[tuple[float, object]] = []
-    for at, command in plan:
-        if isinstance(command, SubmitJob):
-            number, name = command.request_id[1:], command.spec.name
-            if number not in chosen:
-                chosen[number] = _waiting(rng, command.spec, before)
-                before.append(name)
-            command = msgspec.structs.replace(command, spec=chosen[number])
-        made.append((at, command))
-    return made
+
+    def waiting(spec: JobSpec) -> JobSpec:
+        made = _waiting(rng, spec, before)
+        before.append(spec.name)
+        return made
+
+    return respecified(plan, waiting)
 
 
 def _waiting(rng: random.Random, spec: JobSpec, before: list[str]) -> JobSpec:
@@ -371,16 +368,7 @@ def _waiting(rng: random.Random, spec: JobSpec, before: list[str]) -> JobSpec:
 
 def checkpointed(rng: random.Random, plan: list[tuple[float, object]]) -> list[tuple[float, object]]:
     """The same plan, with jobs that have notices, go on after their time limit, or are protected from preemption."""
-    chosen: dict[str, JobSpec] = {}
-    made: list[tuple[float, object]] = []
-    for at, command in plan:
-        if isinstance(command, SubmitJob):
-            number = command.request_id[1:]
-            if number not in chosen:
-                chosen[number] = _with_checkpoints(rng, command.spec)
-            command = msgspec.structs.replace(command, spec=chosen[number])
-        made.append((at, command))
-    return made
+    return respecified(plan, lambda spec: _with_checkpoints(rng, spec))
 
 
 def _with_checkpoints(rng: random.Random, spec: JobSpec) -> JobSpec:

@@ -37,7 +37,7 @@ MASK = "***"
 _ENV_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\Z")
 _PORT = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}\Z")
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}\Z")
-_SHA256 = re.compile(r"[0-9a-f]{64}\Z")
+SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 _USER = re.compile(r"[^\s\x00-\x1f\x7f][^\x00-\x1f\x7f]{0,127}\Z")
 _IMAGE = re.compile(
     r"(?=[A-Za-z0-9].{0,511}\Z)([A-Za-z0-9.-]+(:[0-9]+)?/)?[a-z0-9._/-]+"
@@ -253,7 +253,7 @@ def _not_in_a_gang(field: str) -> Mistake:
 
 
 def _bundle(spec: JobSpec) -> Iterator[Mistake]:
-    if spec.bundle is not None and not _SHA256.match(spec.bundle):
+    if spec.bundle is not None and not SHA256.match(spec.bundle):
         message = f"{spec.bundle[:80]!r} is not a bundle digest"
         yield Mistake(pointer="/bundle", code="bad_digest", message=message, hint="64 hexadecimal digits (SHA-256)")
 
@@ -262,7 +262,7 @@ def _calls(spec: JobSpec) -> Iterator[Mistake]:
     calls = spec.calls
     if calls is None:
         return
-    if not all(_SHA256.match(digest) for digest in calls.digests):
+    if not all(SHA256.match(digest) for digest in calls.digests):
         message = "a file is named by its digest"
         yield Mistake(pointer="/calls", code="bad_digest", message=message, hint="64 hexadecimal digits (SHA-256)")
     ascending = all(before < after for before, after in pairwise((-1, *calls.firsts)))

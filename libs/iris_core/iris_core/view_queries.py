@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Meta
 
 from iris_core.names import MAX_COMPONENT, MAX_LEVELS
+from iris_core.spec import BANDS
 from iris_core.states import DeploymentLifecycle, JobState, SessionStatus, TaskState, WorkerState, display_name
 from iris_core.views import JOB_ORDERS, JOBS_ORDERED, NEWEST_FIRST
 
@@ -27,7 +28,6 @@ TASK_STATES = tuple(display_name(state) for state in TaskState if state)
 SESSION_STATES = tuple(status.value.lower() for status in SessionStatus)
 WORKER_STATES = tuple(state.value for state in WorkerState)
 DEPLOYMENT_STATES = tuple(status.value for status in DeploymentLifecycle)
-BANDS = ("production", "interactive", "batch")
 _LENGTH = MAX_LEVELS * (MAX_COMPONENT + 1)
 """Of the longest name of a job; other names are shorter."""
 

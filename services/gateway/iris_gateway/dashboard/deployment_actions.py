@@ -21,7 +21,7 @@ from iris_gateway.api.work.admission import json_from
 from iris_gateway.auth.identity import identify
 from iris_gateway.dashboard.actions import acting
 from iris_gateway.dashboard.drawings.bars import segment
-from iris_gateway.dashboard.responses import fields_of, first, html
+from iris_gateway.dashboard.responses import fields_of, first, html, number_of
 from iris_gateway.http.endpoint import Call
 from iris_gateway.http.problem import ProblemResponse
 
@@ -29,9 +29,9 @@ FormFields = dict[str, list[str]]
 
 
 def _number(fields: FormFields, name: str) -> int:
-    text = first(fields, name).strip()
-    if not (text.isascii() and text.isdigit() and len(text) <= 15):
-        raise ProblemResponse("malformed", f"{name}: {text[:80]!r} is no whole number")
+    text = number_of(fields, name)
+    if text is None:
+        raise ProblemResponse("malformed", f"{name}: a whole number is missing")
     return int(text)
 
 

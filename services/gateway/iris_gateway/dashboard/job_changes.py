@@ -20,12 +20,11 @@ from iris_gateway.api.queue_holds import send_queue_hold
 from iris_gateway.api.work.amend import JobPatch, send_amend
 from iris_gateway.api.work.jobs import job_of, send_requeue
 from iris_gateway.dashboard.actions import acting
-from iris_gateway.dashboard.responses import fields_of, first
+from iris_gateway.dashboard.responses import fields_of, first, number_of
 from iris_gateway.http.endpoint import Call
 from iris_gateway.http.parameters import identifier, task_reference
 from iris_gateway.http.problem import ProblemResponse
 
-_WHOLE = re.compile(r"[0-9]{1,15}")
 _DECIMAL = re.compile(r"[0-9]{1,15}(\.[0-9]{1,15})?")
 _HOLDS: Mapping[str, JobPatch] = {
     "hold": JobPatch(hold=True),
@@ -50,7 +49,7 @@ async def change(call: Call) -> Response:
         await send_requeue(call, task_reference(task) if task else job, "", key)
         back = f"/tasks/{quote(task, safe='')}" if task else back
     elif action == "update":
-        await send_amend(call, job, _patch(fields), int(_number(fields, "version", _WHOLE) or 0), key)
+        await send_amend(call, job, _patch(fields), int(number_of(fields, "version") or 0), key)
     elif action in _HOLDS:
         await send_amend(call, job, _HOLDS[action], 0, key)
     else:
@@ -70,17 +69,9 @@ async def release_queue(call: Call) -> Response:
 def _patch(fields: dict[str, list[str]]) -> JobPatch:
     """What the form says: an empty timeout or number of tasks is no limit."""
     changed: dict[str, Any] = {
-        "timeout_s": _number(fields, "timeout_s", _DECIMAL),
-        "max_parallel": _number(fields, "max_parallel", _WHOLE),
+        "timeout_s": number_of(fields, "timeout_s", _DECIMAL),
+        "max_parallel": number_of(fields, "max_parallel"),
     }
     if (band := first(fields, "band")) in BANDS:
         changed["band"] = band
     return msgspec.convert(changed, JobPatch, strict=False)
-
-
-def _number(fields: dict[str, list[str]], name: str, form: re.Pattern[str]) -> str | None:
-    """A field as text; None when it is empty. Raises Problem."""
-    text = first(fields, name).strip()
-    if text and not form.fullmatch(text):
-        raise ProblemResponse("malformed", f"{name}: {text[:80]!r} is not a number")
-    return text or None

@@ -5,6 +5,7 @@ Source: docs/design/page.md, docs/adr/0036-forms-may-change-jobs.md.
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from urllib.parse import parse_qs
 
@@ -26,6 +27,7 @@ HEADERS = {
     "referrer-policy": "same-origin",  # with no-referrer, a form is sent with `Origin: null`
 }
 _FORM_BYTES = 16 << 10
+WHOLE = re.compile(r"[0-9]{1,15}")
 THEMES = ("light", "dark")
 THEME_COOKIE = "iris-theme"
 
@@ -69,6 +71,14 @@ async def fields_of(request: Request) -> dict[str, list[str]]:
     check_media_type(request, FORM)
     body = await read_body(request, _FORM_BYTES, BODY_S)
     return parse_qs(body.decode("latin-1"))
+
+
+def number_of(fields: dict[str, list[str]], name: str, form: re.Pattern[str] = WHOLE) -> str | None:
+    """A number as it is in a field; None when the field is empty. Raises Problem."""
+    text = first(fields, name).strip()
+    if text and not form.fullmatch(text):
+        raise ProblemResponse("malformed", f"{name}: {text[:80]!r} is not a {'whole ' if form is WHOLE else ''}number")
+    return text or None
 
 
 def first(fields: dict[str, list[str]], name: str, default: str = "") -> str:

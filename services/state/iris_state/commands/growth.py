@@ -5,10 +5,10 @@ Source: docs/design/semantics.md#jobs; docs/adr/0082-an-open-job-takes-further-c
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from itertools import pairwise
 
+from iris_core.admission import SHA256
 from iris_core.errors import Code, Refused
 from iris_core.messages.gateway_state import GrowJob
 from iris_core.spec import MAX_REPLICAS, Calls
@@ -18,8 +18,6 @@ from iris_state.inputs.claims import Step
 from iris_state.records.changes import JobClosed, JobGrown
 from iris_state.records.entities import Job
 from iris_state.records.ledger import Ledger
-
-_SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 
 
 def on_grow(ledger: Ledger, command: GrowJob) -> Iterator[Step]:
@@ -74,7 +72,7 @@ def _growth(ledger: Ledger, job: Job, calls: Calls, command: GrowJob) -> JobGrow
     is_aligned = command.firsts[:1] == (first,) and ascending and command.firsts[-1] < first + tasks
     if not is_aligned or len(command.firsts) != len(command.segments):
         raise Refused(Code.INVALID, f"not one ascending index for each segment, from {first}")
-    if not all(map(_SHA256.match, command.segments)):
+    if not all(map(SHA256.match, command.segments)):
         raise Refused(Code.INVALID, "a file is named by its digest: 64 hexadecimal digits (SHA-256)")
     quota.check_growth(ledger, job, tasks)
     return JobGrown(job.number, command.count, tasks, command.segments, command.firsts)

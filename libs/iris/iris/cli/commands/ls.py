@@ -13,6 +13,7 @@ from iris.cli.tables import Column, Row, print_page, state_word
 from iris.cli.times import age, show_moment, span_between, standing
 from iris.client.client import Client
 from iris.client.transport import UrlQuery
+from iris_core.spec import BANDS
 from iris_core.views import JOB_COLUMNS, JOB_ORDERS, JOBS_ORDERED, NEWEST_FIRST
 
 _STATES = ("pending", "running", "succeeded", "failed", "killed", "worker_failed", "unschedulable")
@@ -62,7 +63,7 @@ def columns_of(jobs: Iterable[Row], form: str) -> tuple[Column, ...]:
 @click.command(cls=CliCommand)
 @click.option("--state", type=click.Choice(_STATES), help="Only jobs in this state.")
 @click.option("--user", help="Only this user's jobs.")
-@click.option("--band", type=click.Choice(["production", "interactive", "batch"]), help="Only this band.")
+@click.option("--band", type=click.Choice(BANDS), help="Only this band.")
 @click.option("--prefix", help="Only jobs whose name begins with this.", metavar="NAME")
 @click.option("--label", help="Only jobs with this label.", metavar="KEY=VALUE")
 @click.option("--parent", help="Only jobs right below this one.", metavar="JOB")

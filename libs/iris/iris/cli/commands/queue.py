@@ -12,6 +12,7 @@ from iris.cli.parsing import CliGroup
 from iris.cli.tables import Column, Row, print_page
 from iris.cli.times import age
 from iris.client.client import Client
+from iris_core.spec import BANDS
 from iris_core.views import QueueHoldView
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -62,7 +63,7 @@ def show(client: Client, limit: int | None, form: str) -> None:
 def selectors(command: F) -> F:
     """The options that say which part of the queue is meant."""
     command = click.option("--label", default="", help="Jobs with this label.", metavar="KEY=VALUE")(command)
-    bands = click.Choice(["production", "interactive", "batch"])
+    bands = click.Choice(BANDS)
     command = click.option("--band", type=bands, default=None, help="Jobs of this band.")(command)
     return click.option("--user", default="", help="Jobs of this user.", metavar="USER")(command)
 

@@ -16,6 +16,7 @@ from iris.client.client import Client
 from iris.client.transport import HttpRequest, in_path
 from iris.client.units import PARSERS
 from iris_core.quota import GATEWAY_LIMITS, QUOTA_LIMITS, UserLimit
+from iris_core.spec import BANDS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -86,7 +87,7 @@ def limit_options(command: F) -> F:
 @quota.command("set")
 @click.argument("user")
 @limit_options
-@click.option("--max-band", type=click.Choice(["production", "interactive", "batch"]), help="Highest band allowed.")
+@click.option("--max-band", type=click.Choice(BANDS), help="Highest band allowed.")
 @connected
 def set_quota(client: Client, user: str, **given: Any) -> None:
     """Set some of a user's limits; the others stay. 0 is unlimited."""

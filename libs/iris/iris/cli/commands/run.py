@@ -27,7 +27,7 @@ from iris.client.client import Client
 from iris.client.job_options import JobOptions, read_lines
 from iris_core.coscheduling import slice_of
 from iris_core.resources import REQUESTED, Resource, ResourceRequest
-from iris_core.spec import JobSpec
+from iris_core.spec import BANDS, JobSpec
 from iris_core.views import JobView, PlanView
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ TASK_OPTIONS = (
         metavar="COND",
     ),
     click.option("--prefer", multiple=True, help="Soft constraint on hosts (preferred, not required).", metavar="COND"),
-    click.option("--band", type=click.Choice(["production", "interactive", "batch"]), help="[default: interactive]"),
+    click.option("--band", type=click.Choice(BANDS), help="[default: interactive]"),
     click.option(
         "-e",
         "--env",

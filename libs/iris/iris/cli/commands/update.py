@@ -9,11 +9,12 @@ import click
 from iris.cli.options import NAME, connected
 from iris.cli.parsing import CliCommand
 from iris.client.client import Client
+from iris_core.spec import BANDS
 
 
 @click.command(cls=CliCommand)
 @click.argument("jobs", nargs=-1, required=True, type=NAME, metavar="JOB...")
-@click.option("--band", type=click.Choice(["production", "interactive", "batch"]), help="Another band.")
+@click.option("--band", type=click.Choice(BANDS), help="Another band.")
 @click.option("--timeout", help="Kill a task that runs longer than 2h; none: no limit.", metavar="TIME")
 @click.option("--max-parallel", help="Tasks of the job that run at a time; all: no limit.", metavar="N")
 @click.option("--max-retries-failure", type=int, help="Failures of a task that are retried.")
