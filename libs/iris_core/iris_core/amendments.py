@@ -26,7 +26,8 @@ AMENDABLE = (
 def unchangeable(field: str) -> Mistake:
     """That a field of a submitted job stays as it is."""
     message = f"{field} of a submitted job does not change"
-    return Mistake(pointer=pointer_to(field), code="unchangeable", message=message, hint="submit it again: iris rerun")
+    hint = f"cancel it and submit it with another {field}; iris rerun repeats it as it was"
+    return Mistake(pointer=pointer_to(field), code="unchangeable", message=message, hint=hint)
 
 
 def changes_in_words(before: JobSpec, after: JobSpec) -> list[str]:

@@ -547,7 +547,13 @@ async def test_a_job_that_waits_or_runs_is_changed_on_its_page(iris: House):
 
 
 @pytest.mark.parametrize(
-    "form", [{"action": "explode"}, {"action": "update", "timeout_s": "2h"}, {"action": "update", "max_parallel": "-1"}]
+    "form",
+    [
+        {"action": "explode"},
+        {"action": "update", "timeout_s": "2h"},
+        {"action": "update", "max_parallel": "-1"},
+        {"action": "update", "band": "highest"},
+    ],
 )
 async def test_a_form_that_says_no_change_of_a_job_is_refused(iris: House, form: dict[str, str]):
     before = len(iris.state.commands)
@@ -573,3 +579,11 @@ async def test_holds_on_the_queue_are_listed_and_released_on_its_page(iris: Hous
     sent = await iris.http.post("/queue/release", data={"key": "k", "hold": "h3"}, headers=OWN)
     assert (sent.status_code, sent.headers["location"]) == (303, "/queue")
     assert iris.state.commands[-1].hold == "h3"
+
+
+@pytest.mark.parametrize(("hold", "button"), [(None, "release"), ("h3", "hold")])
+async def test_a_page_releases_the_hold_of_its_job_only(iris: House, hold: str | None, button: str):
+    iris.state.jobs["/a"].gates = [GateView(kind="held", opened_at=None, hold=hold)]
+    shown = (await page(iris, "/jobs/j1")).partition('action="/jobs/j1/change"')[2].partition("</form>")[0]
+    assert f'value="{button}"' in shown
+    assert f'value="{"hold" if hold is None else "release"}"' not in shown

@@ -72,6 +72,8 @@ def _patch(fields: dict[str, list[str]]) -> JobPatch:
         "timeout_s": number_of(fields, "timeout_s", _DECIMAL),
         "max_parallel": number_of(fields, "max_parallel"),
     }
-    if (band := first(fields, "band")) in BANDS:
+    if band := first(fields, "band"):
+        if band not in BANDS:
+            raise ProblemResponse("malformed", f"band: {band[:80]!r} is not one of {', '.join(BANDS)}")
         changed["band"] = band
     return msgspec.convert(changed, JobPatch, strict=False)

@@ -106,7 +106,7 @@ def selected(hold: QueueHoldView) -> str:
 
 
 def described(hold: QueueHoldView) -> str:
-    """``user mia, by root since 3 min: maintenance (2 jobs)``."""
+    """``user mia by root: maintenance (2 jobs, 30 pending)``."""
     by = f" by {hold.by.name}" if hold.by is not None else ""
     why = f": {hold.reason}" if hold.reason else ""
     return f"{selected(hold)}{by}{why} ({hold.jobs} {'job' if hold.jobs == 1 else 'jobs'}, {hold.tasks} pending)"

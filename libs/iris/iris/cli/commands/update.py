@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from iris.cli.commands.run import read_pair
 from iris.cli.options import NAME, connected
 from iris.cli.parsing import CliCommand
 from iris.client.client import Client
@@ -31,11 +32,7 @@ def update(client: Client, jobs: tuple[str, ...], labels: list[str], dropped: li
     """
     wanted = {name: value for name, value in given.items() if value is not None}
     changed: dict[str, str | None] = dict.fromkeys(dropped)
-    for label in labels:
-        key, equals, value = label.partition("=")
-        if not equals:
-            raise click.UsageError(f"--label {label}: write KEY=VALUE")
-        changed[key] = value
+    changed |= dict(read_pair(label, None) for label in labels)
     if changed:
         wanted["labels"] = changed
     if not wanted:
