@@ -886,8 +886,10 @@ def what_a_worker_is_told_with_an_answer_ends_at_once(put: Put) -> None:
     """A route that is to stop serves on only if its order was the first to say so."""
     let_go = Agent._let_go
 
-    def sudden(self: Agent, held: Any, why: Any, grace_ms: int, now_ms: int, todo: Any, settle_ms: int = 0) -> None:
-        let_go(self, held, why, grace_ms, now_ms, todo, 0 if grace_ms == agent.DROP_GRACE_MS else settle_ms)
+    def sudden(
+        self: Agent, held: Any, why: Any, grace_ms: int, now_ms: int, todo: Any, settle_ms: int = 0, *reason: Any
+    ) -> None:
+        let_go(self, held, why, grace_ms, now_ms, todo, 0 if grace_ms == agent.DROP_GRACE_MS else settle_ms, *reason)
 
     put(Agent, "_let_go", sudden)
 
