@@ -1,6 +1,6 @@
 """deploy/prometheus/alerts.yml: alert rules for Prometheus, made from one table.
 
-The page of the runbook is docs/troubleshooting.md, one heading per alert. Source: docs/design/interfaces.md#metrics.
+The page of the runbook is docs/troubleshooting.md, one heading per alert.
 """
 
 from __future__ import annotations

@@ -16,9 +16,10 @@ from iris_gateway.http.problem_types import PROBLEM_TYPES
 
 EXPLAINED = """\
 The gateway serves the OpenAPI 3.1 document of this page at `/v1/openapi.json`. In paths, names are percent-encoded with
-their slashes: `/v1/jobs/%2Ftrain`. A page of a listing is `{items, next_cursor}`. A change takes an `Idempotency-Key`:
-the same key twice is one effect. Answers to changes carry `Iris-Position`; a read that sends it back is answered at or
-after that position. Times are RFC 3339 in UTC."""
+their slashes: `/v1/jobs/%2Ftrain`. A page of a listing is `{items, next_cursor}`; it may be empty and
+still have a cursor. [Authentication](access.md#tokens-and-roles) is by bearer token. A change takes an
+`Idempotency-Key`: the same key twice is one effect. Answers to changes carry `Iris-Position`; a read that sends it back
+is answered at or after that position. Times are RFC 3339 in UTC."""
 
 REFUSALS = """\
 A refusal is a problem document of one of the [problem types](problems.md). Those that every endpoint with

@@ -9,7 +9,7 @@ from typing import Any
 import iris
 import iris.testing
 from drawings.docstrings import definition, prose
-from drawings.markdown import document
+from drawings.markdown import document, grid
 from iris.client import client
 from iris.client.deployment_options import DeployOptions
 from iris.client.job_options import JobOptions, TaskOptions
@@ -21,6 +21,32 @@ ends in `View` is an object of the [HTTP API](http.md#objects), with the same fi
 
 OPTIONS: tuple[tuple[Any, Any], ...] = ((TaskOptions, object), (JobOptions, TaskOptions), (DeployOptions, TaskOptions))
 """Each with the one whose keyword arguments it has besides its own."""
+
+TOLD = """\
+The environment of a task holds its job's variables and these; a member of a gang has
+[more](gangs.md#what-a-member-is-told)."""
+
+VARIABLES = {
+    "IRIS_JOB": "the name of its job",
+    "IRIS_TASK": "its name: that of the job, and its index",
+    "IRIS_TASK_INDEX": "its index, from 0",
+    "IRIS_NUM_TASKS": "how many tasks its job has",
+    "IRIS_ATTEMPT": "0, and one more each time the task starts again",
+    "IRIS_ARRAY_INDEX": "of an array: its value",
+    "IRIS_ARRAY_VALUE": "of a job with a task for each line: its line",
+    "IRIS_WORKER_ID": "the host",
+    "IRIS_DEVICE_VARIANT": "with a device: its variant",
+    "IRIS_PORT_<NAME>": "the port of that name",
+    "IRIS_GATEWAY_URL": "where the gateway answers; the client finds it there",
+    "IRIS_TOKEN": "the token of the attempt, unless its job brings one",
+    "IRIS_TOKEN_FILE": "a file with the present token, which is replaced before it expires",
+    "IRIS_WORKDIR": "the directory in which the command starts",
+    "IRIS_OUTPUT": "with kept output: the directory that is kept",
+    "IRIS_ERROR_FILE": "a file whose text becomes the error of a failed attempt",
+    "IRIS_NOTICE_FILE": "a file that is there once the task is given a notice before it is stopped",
+    "IRIS_PROBE": "set for the command of a probe",
+    "IRIS_EXEC": "set for a command that `iris exec` runs",
+}
 
 
 class _Bare(str):
@@ -101,4 +127,6 @@ def sdk_document() -> str:
     parts += ["## iris.testing", *prose(iris.testing.__doc__)[:4]]
     for name in iris.testing.__all__:
         parts += [text.replace("## ", "### ", 1) for text in class_section(getattr(iris.testing, name))]
+    rows = grid(("variable", "what it holds"), ((f"`{name}`", said) for name, said in VARIABLES.items()))
+    parts += ["## Variables of a task", TOLD, rows]
     return document("Python SDK", "the docstrings of the package iris", EXPLAINED, *parts)

@@ -11,8 +11,8 @@ from iris_core import subjects, views
 from iris_core.roles import ACCOUNT, ROLES, BusRole, Login, permissions
 
 EXPLAINED = (
-    "Only `*.state.*` is for others to subscribe to; every other subject is internal and may change between releases. "
-    "Names of jobs, tasks and workers stand in a subject only as tokens derived from them."
+    "Only `*.state.*`, such as `job.state.succeeded`, is for others to subscribe to; every other subject is internal "
+    "and may change between releases. Names of jobs, tasks and workers stand in it only as tokens derived from them."
 )
 
 

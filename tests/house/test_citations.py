@@ -8,7 +8,7 @@ from tests.house.repository import ROOT, tracked
 from tests.house.test_repository import anchors
 
 CITED = re.compile(r"(?<![\w/.-])((?:docs|tests|benchmarks|examples)/[\w./-]+\.(?:md|py|toml))(?:#([\w-]+))?")
-UNPLACED = re.compile(r"(?<![\w/-])(semantics|interfaces|reliability|architecture|nats|performance|serving)\.md")
+UNPLACED = re.compile(r"(?<![\w/-])(semantics|reliability|architecture|nats|performance|serving)\.md")
 
 
 def unresolved(text: str) -> list[str]:

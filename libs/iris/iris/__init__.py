@@ -1,7 +1,6 @@
 """The public package: `from iris import Client`.
 
 Public names are loaded on first use (PEP 562), so that `import iris` and `iris --help` take milliseconds.
-Source: docs/design/interfaces.md#sdk.
 """
 
 from importlib import import_module

@@ -8,7 +8,7 @@
             yield cluster
 
 or, with ``pytest_plugins = ["iris.testing"]`` in a conftest, the session's ready-made fixture ``iris_cluster``.
-Needs the extra ``iris-control-plane[local]``. Out of scope: the cluster itself. Source: docs/design/interfaces.md#sdk.
+Needs the extra ``iris-control-plane[local]``. Out of scope: the cluster itself.
 """
 
 from collections.abc import Iterator

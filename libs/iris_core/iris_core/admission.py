@@ -2,7 +2,7 @@
 
 All mistakes are found at once, each with the JSON pointer of its field. The decoder checks shapes and types.
 Source: docs/design/semantics.md#jobs, docs/design/semantics.md#coscheduling,
-docs/design/semantics.md#constraints-and-resources, docs/design/interfaces.md#http.
+docs/design/semantics.md#constraints-and-resources.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The specification of a job: the body of ``POST /v1/jobs``.
 
 Types only; `admission` validates the values in the gateway and again in the state service. The decoder refuses
-unknown fields. Source: docs/design/interfaces.md#http,
-docs/design/semantics.md#jobs, docs/design/semantics.md#constraints-and-resources.
+unknown fields. Source: docs/design/semantics.md#jobs, docs/design/semantics.md#constraints-and-resources.
 """
 
 from __future__ import annotations

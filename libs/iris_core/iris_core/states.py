@@ -240,7 +240,7 @@ DISPLAY_COLOURS = {
     T.UNSCHEDULABLE: "#cf222e",
     T.PREEMPTED: "#bc4c00",
 }
-"""The colour of each state's badge. Source: docs/design/interfaces.md#dashboard."""
+"""The colour of each state's badge. Source: docs/design/page.md#states."""
 
 
 @lru_cache(maxsize=None, typed=True)  # members of two enumerations may be equal as integers
@@ -250,5 +250,5 @@ def display_name(state: Enum) -> str:
 
 
 def css_class(state: TaskState) -> str:
-    """The CSS class of a state's badge, ``status-{name}``. Source: docs/design/interfaces.md#dashboard."""
+    """The CSS class of a state's badge, ``status-{name}``. Source: docs/design/page.md#states."""
     return f"status-{display_name(state)}"

@@ -1,7 +1,7 @@
 """Every subject and every stream, as one table; the bus declares its streams from here.
 
 Subjects are built only by the functions below, so names are always escaped.
-Source: docs/ARCHITECTURE.md#storage; docs/design/interfaces.md#events.
+Source: docs/ARCHITECTURE.md#storage.
 """
 
 from __future__ import annotations

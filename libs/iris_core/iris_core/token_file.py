@@ -1,7 +1,7 @@
 """The file of the API's bearer tokens, one line per token; ``#`` starts a comment. Pure.
 
 ``USER ROLE SHA256``, and any of ``name=NAME``, ``made=TIME`` and ``expires=TIME``, times as RFC 3339. Tokens are long
-and random, so one round of SHA-256 is enough. Source: docs/design/interfaces.md#http,
+and random, so one round of SHA-256 is enough. Source: docs/access.md#tokens-and-roles,
 docs/design/reliability.md#security.
 """
 

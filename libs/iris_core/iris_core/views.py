@@ -1,8 +1,7 @@
 """The objects of the HTTP API and the bodies of public events.
 
 The state service makes them, the gateway forwards them, the CLI and the SDK decode them. States are lower case,
-times RFC 3339 UTC. Stable: fields are only added. Source: docs/design/interfaces.md#http,
-docs/design/interfaces.md#events.
+times RFC 3339 UTC. Stable: fields are only added.
 """
 
 from __future__ import annotations

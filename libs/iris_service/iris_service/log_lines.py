@@ -2,7 +2,7 @@
 
     log.info("assigned", extra={"task": "/a/0", "attempt": 1, "worker": "w0"})
 
-Out of scope: where logs go beyond standard error. Source: docs/design/interfaces.md#metrics.
+Out of scope: where logs go beyond standard error. Source: docs/operating.md#watching.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A service declares one msgspec struct per section, every field with a default; a key no struct knows is refused by
 name. `IRIS_STATE_RETRY_FOR_S=5` is the key ``retry_for_s`` of the section ``[state]``.
-Out of scope: what the keys mean; where the file is written. Source: docs/design/interfaces.md#command-line.
+Out of scope: what the keys mean; where the file is written.
 """
 
 from __future__ import annotations

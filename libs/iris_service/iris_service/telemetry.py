@@ -1,7 +1,7 @@
 """Serves a process's ``/metrics`` for Prometheus, ``/healthz`` and ``/readyz``.
 
 The page is made in the service's own loop, so a collector may read the service's records without a lock.
-Out of scope: which metrics there are; the gateway's own HTTP. Source: docs/design/interfaces.md#metrics.
+Out of scope: which metrics there are; the gateway's own HTTP. Source: docs/operating.md#watching.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 
 A trace context is the value of a W3C ``traceparent`` header; an empty string stands for none. The SDK reads it,
 writes it and samples as ``OTEL_TRACES_SAMPLER`` says. Out of scope: what is worth a span (never a heartbeat).
-Source: docs/design/interfaces.md#metrics.
+Source: docs/operating.md#traces.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The gateway's metrics, in one registry per process. Source: docs/design/interfaces.md#metrics."""
+"""The gateway's metrics, in one registry per process."""
 
 from __future__ import annotations
 

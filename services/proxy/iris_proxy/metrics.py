@@ -1,4 +1,4 @@
-"""The proxy's Prometheus metrics. Source: docs/design/interfaces.md#metrics."""
+"""The proxy's Prometheus metrics."""
 
 from __future__ import annotations
 

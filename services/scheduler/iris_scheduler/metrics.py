@@ -1,4 +1,4 @@
-"""The scheduler's numbers for Prometheus. No ids in labels. Source: docs/design/interfaces.md#metrics."""
+"""The scheduler's numbers for Prometheus. No ids in labels."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A dry run: plans the next cycle as if one more job had been submitted.
 
-Source: docs/design/interfaces.md#command-line `iris plan`; docs/design/semantics.md#order.
+Source: docs/design/semantics.md#order.
 """
 
 from __future__ import annotations

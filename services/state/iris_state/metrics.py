@@ -1,6 +1,6 @@
 """The state service's numbers for Prometheus: gauges read from the records when scraped, counters as commits pass.
 
-No ids in labels. The table is docs/metrics.md. Source: docs/design/interfaces.md#metrics.
+No ids in labels. The table is docs/metrics.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The metrics of a worker for Prometheus, without ids in labels. The table is docs/metrics.md.
-
-Source: docs/design/interfaces.md#metrics.
-"""
+"""The metrics of a worker for Prometheus, without ids in labels. The table is docs/metrics.md."""
 
 from __future__ import annotations
 

@@ -270,8 +270,8 @@ def test_every_status_has_the_shape_of_a_kind_or_of_a_task_state():
     assert statuses - set(map(display_name, TaskState)) == glyphs.KIND_OF.keys()
 
 
-def test_the_page_of_interfaces_lists_every_path():
-    text = (ROOT / "docs/design/interfaces.md").read_text()
+def test_the_design_of_the_pages_lists_every_path():
+    text = (ROOT / "docs/design/page.md").read_text()
     assert [one.path for one in PAGES if f"`{one.path}" not in text] == []
 
 

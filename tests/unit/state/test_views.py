@@ -1,4 +1,4 @@
-"""Views, pages and refusals in answers to queries. docs/design/interfaces.md#http."""
+"""Views, pages and refusals in answers to queries."""
 
 import pytest
 

@@ -1,7 +1,4 @@
-"""The exit codes of `iris`, for scripts.
-
-Source: docs/design/interfaces.md#command-line.
-"""
+"""The exit codes of `iris`, for scripts."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 1. an explicit address  2. ``IRIS_URL``  3. ``IRIS_GATEWAY_URL`` (set inside tasks)  4. the context, ``IRIS_CONTEXT`` or
 the current one  5. the local cluster that is up (``$IRIS_DATA``, else ``~/.local/state/iris``). The token is
 ``IRIS_TOKEN``, else the content of the file ``IRIS_TOKEN_FILE``, else the context's, or the one that `iris up` has
-made for the local cluster, also when its address was given. Source: docs/design/interfaces.md#command-line.
+made for the local cluster, also when its address was given.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The gateway's API as typed requests: objects, listings, commands and streams.
 
-Out of scope: sending requests (`transport`), the SDK's methods (`client`). Source: docs/design/interfaces.md#http.
+Out of scope: sending requests (`transport`), the SDK's methods (`client`).
 """
 
 from __future__ import annotations

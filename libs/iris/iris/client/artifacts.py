@@ -1,6 +1,6 @@
 """Fetches what an attempt left in its output directory, and unpacks it as it arrives.
 
-Source: docs/design/interfaces.md#command-line. See also: `extraction`, what may be unpacked.
+See also: `extraction`, what may be unpacked.
 """
 
 from __future__ import annotations

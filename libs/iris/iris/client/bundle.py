@@ -2,8 +2,7 @@
 
 What ``.gitignore`` and ``.irisignore`` name is not packed, and never version control, caches and virtual environments
 (`SKIPPED`); links that lead outside and special files are refused. Out of scope: sending it (`client`), unpacking it
-(the worker). Source: docs/design/interfaces.md#command-line, docs/design/interfaces.md#http,
-docs/design/reliability.md#security, gitignore(5).
+(the worker). Source: docs/design/reliability.md#security, gitignore(5).
 """
 
 from __future__ import annotations

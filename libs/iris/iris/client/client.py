@@ -7,7 +7,6 @@
 
 Needs the standard library, click's package aside, and msgspec only. Threads may share a client. See also:
 `client.async_client`, its asynchronous twin; `jobs`, the handle of a job; `client.job_options`, the options of a job.
-Source: docs/design/interfaces.md#http, docs/design/interfaces.md#sdk.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Parses constraints as text: ``zone=eu-1``, ``!taint:spot``, ``cores>=64``, ``zone in a,b``.
 
 Text in, `Constraint` out; raises `InvalidOption`. Out of scope: whether a host satisfies one. Source:
-docs/design/interfaces.md#command-line, docs/design/semantics.md#constraints-and-resources.
+docs/design/semantics.md#constraints-and-resources.
 """
 
 from __future__ import annotations

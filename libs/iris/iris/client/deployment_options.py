@@ -2,7 +2,7 @@
 
 Only given options are sent: omitted ones have their default in a new deployment and stay unchanged in an update.
 Raises `InvalidOption` for texts that cannot be understood; what is understood but not allowed is the gateway's to
-refuse. Source: docs/design/interfaces.md#command-line, docs/design/serving.md#probes, docs/design/serving.md#update,
+refuse. Source: docs/design/serving.md#probes, docs/design/serving.md#update,
 docs/design/serving.md#scale.
 """
 

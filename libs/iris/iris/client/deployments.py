@@ -1,6 +1,6 @@
 """The handle of a deployment: wait until it serves, scale, update, roll back, delete.
 
-Out of scope: sending requests (`transport`), options (`deployment_options`). Source: docs/design/interfaces.md#sdk.
+Out of scope: sending requests (`transport`), options (`deployment_options`).
 """
 
 from __future__ import annotations

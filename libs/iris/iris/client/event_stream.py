@@ -2,7 +2,7 @@
 
 `SseParser` is pure; `EventStream` reads a connection of its own and opens it again with ``Last-Event-ID`` when it
 breaks, so nothing is lost or seen twice. Out of scope: what the events mean (`client`). Source:
-docs/design/interfaces.md#http; the WHATWG HTML standard, "Server-sent events".
+the WHATWG HTML standard, "Server-sent events".
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Public events and lines of output as typed values: what `Job.follow`, `Client.events` and `Client.logs` yield.
-
-Source: docs/design/interfaces.md#events.
-"""
+"""Public events and lines of output as typed values: what `Job.follow`, `Client.events` and `Client.logs` yield."""
 
 from __future__ import annotations
 

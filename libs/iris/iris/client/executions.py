@@ -2,7 +2,6 @@
 there as it comes, and what is sent there.
 
 Out of scope: terminals and signals of this machine (`iris.cli.remote_terminal`), local ports (`iris.client.tunnels`).
-Source: docs/design/interfaces.md#command-line.
 """
 
 from __future__ import annotations

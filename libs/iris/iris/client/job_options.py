@@ -1,8 +1,7 @@
 """Makes the body of ``POST /v1/jobs`` from the options of a caller, for the CLI and the SDK.
 
 Raises `InvalidOption` for texts that cannot be parsed; the gateway refuses values that are not allowed. Out of scope:
-parsing command lines, sending. Source: docs/design/interfaces.md#command-line, docs/design/interfaces.md#http,
-docs/design/interfaces.md#sdk.
+parsing command lines, sending.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The handle of a submitted job: wait for it, follow it, read its output, cancel it.
 
-Out of scope: sending requests (`transport`), other requests (`client`). Source: docs/design/interfaces.md#sdk.
+Out of scope: sending requests (`transport`), other requests (`client`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """`Client.map`: one function over many items, each a task, each result a future.
 
 Results come back through a stream of their own; large ones are artifacts. Out of scope: packing (`calls`), the task's
-side (`call_runner`), what a result means (`outcomes`). Source: docs/design/interfaces.md#sdk;
-docs/adr/0076-results-are-a-stream-of-their-own.md.
+side (`call_runner`), what a result means (`outcomes`). Source: docs/adr/0076-results-are-a-stream-of-their-own.md.
 """
 
 from __future__ import annotations

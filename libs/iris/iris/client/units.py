@@ -1,7 +1,6 @@
 """Parses amounts: ``4GiB``, ``0.5``, ``H100x8``, ``1h30m``.
 
-Raises `InvalidOption`. Out of scope: allowed amounts (the gateway checks them). Source:
-docs/design/interfaces.md#command-line.
+Raises `InvalidOption`. Out of scope: allowed amounts (the gateway checks them).
 """
 
 from __future__ import annotations

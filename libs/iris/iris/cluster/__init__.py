@@ -2,5 +2,5 @@
 
 `programs` lists its processes, `supervisor` runs them, `launch` starts the supervisor and waits until the cluster is
 ready, `paths` has the paths of its files. Out of scope: what the services do. Source:
-docs/design/interfaces.md#command-line.
+docs/operating.md#one-machine.
 """

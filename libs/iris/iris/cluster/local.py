@@ -3,7 +3,7 @@
     with LocalCluster(workers=1) as cluster:
         cluster.client.run(["true"]).result()
 
-Out of scope: how a cluster is started (`launch`). Source: docs/design/interfaces.md#sdk.
+Out of scope: how a cluster is started (`launch`).
 """
 
 from __future__ import annotations

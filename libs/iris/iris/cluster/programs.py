@@ -1,8 +1,7 @@
 """The processes of a local cluster, from its settings.
 
 Pure. Every worker represents a host; a slice of n VMs is n workers with the slice's attributes. Source:
-docs/design/interfaces.md#fresh-machine, docs/design/interfaces.md#command-line,
-docs/design/semantics.md#constraints-and-resources.
+docs/operating.md#one-machine, docs/design/semantics.md#constraints-and-resources.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Authenticates callers by bearer tokens, each with a user and a role, stored only as SHA-256.
 
 Out of scope: the lines of the token file (`iris_core.token_file`), reading it (`service`), and what a role may do with
-a job (the state service). Source: docs/design/interfaces.md#http, docs/design/reliability.md#security.
+a job (the state service). Source: docs/access.md#tokens-and-roles, docs/design/reliability.md#security.
 """
 
 from __future__ import annotations

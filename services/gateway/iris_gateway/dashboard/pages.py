@@ -1,7 +1,7 @@
 """The dashboard's paths: pages, themes, signing in, and static files.
 
 With authentication on, a token is entered once and kept in a cookie that permits reads and the forms of `actions`.
-Source: docs/design/interfaces.md#dashboard.
+Source: docs/design/page.md#pages.
 """
 
 from __future__ import annotations

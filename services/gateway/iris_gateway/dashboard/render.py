@@ -1,7 +1,7 @@
 """Renders views as HTML: templates, and the formats of states, times and amounts.
 
 Pure except for reading the templates once. All values are escaped; only markup made here is marked safe.
-Source: docs/design/page.md, docs/design/interfaces.md#dashboard.
+Source: docs/design/page.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""How to submit a job again from a terminal or a program: its specification as ``iris run`` and as Python. Pure.
-
-Source: docs/design/interfaces.md#command-line, docs/design/interfaces.md#sdk.
-"""
+"""How to submit a job again from a terminal or a program: its specification as ``iris run`` and as Python. Pure."""
 
 from __future__ import annotations
 

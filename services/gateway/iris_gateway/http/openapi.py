@@ -1,7 +1,6 @@
 """Makes the OpenAPI 3.1 document from the route table and the msgspec types.
 
-Pure. A field, its type and its description come from the struct that is decoded. Source:
-docs/design/interfaces.md#http.
+Pure. A field, its type and its description come from the struct that is decoded.
 """
 
 from __future__ import annotations

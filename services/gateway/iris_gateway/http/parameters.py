@@ -1,6 +1,6 @@
 """Reads path segments and query parameters strictly, into structs; each mistake names its parameter.
 
-Out of scope: bodies. Source: docs/design/interfaces.md#http.
+Out of scope: bodies.
 """
 
 from __future__ import annotations

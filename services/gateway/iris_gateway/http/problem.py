@@ -2,7 +2,6 @@
 
 Handlers raise `ProblemResponse`; the middleware makes it a response. Out of scope: the types of problems
 (`problem_types`), and the texts of refusals, which are written where they are decided.
-Source: docs/design/interfaces.md#http.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One public event, and the filter of a caller.
 
-Pure: a message is decoded to an `EventRecord` once for all watchers. Source: docs/design/interfaces.md#events.
+Pure: a message is decoded to an `EventRecord` once for all watchers.
 """
 
 from __future__ import annotations

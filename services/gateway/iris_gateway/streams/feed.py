@@ -3,7 +3,7 @@
 Without watchers nothing is read, so an idle gateway costs the cluster nothing per event. A watcher that falls behind
 the ring is disconnected and resumes after the last sequence it received; events older than the ring are read from the
 stream. So no event is lost, and no watcher delays another. Out of scope: how events are written to a connection
-(`sse`). Source: docs/design/interfaces.md#http; docs/performance.md B9.
+(`sse`). Source: docs/performance.md B9.
 """
 
 from __future__ import annotations

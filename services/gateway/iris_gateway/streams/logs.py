@@ -1,7 +1,7 @@
 """Reads task output from its stream: the present output, and new output until the task or job has ended.
 
 Out of scope: splitting into lines (`log_lines`) and formatting (`log_formats`). Source:
-docs/design/interfaces.md#command-line, docs/design/interfaces.md#http; docs/ARCHITECTURE.md#storage.
+docs/ARCHITECTURE.md#storage.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The public events of one commit, such as ``task.state.*``, with their ids.
 
 An event's id is the commit's journal sequence and its place in the commit, so a new leader that replays the commit
-makes the same events. Source: docs/design/interfaces.md#events, docs/design/reliability.md#promises.
+makes the same events. Source: docs/design/reliability.md#promises.
 """
 
 from __future__ import annotations

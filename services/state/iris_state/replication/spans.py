@@ -1,6 +1,6 @@
 """The leader's spans of jobs that belong to a trace: ``admit``, ``commit`` and ``order``; one per job, never per task.
 
-Source: docs/design/interfaces.md#metrics.
+Source: docs/operating.md#traces.
 """
 
 from __future__ import annotations

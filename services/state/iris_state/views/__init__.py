@@ -1,6 +1,6 @@
 """Views: the ledger's records as the objects of the HTTP API, encoded as JSON.
 
-Reads only. One module per kind of object; each view is one line of `READS`. Source: docs/design/interfaces.md#http.
+Reads only. One module per kind of object; each view is one line of `READS`.
 """
 
 from __future__ import annotations

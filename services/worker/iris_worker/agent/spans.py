@@ -2,7 +2,7 @@
 
 A span ends when the stage that ends it is committed. The span ``run`` of an attempt that a later worker adopts is below
 what its order is below, because the span ``start`` ended with the worker before.
-Source: docs/design/interfaces.md#metrics.
+Source: docs/operating.md#traces.
 """
 
 from __future__ import annotations

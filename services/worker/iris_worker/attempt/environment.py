@@ -2,7 +2,7 @@
 
 ``TRACEPARENT`` is the trace context of the submission, where OpenTelemetry's libraries look for it.
 The worker's own environment is not inherited. For equal names, variables of Iris override the job's, and the job's
-override the host's. Source: docs/design/interfaces.md#sdk, docs/design/reliability.md#security.
+override the host's. Source: docs/sdk.md#variables-of-a-task, docs/design/reliability.md#security.
 """
 
 from __future__ import annotations
