@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from tests.house.repository import ROOT
 from tests.support.cluster import until
 from tests.support.guide import Block, blocks
 from tests.support.machines import refusal
@@ -18,6 +20,10 @@ pytestmark = pytest.mark.integration
 
 DOCS = Path(__file__).parents[2] / "docs"
 ADDRESSES = {"m1": "10.0.0.1", "m2": "10.0.0.2", "m3": "10.0.0.3", COMPUTER: "10.0.0.9"}
+OF_FIVE = {**ADDRESSES, "m4": "10.0.0.4", "m5": "10.0.0.5"}
+AS_ADMIN = "IRIS_NATS_NKEY_SEED=cluster/keys/admin.seed"
+SAME = "every stream is as the settings say"
+STOP_NATS = "pkill -x nats-server; while pgrep -x nats-server; do sleep 0.1; done"
 
 
 @pytest.fixture
@@ -30,6 +36,17 @@ def machines(tmp_path: Path) -> Iterator[PageMachines]:
     assert visible(Path("/root")) == before, "the machines have a /root of their own"
 
 
+@pytest.fixture
+def five(tmp_path: Path) -> Iterator[PageMachines]:
+    if why := refusal():
+        pytest.skip(f"no namespaces here: {why}")
+    with page_machines(tmp_path, OF_FIVE) as made:
+        stand_in = tmp_path / "bin" / "nats"
+        stand_in.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m tests.support.natscli "$@"\n')
+        stand_in.chmod(0o755)
+        yield made
+
+
 def visible(directory: Path) -> set[str]:
     return {path.name for path in directory.iterdir() if not path.name.startswith(".")}
 
@@ -37,6 +54,12 @@ def visible(directory: Path) -> set[str]:
 def steps(page: str) -> list[Block]:
     """The blocks of a page that are run."""
     return [block for block in blocks(DOCS / page) if block.language == "sh"]
+
+
+def section(title: str) -> str:
+    """The text of a section of the page about disasters."""
+    page = (DOCS / "disaster-recovery.md").read_text()
+    return page[page.index(f"## {title}\n") :].split("\n## ")[0]
 
 
 def all_are_healthy(machines: PageMachines, workers: Block) -> bool:
@@ -91,3 +114,67 @@ def test_the_disaster_recovery_page_restores_onto_three_empty_servers(machines: 
     shown = computer.run("iris show kept/0")
     assert re.findall(r"^ +(\d+) +(\w+)", shown, re.MULTILINE) == [("0", "running")], shown
     assert machines.run(hello)[COMPUTER].count("hello from m") == 3
+
+
+def configure(machines: PageMachines, services: Block, *, replicas: int, servers: Sequence[str]) -> None:
+    """Write the servers and copies into the configuration, and restart the services one after the other."""
+    url = ",".join(f"nats://{OF_FIVE[name]}:4222" for name in servers)
+    edit = f"sed -i -e 's#^url = .*#url = \"{url}\"#' -e 's/^replicas = .*/replicas = {replicas}/'"
+    machines.shells[COMPUTER].run(f"{edit} cluster/iris.toml")
+    for name in ("m1", "m2"):
+        machines.shells[name].run(f"{edit} /etc/iris/iris.toml")
+        for service in ("state", "scheduler", "gateway"):
+            machines.shells[name].run(
+                f"pkill -f 'iris_{service}'; while pgrep -f 'iris_{service}'; do sleep 0.1; done"
+            )
+        machines.shells[name].run(services.script)
+        machines.shells[COMPUTER].run(f"iris --retry-for 60s --context {name} worker list", 90)
+
+
+def as_configured(machines: PageMachines) -> bool:
+    """Whether each stream has the copies that the settings say, and all of them are there."""
+    computer = machines.shells[COMPUTER]
+    differences = computer.run(f"{AS_ADMIN} iris admin streams --config cluster/iris.toml")
+    told = computer.run(f"{AS_ADMIN} iris doctor --config cluster/iris.toml --json || true")
+    missing = re.findall(r'"code": ?"(server_down|under_replicated|nats_unreachable)"', told)
+    return SAME in differences and not missing
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_the_page_adds_two_nats_servers_and_removes_them(five: PageMachines):
+    install, make, copy, agents, services, contexts, hello, *_ = steps("three-machines.md")
+    for block in (install, make, copy, agents, services, contexts):
+        five.run(block)
+    computer = five.shells[COMPUTER]
+    until(lambda: computer.run("iris --retry-for 60s worker list").count(" healthy ") == 3, "three workers")
+    five.run(hello)
+
+    [add] = re.findall(r"^```\n(.*?)^```$", section("Add NATS servers"), re.MULTILINE | re.DOTALL)
+    computer.run(add)
+    start = agents.script.splitlines()[0]
+    for name in ("m4", "m5"):
+        address = OF_FIVE[name]
+        computer.run(f"ssh root@{address} mkdir -p /etc/iris /var/lib/iris")
+        computer.run(f"scp cluster/nats-{name}.conf root@{address}:/etc/iris/nats.conf")
+        computer.run(f"scp cluster/accounts.conf root@{address}:/etc/iris")
+        five.shells[name].run(f"{install.script}\n{start}")
+    configure(five, services, replicas=5, servers=("m1", "m2", "m3", "m4", "m5"))
+    until(lambda: as_configured(five), "each stream has five copies", 120)
+    for name in ("m2", "m3"):
+        five.shells[name].run(STOP_NATS)
+    assert five.run(hello)[COMPUTER].count("hello from m") == 3, "it goes on while two of five servers are down"
+    for name in ("m2", "m3"):
+        five.shells[name].run(start)
+    until(lambda: as_configured(five), "all copies are there", 120)
+
+    configure(five, services, replicas=3, servers=("m1", "m2", "m3"))
+    [lower] = re.findall(r"`(iris admin streams --apply [^`]*)`", section("Remove a NATS server"))
+    computer.run(f"{AS_ADMIN} {lower}")
+    [remove] = re.findall(r"^ +(nats .*) m5 --force$", section("Remove a NATS server"), re.MULTILINE)
+    for name in ("m5", "m4"):
+        five.shells[name].run(STOP_NATS)
+        computer.run(f"{remove} {name} --force")
+        until(lambda: as_configured(five), f"what {name} had is elsewhere", 120)
+    five.shells["m3"].run(STOP_NATS)
+    assert five.run(hello)[COMPUTER].count("hello from m") == 3, "two of three servers are enough again"

@@ -1,11 +1,13 @@
 """`iris admin token`: a token file that the gateway accepts, and tokens that nobody else can read."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from iris.cli import main
+from iris.cli.commands import admin
 from iris.cli.times import show_millis
 from iris_gateway.auth.bearer import parse_tokens
 from iris_gateway.http.problem import ProblemResponse
@@ -106,3 +108,20 @@ def test_a_token_is_shown_by_its_name(token, tmp_path: Path):
 def test_two_tokens_of_one_name_are_refused(token):
     token("ada", "--name", "laptop")
     assert token("bob", "--name", "laptop")[0] == 2
+
+
+def test_admin_uses_the_servers_that_the_given_configuration_names(monkeypatch, tmp_path: Path):
+    """It does not work on the local cluster instead, which another option would have named."""
+    config, begun = tmp_path / "iris.toml", []
+    monkeypatch.setenv("IRIS_DATA", str(tmp_path))
+    monkeypatch.setenv("IRIS_NATS_URL", "")
+    monkeypatch.delenv("IRIS_NATS_URL")
+    monkeypatch.setattr(admin, "become", lambda program: begun.append((program[-1], os.environ.get("IRIS_NATS_URL"))))
+    config.write_text('[nats]\nurl = "nats://10.0.0.1:4222"\n')
+
+    assert main(["admin", "streams", "--config", str(config), "--data", str(tmp_path)]) == 0
+    assert main(["admin", "streams", "--config", str(config)]) == 0
+    assert begun == [("streams", None), ("streams", "nats://10.0.0.1:4222")]
+
+    config.write_text("nats = 5\n")
+    assert main(["admin", "streams", "--config", str(config)]) == 2

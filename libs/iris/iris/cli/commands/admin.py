@@ -19,11 +19,12 @@ from iris.cli.commands.token import token
 from iris.cli.parsing import CliGroup
 from iris.client.address import data_dir, read_cluster
 from iris.cluster.process import ISOLATED
+from iris_service.settings import BadSetting, load
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _SERVER_NAME = re.compile(r"[\w-]+\Z", re.ASCII)
 _DATA = "Data directory of the local cluster.  [default: $IRIS_DATA, else ~/.local/state/iris]"
-
+_CONFIG = "An iris.toml. The servers in its [nats] are used, unless --data or --nats says otherwise."
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -33,17 +34,26 @@ def located(command: F) -> F:
 
     @click.option("--data", type=click.Path(file_okay=False, path_type=Path), help=_DATA)
     @click.option("--nats", help="All servers of a NATS cluster, instead of a local one.", metavar="URL[,URL]")
-    @click.option("--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="An iris.toml.")
+    @click.option("--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help=_CONFIG)
     @functools.wraps(command)
     def with_place(data: Path | None, nats: str | None, config: Path | None, **given: Any) -> None:
         program = [sys.executable, *ISOLATED, "-m", "iris_state.admin"]
         program += ["--config", str(config)] if config else []
-        command([*program, *place((data or data_dir()).absolute(), nats)], **given)
+        servers = nats or (_servers_of(config) if config and not data else "")
+        command([*program, *place((data or data_dir()).absolute(), servers)], **given)
 
     return with_place  # type: ignore[return-value]
 
 
-def place(data: Path, nats: str | None) -> list[str]:
+def _servers_of(config: Path) -> str:
+    """The NATS servers that an `iris.toml` names; empty when it names none."""
+    try:
+        return load(config, os.environ).text("nats", "url")
+    except BadSetting as error:
+        raise click.UsageError(str(error)) from error
+
+
+def place(data: Path, nats: str) -> list[str]:
     """An option for the files of a stopped cluster. An address is passed in the environment: it may hold a password."""
     if nats:
         os.environ["IRIS_NATS_URL"] = nats
