@@ -124,9 +124,7 @@ def configure(machines: PageMachines, services: Block, *, replicas: int, servers
     for name in ("m1", "m2"):
         machines.shells[name].run(f"{edit} /etc/iris/iris.toml")
         for service in ("state", "scheduler", "gateway"):
-            machines.shells[name].run(
-                f"pkill -f 'iris_{service}'; while pgrep -f 'iris_{service}'; do sleep 0.1; done"
-            )
+            machines.shells[name].run(f"pkill -f 'iris_{service}'; while pgrep -f 'iris_{service}'; do sleep 0.1; done")
         machines.shells[name].run(services.script)
         machines.shells[COMPUTER].run(f"iris --retry-for 60s --context {name} worker list", 90)
 
