@@ -61,7 +61,7 @@ chaos: $(STAMP) ## real processes, kills, partitions and dead hosts, for SECONDS
 
 soak: $(STAMP) ## what takes long or is left to chance, and whether anything grows, for SECONDS=1800
 	$(BIN)/python -m tests.soak --seconds $(SOAK_SECONDS)
-	$(BIN)/python -m pytest tests -m "soak or mutant"
+	$(BIN)/python -m pytest tests -m "soak or sampled"
 	$(BIN)/python -m tests.sim --seeds $(SOAK_SECONDS)
 	$(BIN)/python -m tests.chaos --seconds $(SOAK_SECONDS)
 

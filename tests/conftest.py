@@ -9,6 +9,7 @@ from hypothesis import settings
 from tests.support.budget import Budget
 from tests.support.cluster import cluster
 from tests.support.docker import container_url, docker, nats_container
+from tests.support.hosts import place
 from tests.support.nats import connection, nats_server, nats_url, own_nats
 from tests.support.runtimes import docker_runtime, podman
 
@@ -22,6 +23,7 @@ __all__ = [
     "nats_server",
     "nats_url",
     "own_nats",
+    "place",
     "podman",
 ]
 

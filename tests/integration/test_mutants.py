@@ -3,17 +3,16 @@
 `make test` looks for one in `TURNS`, others for each commit; `make soak` for all.
 """
 
-import subprocess
-
 import pytest
 
-from tests.house.repository import ROOT
 from tests.sim import chain_mutants
 from tests.sim.mutants import PLANTS, Plant, planted
 from tests.sim.world import play
+from tests.support import turns
+from tests.support.turns import in_turns
 
 assert chain_mutants  # its mutants are among `PLANTS`
-pytestmark = [pytest.mark.integration, pytest.mark.mutant]
+pytestmark = pytest.mark.integration
 
 SEEDS = 120
 """One world in ten or more finds what is not shy: hardly ever does a commit move moments so that none of these does."""
@@ -21,21 +20,7 @@ SHY_SEEDS = 1500
 TURNS = 5
 
 
-def turn() -> int:
-    """Which mutants are looked for in this commit; 0 where there is no history."""
-    counted = subprocess.run(
-        ["git", "rev-list", "--count", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    return int(counted.stdout or 0) % TURNS
-
-
-def in_turns(names: list[str]) -> list[object]:
-    now = turn()
-    marks = ((name, [] if at % TURNS == now else [pytest.mark.soak]) for at, name in enumerate(names))
-    return [pytest.param(name, marks=mark) for name, mark in marks]
-
-
-@pytest.mark.parametrize("name", in_turns([name for name, plant in PLANTS.items() if not plant.is_shy]))
+@pytest.mark.parametrize("name", in_turns((name for name, plant in PLANTS.items() if not plant.is_shy), TURNS))
 def test_a_storm_finds(name):
     assert finder(name, PLANTS[name], SEEDS) is not None, PLANTS[name].says
 
@@ -64,9 +49,12 @@ def _breaks(seed: int, plant: Plant) -> bool:
     return bool(wrong)
 
 
-def test_each_mutant_has_its_turn():
+def test_each_mutant_has_its_turn(monkeypatch: pytest.MonkeyPatch):
     names = [name for name, plant in PLANTS.items() if not plant.is_shy]
-    taken = [name for now in range(TURNS) for name in names[now::TURNS]]
+    taken = []
+    for now in range(TURNS):
+        monkeypatch.setattr(turns, "commits", lambda now=now: now)
+        taken += [case.values[0] for case in in_turns(names, TURNS) if pytest.mark.soak not in case.marks]
     assert sorted(taken) == sorted(names)
 
 

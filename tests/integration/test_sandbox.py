@@ -11,8 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
 
@@ -54,15 +53,6 @@ while True:
 _FIRST = 1_900_000_000 + os.getpid() % 100_000 * 64
 OWN_USERS = f"pool:{_FIRST}-{_FIRST + 63}"
 """Of no other test: a task without a sandbox can signal all processes of its user on this host."""
-
-
-@pytest.fixture
-def place() -> Iterator[Path]:
-    """A directory that every user can pass."""
-    made = Path(tempfile.mkdtemp(dir="/tmp", prefix="iris-sandbox-"))
-    made.chmod(0o755)
-    yield made
-    shutil.rmtree(made)
 
 
 @pytest.fixture

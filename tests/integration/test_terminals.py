@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -35,15 +32,6 @@ while True:
     line, _ = listener.accept()
     line.sendall(b"hello " + line.recv(100))
 """
-
-
-@pytest.fixture
-def place() -> Iterator[Path]:
-    """A directory that every user can pass."""
-    made = Path(tempfile.mkdtemp(dir="/tmp", prefix="iris-terminals-"))
-    made.chmod(0o755)
-    yield made
-    shutil.rmtree(made)
 
 
 @pytest.fixture

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+
+import pytest
 
 from tests.support.escapes import MODES
 from tests.support.state import FakeState
@@ -14,6 +18,21 @@ from tests.support.worker import WorkerProcess
 USER = 4321
 """Whom an ordinary user's worker runs as."""
 SANDBOXED = (MODES[0], MODES[2])
+
+
+@contextmanager
+def open_directory() -> Iterator[Path]:
+    """A directory that every user can pass."""
+    made = Path(tempfile.mkdtemp(dir="/tmp", prefix="iris-place-"))
+    made.chmod(0o755)
+    yield made
+    shutil.rmtree(made)
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    with open_directory() as made:
+        yield made
 
 
 @asynccontextmanager
