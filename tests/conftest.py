@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 
 import pytest
 from hypothesis import settings
@@ -9,7 +10,7 @@ from hypothesis import settings
 from tests.support.budget import Budget
 from tests.support.cluster import cluster
 from tests.support.docker import container_url, docker, nats_container
-from tests.support.hosts import place
+from tests.support.hosts import mark, place
 from tests.support.nats import connection, nats_server, nats_url, own_nats
 from tests.support.runtimes import docker_runtime, podman
 
@@ -19,6 +20,7 @@ __all__ = [
     "container_url",
     "docker",
     "docker_runtime",
+    "mark",
     "nats_container",
     "nats_server",
     "nats_url",
@@ -31,6 +33,10 @@ __all__ = [
 settings.register_profile("check", deadline=None, max_examples=100, print_blob=True)
 settings.register_profile("soak", deadline=None, max_examples=5_000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "check"))
+
+# Hundreds of processes would compile the same modules again, which is two fifths of the CPU that a service starts with.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # A script that runs the tests in the background ignores SIGINT, and every process that they start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
