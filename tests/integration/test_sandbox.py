@@ -1,8 +1,10 @@
-"""Confined tasks on real workers: what they cannot do, and that all else is as without a sandbox."""
+"""Confined tasks on workers of their own: what they cannot do, and what settings and ends of a worker do to them.
+
+What leaves a worker as it found it is in `test_sandbox_tasks`.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import itertools
 import json
@@ -11,8 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
-from functools import partial
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import psutil
@@ -23,14 +24,14 @@ from iris_core import codec, subjects
 from iris_core.messages.gateway_worker import ExecutionTaken, StartExecution
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Gang, Stop
-from iris_core.spec import Probe
 from iris_core.states import Cause, KernelStatus
 from iris_worker.launcher.cgroup import OPEN_FILES
 from iris_worker.launcher.sandbox import IDLE
 from tests.support import escapes
 from tests.support.escapes import ESCAPES, MODES
-from tests.support.hosts import SANDBOXED, USER, worker_of
+from tests.support.hosts import SANDBOXED, USER, until, until_gone, worker_of
 from tests.support.state import GRANT, FakeState, template
+from tests.support.turns import in_turns
 from tests.support.worker import WorkerProcess, environ
 
 pytestmark = [
@@ -42,6 +43,7 @@ K = KernelStatus
 PYTHON = next(path for path in ("/usr/local/bin/python3", "/usr/bin/python3") if os.path.exists(path))
 CLONES = (MODES[0], MODES[1], MODES[3])
 """Kinds of host on which tasks are cloned from templates."""
+TURNS = 3
 SIGNALS_ALL = """import os, sys
 print("ready", flush=True)
 while True:
@@ -68,29 +70,11 @@ async def worker(
         yield process
 
 
-@pytest.fixture
-def mark(place: Path) -> str:
-    """Seconds that only this test's processes sleep."""
-    return f"1000.{int.from_bytes(place.name.encode()[-4:])}"
-
-
 def task_pid(worker: WorkerProcess, mark: str) -> int:
     """The process of a task that has ``mark`` in its command, as the host sees it."""
     below = psutil.Process(worker.launcher_pid).children()
     [found] = [process.pid for process in below if mark in " ".join(process.cmdline())]
     return found
-
-
-async def until(true: Callable[[], bool]) -> None:
-    """Poll what no message tells."""
-    async with asyncio.timeout(20):
-        while not true():
-            await asyncio.sleep(0.01)
-
-
-async def until_gone(mark: str) -> None:
-    everything = partial(psutil.process_iter, ["cmdline"])
-    await until(lambda: not any(mark in " ".join(process.info["cmdline"] or []) for process in everything()))
 
 
 # ── escapes ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -134,8 +118,13 @@ async def test_nothing_of_a_template_is_left_for_another_job(
     ("mode", "cgroups", "preload"),
     [
         *((mode, False, ()) for mode in MODES),
-        *((mode, True, ()) for mode in MODES[:2]),
-        *((mode, mode in MODES[:2], ("json",)) for mode in CLONES),
+        *in_turns(
+            [
+                *((mode, True, ()) for mode in MODES[:2]),
+                *((mode, mode in MODES[:2], ("json",)) for mode in CLONES),
+            ],
+            TURNS,
+        ),
     ],
 )
 async def test_what_a_task_is_refused_is_what_the_security_page_says(
@@ -213,80 +202,6 @@ async def test_what_a_task_is_refused_is_what_the_security_page_says(
 # ── all else is as without ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_ends_output_and_errors_of_confined_tasks_are_their_own(state: FakeState, worker: WorkerProcess):
-    commands = {
-        "echo out; echo err > /dev/stderr; exit 7": (7, None, ""),
-        "kill -9 $$": (None, 9, "killed by signal 9 (SIGKILL: perhaps out of memory)"),
-        "echo no luck > $IRIS_ERROR_FILE; exit 1": (1, None, "no luck"),
-        "echo a > /dev/stdout; test $HOME = $IRIS_WORKDIR && test $PWD = $HOME && touch a /tmp/a /dev/shm/a": (
-            0,
-            None,
-            "",
-        ),
-        "test $(ps -o sid= -p $$) = $$": (0, None, ""),
-    }
-    refs = [await state.run("sh", "-c", command) for command in commands]
-    found = [await state.ended(ref) for ref in refs]
-    assert [(end.exit_code, end.signal, end.error) for end in found] == list(commands.values())
-    assert await state.output(refs[0]) == b"out\n"
-    missing = await state.ended(await state.run("no-such-program"))
-    assert (missing.exit_code, missing.error) == (127, "no-such-program: command not found")
-
-
-async def test_a_confined_task_reads_its_own_token_and_sees_no_other_slots(
-    state: FakeState, worker: WorkerProcess, mark: str
-):
-    other = await state.run("sh", "-c", f"echo ready; exec sleep {mark}", grant=GRANT)
-    await state.printed(other, b"ready\n")
-    script = (
-        'test "$(cat "$IRIS_TOKEN_FILE")" = "$IRIS_TOKEN" && cd "${IRIS_TOKEN_FILE%/token}" && ls ../.. && ! touch a'
-    )
-    ref = await state.run("sh", "-c", script, grant=GRANT)
-    assert (await state.ended(ref)).exit_code == 0
-    assert await state.output(ref) == b"1\n"
-    await state.order(stop=[Stop(other, 0)])
-    await state.ended(other)
-
-
-async def test_nothing_of_an_attempt_is_left_for_the_next(state: FakeState, worker: WorkerProcess, mark: str):
-    leave = f"touch a /tmp/a /var/tmp/a /dev/shm/a; ls /proc | grep -c '^[0-9]'; (setsid sleep {mark} &)"
-    for _ in range(3):
-        ref = await state.run("sh", "-c", f"ls -A . /tmp /var/tmp /dev/shm; {leave}")
-        assert (await state.ended(ref)).exit_code == 0
-        await until_gone(mark)
-        listing = (await state.output(ref)).split()
-        assert b"a" not in listing
-        assert int(listing[-1]) < 10
-
-
-@pytest.mark.parametrize(
-    ("leave", "look"),
-    [
-        ("touch /var/tmp/a", "ls -A /var/tmp"),
-        ("ipcmk --shmem 4096 >/dev/null", "tail -n +2 /proc/sysvipc/shm"),
-        ("touch /dev/mqueue/a", "ls -A /dev/mqueue"),
-        ("ipcmk --semaphore 2 >/dev/null", "tail -n +2 /proc/sysvipc/sem"),
-        ("ipcmk --queue >/dev/null", "tail -n +2 /proc/sysvipc/msg"),
-    ],
-)
-async def test_nothing_that_outlives_an_attempt_is_there_for_the_next(
-    state: FakeState, worker: WorkerProcess, leave: str, look: str
-):
-    for _ in range(2):
-        ref = await state.run("sh", "-c", f"{look}; {leave}")
-        assert (await state.ended(ref)).exit_code == 0
-        assert await state.output(ref) == b""
-
-
-async def test_a_sandbox_that_somebody_has_ended_is_made_again(state: FakeState, worker: WorkerProcess):
-    assert (await state.ended(await state.run("true"))).exit_code == 0
-    for child in psutil.Process(worker.launcher_pid).children():
-        for init in child.children():
-            init.kill()
-            await asyncio.to_thread(init.wait, 20)
-    assert (await state.ended(await state.run("true"))).exit_code == 0
-
-
 async def test_a_sandbox_serves_all_attempts_of_a_slot_and_members_of_gangs(
     state: FakeState, nats_url: str, place: Path
 ):
@@ -321,19 +236,6 @@ async def test_a_launcher_keeps_few_sandboxes_and_descriptors_to_copy(state: Fak
         assert launcher.num_fds() - before <= IDLE + OPEN_FILES
 
 
-async def test_a_task_that_is_stopped_gets_term_and_its_grace(state: FakeState, worker: WorkerProcess, mark: str):
-    polite = await state.run("sh", "-c", "trap 'echo bye; exit 3' TERM; echo ready; while :; do sleep 0.01; done")
-    deaf = await state.run("sh", "-c", f"trap '' TERM; echo ready; setsid sleep {mark} & wait; sleep 1000")
-    plain = await state.run("sleep", "1000")
-    for ref in (polite, deaf):
-        await state.printed(ref, b"ready\n")
-    await state.running(plain)
-    await state.order(stop=[Stop(polite, 20_000), Stop(deaf, 100), Stop(plain, 20_000)])
-    found = [await state.ended(ref) for ref in (polite, deaf, plain)]
-    assert [(end.exit_code, end.signal) for end in found] == [(3, None), (None, 9), (None, 15)]
-    await until_gone(mark)
-
-
 @pytest.mark.parametrize("also_launcher", [False, True])
 async def test_a_confined_task_is_adopted_and_ends_with_all_it_started(
     state: FakeState, worker: WorkerProcess, place: Path, mark: str, also_launcher: bool
@@ -359,13 +261,6 @@ async def test_a_confined_task_is_adopted_and_ends_with_all_it_started(
     assert (ended.cause, ended.exit_code) in {(Cause.EXITED, 7)} | unknown
     assert await state.output(ref) == b"before\nafter\n"
     await until_gone(mark)
-
-
-async def test_a_probe_runs_beside_its_task_in_the_same_sandbox(state: FakeState, worker: WorkerProcess):
-    probe = Probe(kind="command", command=("sh", "-c", "test -e /tmp/ready"), interval_s=0.1)
-    ref = await state.run("sh", "-c", "touch /tmp/ready; sleep 1000", probe=probe, ports=("http",))
-    results = lambda: [result for beat in state.beats for result in beat.probes if result.ref == ref]  # noqa: E731
-    await state.until(lambda: any(result.passes for result in results()))
 
 
 # ── settings ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -428,7 +323,7 @@ async def execute(connection: Connection, name: str, ref: AttemptRef) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES[:3])
-@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
+@pytest.mark.parametrize("number", in_turns([signal.SIGSTOP, signal.SIGKILL], 2))
 async def test_a_task_that_signals_all_that_it_can_holds_up_nobody_else(
     number: signal.Signals, mode: str, state: FakeState, nats_url: str, place: Path
 ):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.support.escapes import MODES
@@ -33,6 +36,24 @@ def open_directory() -> Iterator[Path]:
 def place() -> Iterator[Path]:
     with open_directory() as made:
         yield made
+
+
+@pytest.fixture
+def mark() -> str:
+    """Seconds that only this test's processes sleep."""
+    return f"1000.{int.from_bytes(os.urandom(4))}"
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Poll what no message tells."""
+    async with asyncio.timeout(20):
+        while not true():
+            await asyncio.sleep(0.01)
+
+
+async def until_gone(mark: str) -> None:
+    everything = partial(psutil.process_iter, ["cmdline"])
+    await until(lambda: not any(mark in " ".join(process.info["cmdline"] or []) for process in everything()))
 
 
 @asynccontextmanager
