@@ -221,7 +221,7 @@ def test_a_healthy_cluster_has_no_problem(cluster: Cluster):
 def test_a_wrong_token_and_a_missing_one(cluster: Cluster):
     refused = f"the gateway at {cluster.url}"
     assert look(cluster, "wrong")["wrong_token"][0].startswith(f"{refused} does not accept the token from IRIS_TOKEN")
-    assert look(cluster, "")["wrong_token"][0].startswith(f"{refused} wants a token, and none was given")
+    assert look(cluster, "")["wrong_token"][0].startswith(f"{refused} requires a token, and none was given")
 
 
 def test_a_host_with_a_wrong_clock_and_an_older_release(cluster: Cluster):

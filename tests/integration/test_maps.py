@@ -132,7 +132,7 @@ def test_odd_functions_end_in_a_clear_outcome_of_their_call(cluster):
     assert "Odd: the weight 3 (it cannot be unpickled here: TypeError: " in str(mapped[5].exception())
 
 
-def test_a_call_that_never_returns_is_ended_by_its_timeout_and_others_go_on(cluster):
+def test_the_timeout_of_a_call_ends_it_and_others_go_on(cluster):
     def waits(seconds):
         import time
 
@@ -199,7 +199,7 @@ def test_items_that_raise_while_they_are_read_start_no_job(cluster):
     assert not [job for job in cluster.client.jobs() if job.name == "/m-items"]
 
 
-def test_more_calls_than_a_job_has_tasks_are_refused_with_the_chunksize_that_fits(cluster):
+def test_too_many_calls_are_refused_with_the_chunksize_that_fits(cluster):
     with pytest.raises(InvalidOption, match="use chunksize=2 or more"):
         cluster.client.map(len, [""] * 10_001)
 

@@ -313,7 +313,7 @@ async def test_each_service_is_restarted_under_load_and_nobody_is_any_the_wiser(
 
 
 def all_ended(client: Client) -> dict[str, JobView]:
-    """Every job by name, once all have ended. Fails when a name is there twice."""
+    """Every job by name, once all have ended. Fails when a name appears twice."""
 
     def listed() -> list[JobView]:
         jobs = list(client.pages("/v1/jobs", JobView))

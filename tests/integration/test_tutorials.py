@@ -167,7 +167,7 @@ def test_a_model_is_served_changed_and_scaled(cluster: Cluster, checkout: Path):
     assert "ready" in shown
     assert float(re.search(r'"probability": ([\d.]+)', asked)[1]) > 0.5
     assert '"version": ["v2"]' in updated
-    assert routes.startswith("model goes back to revision 1\n")
+    assert routes.startswith("model rolls back to revision 1\n")
     assert "model" in scaled
 
 

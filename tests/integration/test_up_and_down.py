@@ -96,7 +96,7 @@ def test_a_service_that_cannot_be_started_is_started_once_it_can_be(tmp_path):
         log.unlink()
         log.mkdir()
         os.kill(before[0], signal.SIGKILL)
-        until(lambda: "scheduler did not come back" in words.read_text(), "it cannot be started")
+        until(lambda: "scheduler did not become ready again" in words.read_text(), "it cannot be started")
         log.rmdir()
 
         until(lambda: cluster.pids("scheduler") not in ([], before), "it runs again")

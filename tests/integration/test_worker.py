@@ -74,9 +74,7 @@ async def test_memory_of_the_worker_is_not_taken_for_the_tasks(
         assert (await state.ended(await state.run("true"))).peak_rss_bytes <= most
 
 
-async def test_a_task_may_be_held_to_the_memory_it_asked_for_without_control_groups(
-    state: FakeState, nats_url: str, tmp_path: Path
-):
+async def test_memory_is_limited_without_control_groups(state: FakeState, nats_url: str, tmp_path: Path):
     async with WorkerProcess(nats_url, tmp_path / "w0", cgroups="false", limit_memory="rlimit"):
         await state.registration()
         greedy = ("python3", "-c", "x = bytearray(300 << 20)")
@@ -100,9 +98,7 @@ async def test_a_worker_that_is_told_to_end_takes_its_tasks_along(
     assert (ended.cause, ended.signal) == (Cause.CANCELLED, signal.SIGTERM)
 
 
-async def test_a_worker_that_is_told_to_end_says_that_it_stops_and_that_it_is_gone(
-    state: FakeState, worker: WorkerProcess
-):
+async def test_a_worker_that_ends_reports_stopping_and_gone(state: FakeState, worker: WorkerProcess):
     ref = await state.run("sleep", "1000")
     await state.running(ref)
     assert await worker.stop() == 0
@@ -131,9 +127,7 @@ async def test_a_worker_that_is_told_to_end_waits_for_no_task_and_no_answer(
     assert not lives(pid)
 
 
-async def test_a_worker_whose_registration_is_not_answered_yet_says_that_it_is_gone(
-    state: FakeState, nats_url: str, tmp_path: Path
-):
+async def test_a_worker_that_ends_before_it_is_registered_reports_gone(state: FakeState, nats_url: str, tmp_path: Path):
     state.silent = True
     async with WorkerProcess(nats_url, tmp_path / "w0") as worker:
         await state.registration()

@@ -35,7 +35,7 @@ class Storm:
     """What may happen in a world.
 
     Attributes:
-        faults: what each strike is one of; one that is there twice comes twice as often.
+        faults: what each strike is one of; one that appears twice comes twice as often.
         least, most: how many strikes there are.
         bad_weather: in so many worlds the links lose, double, shuffle and delay.
     """

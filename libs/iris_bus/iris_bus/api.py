@@ -183,7 +183,7 @@ class Api:
         try:
             ack = msgspec.json.decode(got.data, type=Ack)
         except msgspec.DecodeError as error:
-            raise Unavailable(f"{subject} was answered by something that is no stream") from error
+            raise Unavailable(f"{subject} was answered by something that is not a stream") from error
         if ack.error is not None:
             raise_for(ack.error, f"publish to {subject}")
         return ack

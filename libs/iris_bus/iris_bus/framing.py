@@ -41,7 +41,7 @@ def split(data: bytes, part_bytes: int) -> Iterator[bytes]:
 def verify(sequence: int, data: bytes) -> tuple[int, int]:
     """The part number, from 0, and the number of parts of the message at ``sequence``. Raises DamagedCommit."""
     if len(data) < HEADER_BYTES:
-        raise DamagedCommit(sequence, f"{len(data)} bytes are no part of a commit")
+        raise DamagedCommit(sequence, f"{len(data)} bytes are not a part of a commit")
     magic, version, part, parts = _HEAD.unpack_from(data)
     (checksum,) = _CHECKSUM.unpack_from(data, _HEAD.size)
     if magic != _MAGIC:

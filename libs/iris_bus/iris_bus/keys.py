@@ -58,7 +58,7 @@ def _pair(path: Path) -> Any:
     try:
         pair = nkeys.from_seed(bytearray(text))
         if not pair.public_key.startswith(b"U"):
-            raise BadKey(f"{path} holds the seed of something that is no user")
+            raise BadKey(f"{path} holds the seed of something other than a user")
     except (nkeys.NkeysError, ValueError, IndexError) as error:
         raise error if isinstance(error, BadKey) else BadKey(f"{path} does not hold the seed of a NATS user") from error
     return pair

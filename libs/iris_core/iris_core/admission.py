@@ -166,7 +166,7 @@ def _resources(spec: JobSpec) -> Iterator[Mistake]:
     variants = ask.device.variants
     wrong = next((one for one in variants if not _VARIANT.match(one)), None)
     if wrong is not None:
-        message = f"{wrong[:80]!r} is no variant"
+        message = f"{wrong[:80]!r} is not a variant"
         yield Mistake(pointer="/resources/device/variant", code="bad_variant", message=message, hint="H100, or auto")
     elif not 0 < len(set(variants)) == len(variants) <= MAX_VARIANTS or (
         ask.device.has_alternatives and AUTO in variants
@@ -295,7 +295,7 @@ def _ports(spec: JobSpec) -> Iterator[Mistake]:
             message = f"{port[:80]!r} is not a port name"
             yield Mistake(pointer=pointer_to("ports", number), code="bad_port", message=message, hint=hint)
         if port.upper() in seen:
-            yield Mistake(pointer=pointer_to("ports", number), code="duplicate", message=f"{port!r} is there twice")
+            yield Mistake(pointer=pointer_to("ports", number), code="duplicate", message=f"{port!r} appears twice")
         seen.add(port.upper())
 
 
@@ -350,7 +350,7 @@ def _image(spec: JobSpec, wanted: Environment) -> Iterator[Mistake]:
         yield Mistake(pointer="/environment/image", code="bad_image", message=message, hint="ghcr.io/lab/train:1")
     for name in ("packages", "setup", "python"):
         if getattr(wanted, name):
-            message = f"an image brings its own packages: there is no {name} beside it"
+            message = f"an image brings its own packages and takes no {name}"
             yield Mistake(pointer=f"/environment/{name}", code="unexpected", message=message)
     for key, value in spec.env.items():
         if "\n" in value or "\r" in value or len(value.encode()) > _ENV_LINE:
@@ -372,7 +372,7 @@ def _preload(spec: JobSpec) -> Iterator[Mistake]:
             message = f"{name[:80]!r} is not the name of a Python module"
             yield Mistake(pointer=pointer_to("preload", number), code="bad_module", message=message, hint="torch")
     if spec.preload and spec.environment is not None and spec.environment.image:
-        message = "modules are preloaded on the host: there is no image beside them"
+        message = "modules are preloaded on the host, so the job takes no image"
         yield Mistake(pointer="/preload", code="unexpected", message=message)
     if spec.preload and spec.calls is None and not is_cloneable(spec.command):
         message = "only `python FILE` and `python -m MODULE` have modules preloaded"
@@ -433,7 +433,7 @@ def _gates(spec: JobSpec) -> Iterator[Mistake]:
         except ValueError as error:
             yield Mistake(pointer="/not_before", code="bad_time", message=str(error))
     if spec.singleton and not _SINGLETON.match(spec.singleton):
-        message = f"{spec.singleton[:80]!r} is no singleton key"
+        message = f"{spec.singleton[:80]!r} is not a singleton key"
         hint = "1 to 128 printable characters without spaces"
         yield Mistake(pointer="/singleton", code="bad_key", message=message, hint=hint)
 

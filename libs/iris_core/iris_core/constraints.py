@@ -195,7 +195,7 @@ def _operand_mistakes(pointer: str, constraint: Constraint) -> list[Mistake]:
 def _value_mistakes(pointer: str, value: Attribute | None) -> list[Mistake]:
     if isinstance(value, bool):
         hint = "use the string 'true' or 'false'"
-        return [Mistake(pointer=pointer, code="bad_type", message="true and false are no attributes", hint=hint)]
+        return [Mistake(pointer=pointer, code="bad_type", message="true and false are not attribute values", hint=hint)]
     if isinstance(value, str) and len(value) > MAX_TEXT:
         return [Mistake(pointer=pointer, code="too_long", message=f"a value has at most {MAX_TEXT} characters")]
     if isinstance(value, float) and not math.isfinite(value):

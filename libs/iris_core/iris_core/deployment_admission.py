@@ -89,7 +89,9 @@ def _probe(probe: Probe, ports: tuple[str, ...]) -> Mistakes:
         yield Mistake(pointer=f"{at}/port", code="unknown_port", message=message, hint=", ".join(ports))
     for name, path in (("path", probe.path), ("ready_path", probe.ready_path or "/")):
         if probe.kind == "http" and not _PATH.match(path):
-            yield Mistake(pointer=f"{at}/{name}", code="bad_path", message=f"{path[:80]!r} is no path", hint="/healthz")
+            yield Mistake(
+                pointer=f"{at}/{name}", code="bad_path", message=f"{path[:80]!r} is not a path", hint="/healthz"
+            )
     for number, status in enumerate(probe.expect):
         yield from _whole(pointer_to("template", "probe", "expect", number), status, 100, 599)
     for name, low in (("initial_delay_s", 0.0), ("interval_s", 0.1), ("timeout_s", 0.1), ("start_timeout_s", 1.0)):

@@ -45,7 +45,7 @@ def signal_number(name: str) -> int:
     """``SIGUSR1`` or ``USR1``. Raises ValueError, for a person."""
     found = SIGNALS.get(name if name.startswith("SIG") else f"SIG{name}")
     if found is None:
-        raise ValueError(f"{name[:80]!r} is no signal: SIGTERM, USR1, ...")
+        raise ValueError(f"{name[:80]!r} is not a signal: SIGTERM, USR1, ...")
     return found
 
 
@@ -72,7 +72,7 @@ def _read(code: TaskExit) -> tuple[bool, range]:
         return True, range(number, number + 1)
     found = _RANGE.match(text)
     if found is None:
-        raise ValueError(f"{text[:80]!r} is no exit code, range of exit codes or signal: 75, 64-78, SIGBUS")
+        raise ValueError(f"{text[:80]!r} is not an exit code, range of exit codes or signal: 75, 64-78, SIGBUS")
     first, last = int(found[1]), int(found[2] or found[1])
     if first == 0:
         raise ValueError("exit code 0 is success, whatever the rules say")

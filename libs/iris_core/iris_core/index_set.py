@@ -50,7 +50,7 @@ class IndexSet:
         members = [index for part in parts for index in part]
         if len(set(members)) < len(members):
             twice = next(index for index, after in pairwise(sorted(members)) if index == after)
-            raise ValueError(f"index {twice} is there twice")
+            raise ValueError(f"index {twice} appears twice")
         return cls.of(members)
 
     def __str__(self) -> str:

@@ -30,7 +30,7 @@ def mistakes(spec: JobSpec) -> Iterator[Mistake]:
         yield from _before(spec, spec.notice.before_s)
     if spec.on_timeout != "kill" and spec.timeout_s is None:
         message = "on_timeout is what becomes of a task at its time limit, and this job has none"
-        yield Mistake(pointer="/on_timeout", code="unexpected", message=message, hint="say timeout_s too")
+        yield Mistake(pointer="/on_timeout", code="unexpected", message=message, hint="specify timeout_s too")
     if spec.protect_s is not None:
         yield from _time("/protect_s", spec.protect_s, MAX_PROTECT_S)
 

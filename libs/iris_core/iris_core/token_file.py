@@ -99,7 +99,7 @@ def _token(words: list[str], number: int) -> Token:
     if not is_user_name(user):
         raise BadTokenFile(f"line {number}: {user[:40]!r} is not a user name")
     if role not in ROLES:
-        raise BadTokenFile(f"line {number}: {role[:40]!r} is no role; one of {', '.join(ROLES)}")
+        raise BadTokenFile(f"line {number}: {role[:40]!r} is not a role; one of {', '.join(ROLES)}")
     if not _DIGEST.match(digest.lower()):
         raise BadTokenFile(f"line {number}: the third word is the token's SHA-256 in hexadecimal")
     facts = _facts(words[3:], number)
@@ -126,7 +126,7 @@ def _read_time(text: str, number: int) -> int:
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
-        raise BadTokenFile(f"line {number}: {text[:40]!r} is no time such as 2030-01-31T00:00:00Z") from None
+        raise BadTokenFile(f"line {number}: {text[:40]!r} is not a time such as 2030-01-31T00:00:00Z") from None
     return int(at.replace(tzinfo=at.tzinfo or UTC).timestamp() * 1000)
 
 

@@ -179,7 +179,10 @@ def _number_mistakes(spec: JobSpec, gang: Coscheduling) -> list[Mistake]:
     if gang.slices < 1:
         return [Mistake(pointer=pointer, code="too_few", message=f"a gang of {gang.slices} slices", hint="at least 1")]
     if gang.slices == 1:
-        message, hint = "only a gang of several slices has an attribute that they share", "leave it out, or say slices"
+        message, hint = (
+            "only a gang of several slices has an attribute that they share",
+            "leave it out, or specify slices",
+        )
         wrong = Mistake(pointer="/coscheduling/within", code="needs_slices", message=message, hint=hint)
         return [wrong] if gang.within else []
     if spec.indexes:

@@ -87,7 +87,7 @@ class JobsQuery(PageQuery, frozen=True):
     user: OwnerName = ""
     band: Annotated[str, about("Only jobs of this band.", one_of=BANDS)] = ""
     name_prefix: Annotated[
-        str, about("Only jobs whose name begins so.", pattern="^/[A-Za-z0-9._/-]{0,1023}$", example="/train")
+        str, about("Only jobs whose name begins with this.", pattern="^/[A-Za-z0-9._/-]{0,1023}$", example="/train")
     ] = ""
     label: Annotated[
         str, about("Only jobs with this label, `key=value`.", max_length=512, pattern="=", example="team=vision")

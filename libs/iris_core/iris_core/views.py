@@ -580,7 +580,7 @@ class CallResultView(View, kw_only=True):
 
 
 class ResultsView(View):
-    """Some results of a map, in the order in which they were stored; one that is there twice was sent twice."""
+    """Some results of a map, in the order in which they were stored; one that appears twice was sent twice."""
 
     results: list[CallResultView]
 

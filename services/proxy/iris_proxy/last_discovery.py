@@ -46,4 +46,4 @@ class LastDiscovery:
         try:
             replace_file(self._path, msgspec.json.encode(values))
         except OSError as error:
-            log.warning("the discovery cannot be kept in %s: %s", self._path, error)
+            log.warning("the discovery cannot be stored in %s: %s", self._path, error)

@@ -45,7 +45,7 @@ class Housekeeper:
                 try:
                     await self.look()
                 except Unavailable as error:
-                    log.warning("the stores cannot be looked after now: %s", error)
+                    log.warning("housekeeping of the stores failed: %s", error)
 
     async def look(self) -> None:
         """Maintain the stores once. Raises Unavailable."""

@@ -69,7 +69,7 @@ def test_every_end_of_a_job_has_an_exit_code():
     assert set(JOB_EXITS) == TERMINAL
 
 
-def test_run_prints_output_where_the_task_did_and_everything_else_on_stderr(iris):
+def test_run_keeps_the_streams_of_output_apart_from_its_own_messages(iris):
     with answering(a_run("failed", log=[line("hello"), line("oh no", "stderr")], error="exit code 3")) as server:
         _, out, err = iris("run", "--url", server.url, "--name", "train", "--", "true")
 
@@ -85,7 +85,7 @@ def test_run_detached_prints_only_the_name(iris):
         assert len(server.requests) == 1
 
 
-def test_run_warns_of_a_job_that_no_host_could_ever_take_unless_it_is_meant_to_wait(iris):
+def test_run_warns_of_an_unschedulable_job_unless_it_is_to_wait(iris):
     warned = job_view() | {"warnings": ["no registered worker can ever take /train: none of 3 matches"]}
     with answering(in_turn(Said(201, warned))) as server:
         code, out, err = iris("run", "-d", "--url", server.url, "true")
@@ -189,7 +189,7 @@ def test_every_wrong_field_is_printed_with_its_place_and_hint(iris):
 
 
 @pytest.mark.parametrize(("status", "shown"), [(401, True), (409, True), (500, True), (404, False), (413, False)])
-def test_a_problem_that_needs_more_than_a_sentence_names_the_page_about_its_type(iris, status, shown):
+def test_an_involved_problem_names_the_page_of_its_type(iris, status, shown):
     with answering(in_turn(problem(status, "x", "because", type="/problems/x"))) as server:
         _, _, err = iris("show", "--url", server.url, "/train")
 

@@ -113,5 +113,5 @@ def test_exec_takes_the_only_task_of_a_job(iris):
         code, _, err = iris("exec", "--url", server.url, "train", "ls")
     assert (code, said(err)) == (
         ExitCode.USAGE,
-        ["Error: /train has several tasks; say which, for example /train/0"],
+        ["Error: /train has several tasks; specify one, for example /train/0"],
     )

@@ -196,7 +196,7 @@ def test_top_of_a_job_shows_what_its_running_tasks_use(capsys):
     ]
 
 
-def test_why_suggests_what_to_request_for_a_task_that_reached_its_memory_limit():
+def test_why_suggests_a_memory_request_after_an_oom_kill():
     short = {"task": "/a/0", "limit_bytes": 512 << 20, "peak_bytes": 511 << 20, "suggested_bytes": 1 << 30}
     assert explain_lines({"task": "/a/0", "state": "failed", "out_of_memory": short}, of_task=True)[1:] == [
         "  /a/0: memory limit 512MiB reached, peak 511MiB",

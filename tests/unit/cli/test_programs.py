@@ -96,7 +96,7 @@ def test_the_hosts_of_a_slice_share_its_name_and_are_numbered():
     assert {host.chips for host in hosts} == {4}
 
 
-def test_a_worker_is_told_what_its_host_has_and_shares_the_memory_of_this_one():
+def test_workers_get_their_resources_and_share_this_hosts_memory():
     given = said_to(blueprint(workers=2, worker_cpu=1.5).programs("nats://x")[-1])
 
     assert (given["worker.cpu_millis"], given["worker.memory_bytes"], given["worker.chips"]) == ("1500", "4000", "0")

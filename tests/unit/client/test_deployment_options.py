@@ -59,7 +59,7 @@ def test_every_mistake_is_told_at_once():
     with pytest.raises(InvalidOption) as caught:
         deployment_fields("serve", options)
     said = str(caught.value)
-    for words in ("say one of them", "'soon' is not a time", "'many' is not a number", "takes", "a list of words"):
+    for words in ("specify one of them", "'soon' is not a time", "'many' is not a number", "takes", "a list of words"):
         assert words in said
 
 

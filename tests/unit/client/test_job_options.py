@@ -290,7 +290,7 @@ def test_a_job_waits_for_others_by_name_or_id():
         ({"after": ["prep:never"]}, "'prep:never' is not JOB or JOB:WHEN; WHEN is one of ok, any, notok, start"),
         ({"after": [":ok"]}, "':ok' is not JOB or JOB:WHEN"),
         ({"after": [7]}, "7 is not a job to wait for"),
-        ({"each": True}, "each says how to wait for another job: say after too"),
+        ({"each": True}, "each says how to wait for another job: specify after too"),
     ],
 )
 def test_what_cannot_be_waited_for_is_refused(options, words):
@@ -329,5 +329,5 @@ def test_what_a_time_limit_does_and_the_protection_are_said():
 
 
 def test_an_unknown_stop_signal_is_refused():
-    with pytest.raises(InvalidOption, match="stop_signal: 'FOO' is no signal"):
+    with pytest.raises(InvalidOption, match="stop_signal: 'FOO' is not a signal"):
         job_spec(["true"], {"name": "a", "stop_signal": "FOO"}, OUTSIDE)

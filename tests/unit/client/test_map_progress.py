@@ -44,7 +44,7 @@ def test_nothing_is_shown_where_nobody_looks():
     assert file.getvalue() == ""
 
 
-def test_an_open_map_says_that_more_may_come_and_a_cancelled_call_is_a_failure():
+def test_progress_shows_an_open_map_and_counts_cancelled_calls_as_failed():
     futures, terminal = Calls([Call(), Call()]), Terminal()
     futures.is_open = True
     shown = MapProgress("/m", futures, terminal)

@@ -152,7 +152,7 @@ def test_an_answer_that_is_no_problem_document_is_still_a_problem(body):
 
     assert type(problem) is Problem
     assert problem.status == 500
-    assert str(problem).startswith("iris.example.org answered 500, which is no answer of Iris: ")
+    assert str(problem).startswith("iris.example.org answered 500, which is not an answer of Iris: ")
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def test_the_text_of_a_set_is_the_shortest(text: str, canonical: str) -> None:
         ("a-b", "'a-b' is neither an index nor a range: 7, 0-9, or 0-15:4"),
         ("5-3", "'5-3' is an empty range"),
         ("0-9:0", "'0-9:0' is an empty range"),
-        ("0-3,2", "index 2 is there twice"),
+        ("0-3,2", "index 2 appears twice"),
         ("0-10000", "10001 indexes; the limit is 10000"),
         ("0-999999999,7", "1000000001 indexes; the limit is 10000"),
     ],

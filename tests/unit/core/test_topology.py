@@ -122,9 +122,7 @@ def test_a_gang_that_can_be_has_no_mistakes(spec: JobSpec) -> None:
         ("v9-8", ()),
     ],
 )
-def test_a_task_may_have_as_many_chips_of_a_single_vm_as_a_smaller_slice_has(
-    variant: str, parts: tuple[int, ...]
-) -> None:
+def test_a_task_may_have_the_chips_of_a_smaller_single_vm_slice(variant: str, parts: tuple[int, ...]) -> None:
     assert parts_of(variant) == parts
 
 

@@ -90,7 +90,7 @@ PLANTED = [
     ),
     (
         gateway(refused="Authentication required"),
-        {"wrong_token": "the gateway at http://gw:8080 wants a token, and none was given: Authentication required"},
+        {"wrong_token": "the gateway at http://gw:8080 requires a token, and none was given: Authentication required"},
     ),
     (
         gateway(tokens={"a (pid 1)": "5e", "b (pid 2)": "7f", "c (pid 3)": "5e"}),
@@ -263,7 +263,7 @@ def test_what_is_unknown_is_no_problem_but_is_named():
     ]
 
 
-def test_a_login_that_may_do_everything_lacks_nothing_but_what_it_is_denied():
+def test_an_unrestricted_login_lacks_only_what_it_is_denied():
     everything = KeyFacts("proxy", None, None)
     assert problems(bus(keys=(everything,))) == []
     denied = msgspec.structs.replace(everything, denied=("iris.proxy.*",))
@@ -289,7 +289,7 @@ def test_one_subject_pattern_covers_another(pattern: str, subject: str, does: bo
     assert covers(pattern, subject) is does
 
 
-def test_the_name_of_a_connection_names_its_process_and_foreign_names_do_not():
+def test_only_names_of_our_connections_name_a_process():
     name = ClientName("state", "0.1.0", "prod")
     assert (str(name), client_name(str(name))) == ("iris-state/0.1.0 (prod)", name)
     assert [client_name(text) for text in ("", "NATS CLI Version 0.3", "iris-doctor")] == [None, None, None]

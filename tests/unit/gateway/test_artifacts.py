@@ -70,7 +70,7 @@ async def test_only_the_owner_and_admins_may_have_it(iris: House):
 async def test_without_one_a_sentence_says_why(iris: House):
     kept, lost = (
         await stored(iris, b"x"),
-        ArtifactView(bytes=0, files=0, note="out is no directory any more", upload=None),
+        ArtifactView(bytes=0, files=0, note="out is no longer a directory", upload=None),
     )
     responses = [
         await asked(iris),
@@ -83,7 +83,7 @@ async def test_without_one_a_sentence_says_why(iris: House):
         (404, "/a/0 has no attempt yet"),
         (409, "attempt 0 of /a/0 has not ended; its output directory is stored then"),
         (404, "attempt 0 of /a/0 has no artifact: its job has no output directory, or it was lost"),
-        (404, "attempt 1 of /a/0 has no artifact: out is no directory any more; there is one of attempt 0"),
+        (404, "attempt 1 of /a/0 has no artifact: out is no longer a directory; there is one of attempt 0"),
     ]
     assert responses[4].status_code == 422
 

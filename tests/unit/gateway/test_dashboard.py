@@ -507,12 +507,12 @@ async def test_only_admins_read_the_configuration():
 async def test_the_page_of_a_task_links_to_its_artifacts_or_says_why_not(iris: House):
     kept, lost = attempt_of(0, "failed"), attempt_of(1, "failed")
     kept.artifact = ArtifactView(bytes=5, files=2, note="left out: <b>", upload="x")
-    lost.artifact = ArtifactView(bytes=0, files=0, note="out is no directory any more", upload=None)
+    lost.artifact = ArtifactView(bytes=0, files=0, note="out is no longer a directory", upload=None)
     iris.state.tasks["/a/0"].attempts = [kept, lost]
     shown = await page(iris, "/tasks/%2Fa%2F0")
     assert '<a href="/v1/tasks/j1%2F0/artifact?attempt=0" download>artifact</a>' in shown
     assert "left out: &lt;b&gt;" in shown
-    assert 'no artifact</span> <span class="faint">out is no directory any more' in shown
+    assert 'no artifact</span> <span class="faint">out is no longer a directory' in shown
 
 
 async def test_a_job_shows_what_it_waits_for_and_what_waits_for_it(iris: House):

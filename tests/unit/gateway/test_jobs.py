@@ -53,7 +53,7 @@ async def test_an_idempotency_key_with_a_line_break_or_too_long_is_refused(iris:
     assert (response.status_code, iris.state.commands) == (400, [])
 
 
-async def test_a_second_live_job_of_one_name_is_a_conflict_that_says_what_it_is_doing(iris: House):
+async def test_a_second_live_job_of_a_name_is_a_conflict_with_its_state(iris: House):
     await iris.submit("/train")
     response = await iris.submit("/train")
     assert (response.status_code, response.json()["code"]) == (409, "conflict")
@@ -66,7 +66,7 @@ async def test_keep_returns_the_live_job(iris: House):
     assert (response.status_code, response.json()["id"]) == (200, "j1")
 
 
-async def test_a_parent_that_is_named_reaches_the_state_service_which_knows_it_or_refuses(iris: House):
+async def test_the_state_service_checks_the_parent_of_a_job(iris: House):
     await iris.http.post("/v1/jobs?parent=a", json={**SPEC, "name": "/a/b"})
     await iris.http.post("/v1/jobs", json={**SPEC, "name": "/a/c"})
     assert [command.parent for command in iris.state.commands] == ["/a", ""]
@@ -162,7 +162,7 @@ async def test_a_repeated_rerun_with_one_key_is_one_request(iris: House):
         ("PUT", "/v1/quotas/ada", {"max_running_cpu": 1000}, {"max_running_cpu": 2000}),
     ],
 )
-async def test_a_key_that_is_used_for_another_body_is_told_apart_by_the_request_id(
+async def test_a_key_used_for_another_body_makes_another_request_id(
     iris: House, method: str, path: str, body: dict[str, object], other: dict[str, object]
 ):
     """The state service refuses the second id, because it knows its key: tests/unit/state/deployments."""
@@ -174,7 +174,7 @@ async def test_a_key_that_is_used_for_another_body_is_told_apart_by_the_request_
     assert key_of(first) == key_of(changed) != ""
 
 
-async def test_refusals_of_the_state_service_keep_their_words_and_get_their_status(impatient: House):
+async def test_refusals_of_the_state_service_keep_their_text_and_get_a_status(impatient: House):
     """It repeats a command that is refused as unavailable until its time is over."""
     wanted = {"parent_ended": 409, "over_quota": 429, "forbidden": 403, "unavailable": 503, "invalid": 422}
     got = {}

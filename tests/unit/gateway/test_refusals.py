@@ -94,7 +94,7 @@ async def test_json_may_name_its_character_set(iris: House):
     assert (await iris.http.post("/v1/jobs", content=json.dumps(GOOD), headers=headers)).status_code == 201
 
 
-async def test_a_body_over_the_limit_is_refused_also_when_it_does_not_say_how_long_it_is(iris: House):
+async def test_a_body_over_the_limit_is_refused_also_without_its_length(iris: House):
     async def endless():
         for _ in range(40):
             yield b" " * (1 << 16)

@@ -29,7 +29,7 @@ def test_a_raised_band_goes_first_and_preempts() -> None:
     assert story.evict()[0] == ["/busy/0"]
 
 
-def test_work_whose_band_was_lowered_is_preempted_for_what_found_no_victim_before() -> None:
+def test_a_task_whose_band_is_lowered_becomes_a_victim() -> None:
     story = Story(worker("w", cpu=1))
     story.running("/busy", "w", band="production")
     story.submit("/a", band="production")

@@ -55,7 +55,7 @@ def test_a_gang_waits_while_no_domain_of_a_required_level_has_room() -> None:
     assert reason.message == "needs 6 workers free at once with the same block; the best group, b1, has 5 of 5"
 
 
-def test_the_reason_names_the_level_that_lacks_room_and_what_is_free_outside() -> None:
+def test_the_reason_names_the_level_without_room_and_what_is_free_outside() -> None:
     story = Story(*racks("b1", r1=3, r2=3), *racks("b2", r3=2))
     story.running("/other", ["r1-0"])
     story.submit("/gang", 4, group_by="rack block:preferred")

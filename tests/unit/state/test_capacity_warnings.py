@@ -75,7 +75,7 @@ def test_a_job_that_would_fit_an_empty_cluster_is_not_warned_of(script: Script, 
     assert warnings(script, line) == []
 
 
-def test_a_cluster_without_hosts_may_be_starting_and_lost_hosts_do_not_count(script: Script) -> None:
+def test_no_hosts_cause_no_warning_and_lost_hosts_do_not_count(script: Script) -> None:
     assert warnings(script, "submit /early cpu=64") == []
     script.play("""
         worker c0 cpu=1

@@ -113,9 +113,7 @@ async def test_a_repeated_cancellation_that_raised_is_answered_the_same(house: H
     assert (await house.cancel("/a", "again")).status == "accepted"
 
 
-async def test_a_host_whose_report_raises_is_not_heard_for_a_while_and_others_are(
-    house: House, monkeypatch: pytest.MonkeyPatch
-):
+async def test_a_report_that_raises_silences_its_host_for_a_while(house: House, monkeypatch: pytest.MonkeyPatch):
     await house.submit("/a")
     poison(monkeypatch, b"w-bad", 0)
 
@@ -146,9 +144,7 @@ async def test_a_plan_that_raises_is_refused_whole(house: House, monkeypatch: py
     assert raised(house) == {"plan": 1}
 
 
-async def test_an_answer_from_before_the_ledger_was_read_anew_is_not_the_answer_of_a_host_to_the_leader(
-    house: House, monkeypatch: pytest.MonkeyPatch
-):
+async def test_a_hosts_answer_from_before_a_reload_is_not_an_answer(house: House, monkeypatch: pytest.MonkeyPatch):
     """What its host reported in between is newer, and no longer known."""
     bus, orders = house.wanting.bus, asyncio.Queue[Message]()
     await house.submit("/a", 3)
@@ -304,9 +300,7 @@ def test_a_timer_that_always_raises_is_judged_less_and_less_often(
     assert len(world.machine.timers.aside) == 1
 
 
-def test_a_dead_host_is_lost_in_time_though_one_input_after_the_other_raises(
-    script: Script, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_dead_host_is_lost_in_time_though_inputs_raise(script: Script, monkeypatch: pytest.MonkeyPatch):
     poison(monkeypatch, b"/bad", 0)
     script.play("""
         worker w0
@@ -329,7 +323,7 @@ def test_a_dead_host_is_lost_in_time_though_one_input_after_the_other_raises(
 
 
 @pytest.mark.parametrize("after", [-1, 0, 1])
-def test_of_hosts_that_fall_silent_together_only_the_one_that_raises_is_not_lost(
+def test_of_silent_hosts_only_the_one_that_raises_is_not_lost(
     script: Script, monkeypatch: pytest.MonkeyPatch, after: int
 ):
     bad = ("silent", "w1")
@@ -359,7 +353,7 @@ def test_of_hosts_that_fall_silent_together_only_the_one_that_raises_is_not_lost
 
 
 @pytest.mark.parametrize("after", [-1, 0])
-def test_of_sessions_that_are_overdue_together_only_the_one_that_raises_stays(
+def test_of_overdue_sessions_only_the_one_that_raises_stays(
     script: Script, monkeypatch: pytest.MonkeyPatch, after: int
 ):
     bad = (PREPARE.name, (1, 0))

@@ -107,7 +107,7 @@ def test_a_new_timeout_counts_from_the_start_of_what_runs(script: Script) -> Non
     """)
 
 
-def test_the_host_of_a_running_task_is_told_the_new_timeout_until_it_knows_it(script: Script) -> None:
+def test_a_new_timeout_is_sent_to_the_host_until_it_confirms(script: Script) -> None:
     script.play("""
         worker w0
         worker w1
@@ -277,7 +277,7 @@ def test_a_held_job_with_nominated_tasks_gives_their_places_back(script: Script)
     """)
 
 
-def test_held_with_stop_what_runs_waits_with_the_rest_and_nothing_is_charged(script: Script) -> None:
+def test_hold_with_stop_requeues_what_runs_without_a_charge(script: Script) -> None:
     script.play("""
         worker w0 cpu=2
         submit /a for_user=mia replicas=3 requeues=0

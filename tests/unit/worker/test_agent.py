@@ -242,7 +242,7 @@ def test_a_report_that_was_not_answered_is_told_again_first(story: Story):
     """)
 
 
-def test_an_end_does_not_go_without_the_start_whose_report_is_still_under_way(story: Story):
+def test_an_end_is_sent_with_the_start_whose_report_is_under_way(story: Story):
     story.play("""
         run 1-0-0      -> taken, launch 1-0-0
         started 1-0-0
@@ -254,7 +254,7 @@ def test_an_end_does_not_go_without_the_start_whose_report_is_still_under_way(st
     """)
 
 
-def test_a_heartbeat_says_of_an_end_that_nobody_has_answered_what_came_before_it(story: Story):
+def test_a_heartbeat_repeats_the_stages_before_an_unconfirmed_end(story: Story):
     story.play("""
         run 1-0-0      -> taken, launch 1-0-0
         tell           -> 1-0-0 PREPARING
@@ -433,7 +433,7 @@ def test_a_worker_that_ends_lets_a_job_serve_on_for_nobody(story: Story):
 
 
 @pytest.mark.parametrize("told", [(), (Stop(ref_of("7-0-0"), 30_000, settle_ms=2000),)], ids=["by itself", "told"])
-def test_a_worker_that_ends_gives_a_route_its_time_to_settle_and_its_own_grace(story: Story, told: tuple[Stop, ...]):
+def test_a_worker_that_ends_gives_a_route_settling_time_and_its_grace(story: Story, told: tuple[Stop, ...]):
     ref, agent = ref_of("7-0-0"), story.agent
     route = TaskTemplate(7, "/chat/r1-1", ("serve",), {}, 1, ResourceRequest(), settle_ms=2000)
     agent.on_order(Order(SELF, 1, (route,), run=(ref,)), 0)
@@ -509,7 +509,7 @@ def test_a_task_that_is_built_says_so_and_starts_when_it_is_prepared():
     assert agent.next_launch().ref == ref
 
 
-def test_a_build_is_killed_when_its_attempt_is_stopped_and_the_end_is_reported_once_it_has_ended():
+def test_a_stopped_attempt_ends_after_its_build_is_killed():
     agent, ref = preparing()
     assert agent.on_building(ref)
     _, todo = agent.on_order(Order("me", 1, stop=(Stop(ref, 100),)), 2)

@@ -289,8 +289,8 @@ LARGE = "its files have more than 1GiB, the limit of this worker (artifact_bytes
 @pytest.mark.parametrize(
     ("command", "note"),
     [
-        ("rm -r out", "out is no directory any more: No such file or directory"),
-        ("rm -r out; ln -s / out", "out is no directory any more: Not a directory"),
+        ("rm -r out", "out is no longer a directory: No such file or directory"),
+        ("rm -r out; ln -s / out", "out is no longer a directory: Not a directory"),
         ("truncate -s 2G out/x", LARGE),
         ("truncate -s 2G out/x; kill -9 $$", LARGE),
     ],
@@ -322,4 +322,4 @@ async def test_a_bundle_file_in_place_of_the_output_directory_is_a_user_error(op
     executor.launch(executor._agent.next_launch())
     ended = end_of(executor)
     assert (ended.cause, ended.exit_code) == (Cause.EXITED, 126)
-    assert ended.error == "--output out: out is no directory in the bundle: Not a directory"
+    assert ended.error == "--output out: out is not a directory in the bundle: Not a directory"

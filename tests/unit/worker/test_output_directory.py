@@ -145,9 +145,9 @@ def test_a_link_in_place_of_the_directory_is_not_followed(tmp_path: Path, out: P
     (elsewhere / "final").mkdir(parents=True)
     os.rename(tmp_path / place, tmp_path / "away")
     (tmp_path / place).symlink_to(elsewhere)
-    with pytest.raises(NotStored, match="results/final is no directory any more"):
+    with pytest.raises(NotStored, match="results/final is no longer a directory"):
         opened(tmp_path)
-    with pytest.raises(NoDirectory, match=r"--output results/final: .* is no directory in the bundle"):
+    with pytest.raises(NoDirectory, match=r"--output results/final: .* is not a directory in the bundle"):
         make_directory(str(tmp_path), "results/final")
 
 

@@ -62,7 +62,7 @@ class DiscoveryFile:
         if text != before:
             replace(self._out, text)
             if self._check and not run(self._check):
-                note(f"{self._check!r} refuses the routes of version {found.version}, so {self._out} goes back")
+                note(f"{self._check!r} refuses the routes of version {found.version}, so {self._out} is restored")
                 self._go_back(before)
                 return
             self.due = True

@@ -112,7 +112,7 @@ class _Session:
         self._job = job
 
     def connected(self, task: str) -> bool:
-        """Be the terminal of a running task until it runs no more; False when another client has taken it.
+        """Be the terminal of a running task until it is not running any more; False when another client has taken it.
 
         Raises ClientError when nothing answers for so long that the task has ended.
         """

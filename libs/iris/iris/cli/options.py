@@ -108,7 +108,7 @@ class Name(click.ParamType):  # type: ignore[type-arg]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if not value.strip("/"):
-            self.fail("a name is not empty", param, ctx)
+            self.fail("a name must not be empty", param, ctx)
         return full(value)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

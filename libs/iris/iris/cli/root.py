@@ -20,7 +20,7 @@ from iris_core import DISTRIBUTION, __version__
 
 SECTIONS = {
     "Run": {
-        "run": ("Submit a job; follow it to its end unless told otherwise.", "run:run"),
+        "run": ("Submit a job and follow it to its end.", "run:run"),
         "plan": ("Dry run: where and when a job would be placed.", "run:plan"),
         "rerun": ("Submit a job again.", "rerun:rerun"),
         "wait": ("Wait for jobs to end.", "wait:wait"),
@@ -29,7 +29,7 @@ SECTIONS = {
     "Look": {
         "ls": ("List jobs.", "ls:ls"),
         "show": ("Show a job or a task with its attempts.", "show:show"),
-        "why": ("Say why something waits or how it ended.", "why:why"),
+        "why": ("Explain why something waits or how it ended.", "why:why"),
         "logs": ("Print what tasks wrote.", "logs:logs"),
         "tree": ("Show a job and everything below it.", "tree:tree"),
         "events": ("Print public events.", "events:events"),
@@ -40,14 +40,14 @@ SECTIONS = {
     "Control": {
         "cancel": ("Kill jobs and everything below them.", "cancel:cancel"),
         "hold": ("Keep pending tasks of jobs from starting.", "hold:hold"),
-        "close": ("Let open maps take no further calls.", "hold:close"),
+        "close": ("Close open maps: they take no further calls.", "hold:close"),
         "release": ("Let tasks of held jobs start.", "hold:release"),
         "update": ("Change band, timeout, limits or labels of jobs.", "update:update"),
         "requeue": ("Stop running tasks and return them to the queue.", "requeue:requeue"),
         "attach": ("Use the terminal of a job.", "attach:attach"),
         "exec": ("Execute a command beside a running task.", "exec:exec_"),
         "cp": ("Copy a file or directory of a running task.", "cp:cp"),
-        "port-forward": ("Answer here as a port of a task does.", "port_forward:port_forward"),
+        "port-forward": ("Forward a local port to a port of a task.", "port_forward:port_forward"),
         "fetch": ("Fetch what tasks left in their output directories.", "fetch:fetch"),
     },
     "Serve": {
@@ -57,7 +57,7 @@ SECTIONS = {
         "up": ("Start a whole cluster on this machine.", "up:up"),
         "down": ("Stop the cluster on this machine; its data stays.", "down:down"),
         "worker": ("List, drain and decommission hosts.", "worker:worker"),
-        "quota": ("Show and set what users may take.", "quota:quota"),
+        "quota": ("Show and set limits of users.", "quota:quota"),
         "audit": ("Show who did what.", "audit:audit"),
         "session": ("List and show sessions.", "session:session"),
         "doctor": ("Check this machine and the way to the gateway.", "doctor:doctor"),

@@ -126,12 +126,12 @@ def read_script(script: Path) -> list[str]:
     """The options in the script's leading comment lines. Raises UsageError for an invalid line."""
     try:
         with script.open(encoding="utf-8") as file:
-            return [option for line in marked(islice(file, _LINES)) for option in split_line(script, line)]
+            return [option for line in marked_lines(islice(file, _LINES)) for option in split_line(script, line)]
     except (UnicodeDecodeError, OSError):
         return []
 
 
-def marked(lines: Iterable[str]) -> Iterator[str]:
+def marked_lines(lines: Iterable[str]) -> Iterator[str]:
     """The text after the mark, of lines before the first that is neither empty nor a comment."""
     for line in takewhile(lambda line: not line.strip() or line.lstrip().startswith("#"), lines):
         word, _, rest = line.strip().partition(" ")

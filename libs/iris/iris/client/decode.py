@@ -18,18 +18,18 @@ _one_at_a_time = threading.Lock()
 
 
 @cache
-def _look_at(kind: Any) -> None:
+def _build_decoder(kind: Any) -> None:
     with _one_at_a_time:
         codec.build_decoder(kind)
 
 
 def from_json(data: bytes, kind: type[M]) -> M:
     """The value in ``data``. Raises Undecodable."""
-    _look_at(cast(Any, kind))
+    _build_decoder(cast(Any, kind))
     return codec.from_json(data, kind)
 
 
 def from_builtins(value: Any, kind: type[M]) -> M:
     """The value that dictionaries, lists and plain values represent. Raises Undecodable."""
-    _look_at(cast(Any, kind))
+    _build_decoder(cast(Any, kind))
     return codec.from_builtins(value, kind)

@@ -146,7 +146,7 @@ def _probe(options: DeployOptions, reading: OptionReader) -> dict[str, Any]:
     kinds = {"http": options.get("probe_path"), "tcp": options.get("probe_tcp"), "command": command}
     wanted = [kind for kind, value in kinds.items() if value]
     if len(wanted) > 1:
-        reading.read(partial(refuse, "a probe is by a path, by TCP or by a command: say one of them"), None)
+        reading.read(partial(refuse, "a probe uses a path, TCP or a command: specify one of them"), None)
     fields: dict[str, Any] = {"kind": wanted[0]} if wanted else {}
     if command:
         fields["command"] = shlex.split(command) if isinstance(command, str) else list(command)

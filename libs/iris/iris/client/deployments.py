@@ -120,7 +120,7 @@ class Deployment:
         """
         fields = deployment_fields(command, options)
         if not fields:
-            raise InvalidOption("say what to change")
+            raise InvalidOption("specify what to change")
         return self._patch(fields, version)
 
     def rollback(self, revision: int = 0) -> DeploymentView:

@@ -79,7 +79,7 @@ def _remove(parent: int, name: str) -> None:
     except FileNotFoundError:
         pass
     except (IsADirectoryError, PermissionError) as error:
-        raise InvalidArchive(f"{name!r} is there and cannot be replaced: {error.strerror}") from error
+        raise InvalidArchive(f"{name!r} exists and cannot be replaced: {error.strerror}") from error
 
 
 def _link(root: int, member: tarfile.TarInfo, parent: int, name: str) -> None:
@@ -91,7 +91,7 @@ def _link(root: int, member: tarfile.TarInfo, parent: int, name: str) -> None:
                 return
         except FileNotFoundError:
             pass
-    raise InvalidArchive(f"{member.name!r} is a link to what is no file before it")
+    raise InvalidArchive(f"{member.name!r} is a link, and its target is not an earlier file of the archive")
 
 
 @contextmanager
@@ -107,7 +107,9 @@ def _parent(root: int, path: tuple[str, ...]) -> Iterator[tuple[int, str]]:
             try:
                 inner = os.open(name, _INTO, dir_fd=here)
             except OSError as error:
-                raise InvalidArchive(f"{'/'.join(path)!r} is below {name!r}, which is no directory: {error}") from error
+                raise InvalidArchive(
+                    f"{'/'.join(path)!r} is below {name!r}, which is not a directory: {error}"
+                ) from error
             os.close(here)
             here = inner
         yield here, path[-1]
@@ -123,4 +125,4 @@ def _directory(parent: int, name: str, mode: int) -> None:
         try:
             os.close(os.open(name, _INTO, dir_fd=parent))
         except OSError as error:
-            raise InvalidArchive(f"{name!r} is there and no directory: {error}") from error
+            raise InvalidArchive(f"{name!r} exists and is not a directory: {error}") from error

@@ -319,7 +319,7 @@ def read_coscheduling(options: JobOptions, group_by: str | tuple[Level, ...] | N
         return Coscheduling(group_by, success or "all", 1 if slices is None else slices, within or "")
     for given, what in ((success, "a success policy"), (slices is not None, "slices"), (within, "slices within")):
         if given:
-            raise InvalidOption(f"only a gang has {what}: say group_by too, or ask for a slice of several hosts")
+            raise InvalidOption(f"only a gang has {what}: specify group_by too, or ask for a slice of several hosts")
     return None
 
 
@@ -328,7 +328,7 @@ def read_after(options: JobOptions, reading: OptionReader) -> tuple[Dependency, 
     each = bool(options.get("each"))
     given = read_list(options, "after", reading)
     if each and not given:
-        return reading.read(partial(refuse, "each says how to wait for another job: say after too"), ())
+        return reading.read(partial(refuse, "each says how to wait for another job: specify after too"), ())
     found = [reading.read(partial(_dependency, one, each), None) for one in given]
     return tuple(one for one in found if one is not None)
 

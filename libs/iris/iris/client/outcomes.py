@@ -18,7 +18,7 @@ from iris.client.problems import Conflict, JobEnded, NotFound, RemoteError, job_
 from iris_core.views import CallResultView, TaskView
 
 _END_WITHIN_S = 60.0
-_AGAIN_S = 0.05
+_RETRY_S = 0.05
 _NOT_FOUND = 127
 
 CallOutcome = tuple[Any, BaseException | None]
@@ -86,7 +86,7 @@ def payload_of(api: GatewayApi, job: str, result: CallResultView) -> bytes:
             except Conflict:
                 if time.monotonic() > until_s:
                     raise
-                time.sleep(_AGAIN_S)
+                time.sleep(_RETRY_S)
             except (NotFound, FileNotFoundError) as error:
                 raise RemoteError(f"{job}/{result.index} returned a large value that is not kept: {error}") from error
 

@@ -191,7 +191,7 @@ def _foreign(status: int, gateway: str) -> str:
 
     host = urlsplit(gateway).netloc or "something else"
     what = _REMEDIES.get(status, "check that this is the gateway's address, and what stands in front of it")
-    return f"{host} answered {status}, which is no answer of Iris: {what}"
+    return f"{host} answered {status}, which is not an answer of Iris: {what}"
 
 
 _REMEDIES = {

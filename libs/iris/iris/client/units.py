@@ -37,7 +37,7 @@ def parse_size(text: str) -> int:
     size = int(Decimal(match["number"]) * factor)
     if 0 < size < LEAST_BARE and not unit and not kind:
         raise InvalidOption(
-            f"{text!r} would be {size} bytes; say the unit, for example {size}GiB, or {size}B if it is meant"
+            f"{text!r} would be {size} bytes; add the unit, for example {size}GiB, or {size}B if it is meant"
         )
     return size
 

@@ -43,4 +43,4 @@ def _read_limit(given: int | str | None) -> int | None:
     try:
         return int(given)
     except ValueError:
-        raise InvalidOption(f"max_parallel: {given!r} is no number of tasks; write for example 4, or all") from None
+        raise InvalidOption(f"max_parallel: {given!r} is not a number of tasks; write for example 4, or all") from None

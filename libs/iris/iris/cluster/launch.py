@@ -90,7 +90,7 @@ def remarks(started: StartedCluster, data: Path) -> list[str]:
     if started.token_file:
         lines.append(f"your token: {started.token_file}; iris and the SDK find it there")
     elif started.auth:
-        lines.append("it wants the tokens that [gateway] names; set IRIS_TOKEN to yours")
+        lines.append("it requires a token that [gateway] names; set IRIS_TOKEN to yours")
     if started.auth:
         with connect(started) as client, contextlib.suppress(ClientError):
             within = f"within {LOGIN_LINK_MINUTES} minutes"

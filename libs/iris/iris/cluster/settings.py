@@ -52,7 +52,7 @@ def read_slices(texts: tuple[str, ...]) -> list[Topology]:
         match = _SLICES.match(text.strip())
         known = topology_of(match["variant"]) if match else None
         if match is None or known is None:
-            raise InvalidOption(f"{text!r} are no slices; write for example v5litepod-16x2")
+            raise InvalidOption(f"{text!r} is not a TPU variant or VARIANTxCOUNT; write for example v5litepod-16x2")
         slices += [known] * int(match["count"] or 1)
     return slices
 
@@ -63,7 +63,7 @@ def read_replicas(texts: tuple[str, ...]) -> dict[str, int]:
     for text in texts:
         service, _, count = text.partition("=")
         if service not in ("state", "scheduler") or not count.isdigit() or int(count) < 1:
-            raise InvalidOption(f"{text!r} cannot be: write state=2 or scheduler=2")
+            raise InvalidOption(f"{text!r} is not SERVICE=COUNT; write state=2 or scheduler=2")
         counts[service] = int(count)
     return counts
 

@@ -140,7 +140,7 @@ class Supervisor:
         except DamagedFiles as error:
             self._say(note_damage(self._paths, str(error)))
         except (StartFailed, OSError) as error:
-            self._say(f"{child.program.name} did not come back: {error}")
+            self._say(f"{child.program.name} did not become ready again: {error}")
             child.plan_restart(now)
         else:
             self._say(f"{child.program.name} started as {child.pid}")
@@ -149,7 +149,7 @@ class Supervisor:
         """End processes that hang; they are restarted afterwards."""
         for child in self._children:
             if child.pid and (reason := child.why_restart()):
-                self._say(f"{child.program.name} is stopped, to be started again: {reason}")
+                self._say(f"{child.program.name} is restarted: {reason}")
                 child.signal(signal.SIGTERM)
 
     def _until_due(self, now: float) -> float:

@@ -23,7 +23,7 @@ def tear_down(data: Path) -> ExitCode:
     cluster = read_cluster(data)
     supervisor = lock_holder(paths)
     if supervisor is None:
-        note(f"no cluster is up on {data}" if cluster is None else f"the cluster on {data} was not up any more")
+        note(f"no cluster is up on {data}" if cluster is None else f"the cluster on {data} had stopped already")
         clear(paths, cluster)
         return ExitCode.SUCCEEDED
     with contextlib.suppress(ProcessLookupError):

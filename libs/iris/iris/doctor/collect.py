@@ -61,8 +61,8 @@ def collect(client: Client | None, data: Path, nats: str, config: str) -> Cluste
         data=str(data) if stores else "",
         free_bytes=shutil.disk_usage(data).free if stores else 0,
         damage=damage and f"stored data: {damage}",
-        gateway=look_at_gateway(client) if client is not None else None,
-        bus=look_at_bus(local if is_local else None, nats, config),
+        gateway=gateway_facts(client) if client is not None else None,
+        bus=bus_facts(local if is_local else None, nats, config),
         readable=readable_by_others(dict.fromkeys(private_files(data, config))) if has_server_extra() else (),
     )
 
@@ -72,7 +72,7 @@ def has_server_extra() -> bool:
     return importlib.util.find_spec("nats") is not None
 
 
-def look_at_gateway(client: Client) -> GatewayFacts:
+def gateway_facts(client: Client) -> GatewayFacts:
     """What the gateway tells: first what it tells everybody, then what needs a token and a state service."""
     address = client.address
     found = GatewayFacts(address.url, address.origin, token=_origin_of_token(address))
@@ -170,7 +170,7 @@ def _clock_of(response: Response, begun_s: float, ended_s: float) -> float:
     return min(given_s + 1 - begun_s, 0.0)
 
 
-def look_at_bus(local: ClusterFile | None, nats: str, config: str) -> BusFacts | None:
+def bus_facts(local: ClusterFile | None, nats: str, config: str) -> BusFacts | None:
     """What the NATS servers tell, by default those of the local cluster; None when their address is not known.
 
     Raises BadSetting.

@@ -44,7 +44,7 @@ def wrong_token(gateway: GatewayFacts) -> Iterator[str]:
     if gateway.refused and gateway.token:
         yield f"the gateway at {gateway.url} does not accept the token from {gateway.token}: {gateway.refused}"
     elif gateway.refused:
-        yield f"the gateway at {gateway.url} wants a token, and none was given: {gateway.refused}"
+        yield f"the gateway at {gateway.url} requires a token, and none was given: {gateway.refused}"
 
 
 def token_files(gateway: GatewayFacts) -> Iterator[str]:

@@ -22,8 +22,10 @@ LONGEST_WAIT_S = 20
 class DiscoveryParameters(msgspec.Struct, frozen=True):
     """For which change a request waits."""
 
-    after: Annotated[int, about("Answer when the version is another one.", ge=0, le=2**53)] = 0
-    wait_s: Annotated[int, about("And after so many seconds at the latest.", ge=0, le=LONGEST_WAIT_S)] = LONGEST_WAIT_S
+    after: Annotated[int, about("Answer once the version differs from this one.", ge=0, le=2**53)] = 0
+    wait_s: Annotated[int, about("Answer after this many seconds at the latest.", ge=0, le=LONGEST_WAIT_S)] = (
+        LONGEST_WAIT_S
+    )
 
 
 async def prometheus(call: Call) -> Response:

@@ -37,9 +37,9 @@ class JobEventsParameters(PageQuery, frozen=True):
             example="task.state,job",
         ),
     ] = ""
-    after: Annotated[int, about("Only events behind this place.", ge=0, le=_FARTHEST)] | None = None
+    after: Annotated[int, about("Only events after this position.", ge=0, le=_FARTHEST)] | None = None
     order: Annotated[str, about("Newest first, or oldest first.", one_of=ORDERS)] = ""
-    follow: Annotated[bool, about("Go on with what happens, as server-sent events.")] = False
+    follow: Annotated[bool, about("Continue with new events, as server-sent events.")] = False
 
 
 class EventsParameters(JobEventsParameters, frozen=True):

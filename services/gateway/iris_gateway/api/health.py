@@ -44,7 +44,7 @@ async def metrics(call: Call) -> Response:
 _TEXT = (TEXT,)
 
 ENDPOINTS = (
-    Endpoint("GET", "/healthz", healthz, "The process lives", {200: Answers("ok", media_types=_TEXT)}, public=True),
+    Endpoint("GET", "/healthz", healthz, "The process is alive", {200: Answers("ok", media_types=_TEXT)}, public=True),
     Endpoint(
         "GET", "/readyz", readyz, "The cluster can be used", {200: Answers("ready", media_types=_TEXT)}, public=True
     ),

@@ -121,5 +121,5 @@ def _wire(member: Enum) -> Any:
 
 ENDPOINTS = (
     Endpoint("GET", "/v1/meta", meta, "Versions, limits and words", {200: Answers("Them.", Meta)}, public=True),
-    Endpoint("GET", "/v1/whoami", whoami, "Whom the token belongs to", {200: Answers("The caller.", CallerView)}),
+    Endpoint("GET", "/v1/whoami", whoami, "The user and role of the token", {200: Answers("The caller.", CallerView)}),
 )

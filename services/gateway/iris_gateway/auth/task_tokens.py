@@ -39,7 +39,7 @@ class TaskTokens:
     def identify(self, token: str, now_ms: int) -> Caller:
         """The task behind a token. Raises ProblemResponse: unauthenticated, or unavailable before the keys are read."""
         if self._keys is None:
-            raise ProblemResponse("unavailable", "the keys of tasks' tokens are not known yet")
+            raise ProblemResponse("unavailable", "the keys of tasks' tokens are not loaded yet")
         try:
             return verified(token, self._keys, now_ms)
         except BadTaskToken as error:

@@ -135,7 +135,7 @@ async def signed_in(call: Call) -> Response:
         if not call.gateway.open:
             identify_person(call.gateway, token)
     except ProblemResponse:
-        return _form(call, "This token is not known.")
+        return _form(call, "Unknown token.")
     return _enter(call, token)
 
 

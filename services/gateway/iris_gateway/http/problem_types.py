@@ -40,7 +40,7 @@ PROBLEM_TYPES: Mapping[str, ProblemType] = {
         "Not understood",
         "The body is not JSON, or a header does not have its form.",
         "Correct the request; the detail names the place.",
-        for_readers="The address or the form has a value that cannot be. Go back and choose again.",
+        for_readers="The address or the form has an invalid value. Go back and choose again.",
     ),
     "unauthenticated": ProblemType(
         401,
@@ -133,7 +133,7 @@ PROBLEM_TYPES: Mapping[str, ProblemType] = {
     "invalid": ProblemType(
         422,
         "Invalid request",
-        "Fields or parameters have values that cannot be; errors lists all of them, each with its place.",
+        "Fields or parameters have invalid values; errors lists all of them, each with its place.",
         "Correct each of them; its hint says what would be valid.",
         for_readers="Go back, correct what is named above, and send it again.",
     ),

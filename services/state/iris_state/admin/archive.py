@@ -90,7 +90,7 @@ def read(path: Path) -> Iterator[Item]:
     with path.open("rb") as file:
         head = file.read(_HEAD.size)
         if len(head) < _HEAD.size or not head.startswith(_MAGIC):
-            raise BadArchive(f"{path} is no backup of Iris")
+            raise BadArchive(f"{path} is not a backup of Iris")
         _, version = _HEAD.unpack(head)
         if version > VERSION:
             raise BadArchive(f"{path} has version {version}, this release knows up to {VERSION}; use a newer one")

@@ -164,9 +164,9 @@ def _earlier(deployment: Deployment, number: int) -> Revision:
     revision = deployment.revisions.get(number)
     if revision is None:
         known = ", ".join(map(str, sorted(deployment.revisions)))
-        raise Refused(Code.NOT_FOUND, f"{deployment.name} keeps the revisions {known}: there is none to go back to")
+        raise Refused(Code.NOT_FOUND, f"{deployment.name} keeps the revisions {known}: no earlier one")
     if number == deployment.revision:
-        raise Refused(Code.CONFLICT, f"{deployment.name} wants revision {number} already")
+        raise Refused(Code.CONFLICT, f"{deployment.name} is set to revision {number} already")
     return revision
 
 

@@ -27,7 +27,7 @@ def on_grow(ledger: Ledger, command: GrowJob) -> Iterator[Step]:
     check_length("reason", command.reason)
     calls = job.spec.calls
     if calls is None or calls.idle_s is None:
-        raise Refused(Code.CONFLICT, f"{job.name} is no open job: it has the tasks that it was submitted with")
+        raise Refused(Code.CONFLICT, f"{job.name} is not an open job: it has the tasks that it was submitted with")
     adds = command.count > 0 and not _has(calls, command)
     if adds:
         _check_open(job)

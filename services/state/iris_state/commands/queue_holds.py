@@ -32,7 +32,9 @@ def on_hold_queue(ledger: Ledger, command: HoldQueue) -> Iterator[Step]:
     wanted = QueueHold(ledger.next_hold, command.user, command.band, command.label)
     _check_selector(command)
     if command.caller.role != "admin" and command.user != command.caller.user:
-        words = f"only an admin holds {wanted.words} of every user; say user={command.caller.user} for your own jobs"
+        words = (
+            f"only an admin holds {wanted.words} of every user; specify user={command.caller.user} for your own jobs"
+        )
         raise Refused(Code.FORBIDDEN, words)
     same = [one for one in ledger.queue_holds.values() if one.words == wanted.words]
     if same:
@@ -44,7 +46,7 @@ def on_hold_queue(ledger: Ledger, command: HoldQueue) -> Iterator[Step]:
 
 def _check_selector(command: HoldQueue) -> None:
     if not (command.user or command.band or command.label):
-        raise Refused(Code.INVALID, "say what to hold: a user, a band or a label")
+        raise Refused(Code.INVALID, "specify what to hold: a user, a band or a label")
     if command.band and command.band not in get_args(BandName):
         raise Refused(Code.INVALID, f"{command.band[:80]!r} is not a band")
     if command.label and not command.label.partition("=")[1]:

@@ -125,7 +125,7 @@ class Leader:
                 async with asyncio.timeout(_KEYS_S):
                     await keys.known.wait()
             except TimeoutError:  # orders without tokens are better than none
-                log.error("the keys of tasks' tokens are not known yet: tasks that start before get no token")
+                log.error("the keys of tasks' tokens are not loaded yet: tasks that start before get no token")
             await self._begin()
             self.ready = True
             log.info("leading", extra={"sequence": self._machine.sequence, "epoch": self._machine.ledger.epoch})
@@ -192,13 +192,13 @@ class Leader:
             log.error("a %s was set aside, because judging it raised", raised.kind, exc_info=raised.error)
         self._snapshots.note(output)
         if self._machine.torn:
-            await self._read_anew([one.input for one in output.of(Unjudged)])
+            await self._reload_records([one.input for one in output.of(Unjudged)])
         began_s = time.thread_time()
         self._answer_reads(questions)
         self._metrics.worked(worked_s + time.thread_time() - began_s)
         self._snapshots.work()
 
-    async def _read_anew(self, left: Sequence[Input]) -> None:
+    async def _reload_records(self, left: Sequence[Input]) -> None:
         """Make the ledger again of what is durable: a part of what raised stands in it. What is ``left`` comes next.
 
         But for how orders of before were delivered: every open order is given again, and newer things were reported.

@@ -116,7 +116,7 @@ def value_of(body: bytes, status: int) -> float:
         raise ValueError(f"the query has {len(found)} results, not one: aggregate them, for example by sum()")
     value = float(found[0])
     if not math.isfinite(value) or value < 0:
-        raise ValueError(f"the query gives {value}, which is no load")
+        raise ValueError(f"the query gives {value}, which is not a load")
     return value
 
 

@@ -248,7 +248,7 @@ class Image(msgspec.Struct):
 def read(data: bytes) -> Image:
     """Decode a snapshot. Raises Damaged, OtherVersion."""
     if len(data) < _HEAD.size:
-        raise Damaged(f"{len(data)} bytes are no snapshot")
+        raise Damaged(f"{len(data)} bytes are not a snapshot")
     magic, version, checksum, *sizes = _HEAD.unpack_from(data)
     if magic != _MAGIC:
         raise Damaged("it does not begin like a snapshot")

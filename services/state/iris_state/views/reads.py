@@ -25,7 +25,7 @@ WRITING_S = 0.1
 """Seconds after a commit during which another one is expected."""
 WAITING = 1000
 """Queued reads of one caller, at most; further ones are refused at once."""
-TOO_LARGE = "the answer is too large for one message; ask for less at once"
+TOO_LARGE = "the answer is too large for one message; request fewer items"
 
 
 class Question(NamedTuple):
@@ -108,7 +108,7 @@ class Reads:
             if line:
                 self._lines[caller] = line  # after all other callers
             if self._clock() - question.at_s > self._timeout_s:
-                words = f"there was no time to answer within {self._timeout_s:g} s"
+                words = f"not answered within {self._timeout_s:g} s"
                 yield question.reply, refusal(Code.UNAVAILABLE, words)
             else:
                 yield question.reply, self._answer(ledger, question.query, position)

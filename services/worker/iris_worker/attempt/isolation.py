@@ -149,7 +149,7 @@ def _pool(run_as: str) -> range | None:
         return None
     uids = range(int(match[1]), int(match[2]) + 1)
     if not uids or not uids[0]:
-        raise BadSetting(f"[worker] run_as: {run_as!r} is no range of users without root; write pool:1000-1999")
+        raise BadSetting(f"[worker] run_as: {run_as!r} is not a range of users without root; write pool:1000-1999")
     return uids
 
 

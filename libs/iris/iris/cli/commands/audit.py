@@ -31,7 +31,7 @@ COLUMNS = (
     help="Only what was done to this job, worker or deployment, or to what this user owns.",
     metavar="JOB|WORKER|USER",
 )
-@click.option("--since", help="Only since then: 7d, or a time.", metavar="TIME")
+@click.option("--since", help="Only since this time: 7d, or a date.", metavar="TIME")
 @click.option("-n", "--limit", type=click.IntRange(1), default=100, show_default=True, help="Maximum number of rows.")
 @form_option()
 @connected

@@ -195,7 +195,7 @@ def scale(client: Client, name: str, replicas: int, wait: bool, wait_timeout: st
     """Keep REPLICAS copies."""
     found = client.deployment(name)
     found.scale(replicas)
-    note(f"{found.name} is to have {replicas} routes")
+    note(f"{found.name} scales to {replicas} routes")
     return finish(client, found, wait, wait_timeout, form="")
 
 
@@ -208,7 +208,7 @@ def rollback(client: Client, name: str, revision: int | None, wait: bool, wait_t
     """Go back to an earlier revision."""
     found = client.deployment(name)
     found.rollback(revision or 0)
-    note(f"{found.name} goes back to revision {found.view.revision}")
+    note(f"{found.name} rolls back to revision {found.view.revision}")
     return finish(client, found, wait, wait_timeout, form="")
 
 
@@ -228,7 +228,7 @@ def resume(client: Client, name: str, wait: bool, wait_timeout: str | None) -> i
     """Resume an update, and retry after failed starts."""
     found = client.deployment(name)
     found.resume()
-    note(f"{found.name} goes on")
+    note(f"{found.name} is resumed")
     return finish(client, found, wait, wait_timeout, form="")
 
 

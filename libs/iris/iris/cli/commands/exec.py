@@ -57,5 +57,5 @@ def task_of(client: Client, name: str) -> str:
         return name
     first, *others = client.pages(f"/v1/jobs/{in_path(name)}/tasks", TaskView, limit=2)
     if others:
-        raise click.UsageError(f"{first.job} has several tasks; say which, for example {first.task}")
+        raise click.UsageError(f"{first.job} has several tasks; specify one, for example {first.task}")
     return first.task

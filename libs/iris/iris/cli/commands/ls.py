@@ -78,7 +78,7 @@ def columns_of(jobs: Iterable[Row], form: str) -> tuple[Column, ...]:
 @click.option("--routes", is_flag=True, help="Also the routes of deployments, as with --prefix or --parent.")
 @click.option("-a", "--all", "everything", is_flag=True, help="Every job, not only the newest.")
 @click.option("-n", "--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of rows.")
-@click.option("-w", "--watch", is_flag=True, help="Show again every two seconds.")
+@click.option("-w", "--watch", is_flag=True, help="Refresh every two seconds.")
 @form_option()
 @connected
 def ls(

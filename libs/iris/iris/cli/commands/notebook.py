@@ -80,9 +80,9 @@ def _options(command: F) -> F:
 @click.option("--name", help="Name of the job.  [default: a generated one]", metavar="NAME")
 @click.option("--scheduling-timeout", help="Fail the job if it has not started after this: 10m.", metavar="TIME")
 @click.option("--timeout", help="Kill it when it runs longer: 8h.", metavar="TIME")
-@click.option("--port", "local", type=int, help="Port here.  [default: 8888, or a free one]", metavar="LOCAL")
-@click.option("--idle", default="2h", show_default=True, help="End it when it is unused for so long.", metavar="TIME")
-@click.option("--attach", type=NAME, help="Use this notebook, which runs already.", metavar="JOB")
+@click.option("--port", "local", type=int, help="Local port.  [default: 8888, or a free one]", metavar="LOCAL")
+@click.option("--idle", default="2h", show_default=True, help="End it after this time without use.", metavar="TIME")
+@click.option("--attach", type=NAME, help="Connect to this running notebook.", metavar="JOB")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[COMMAND]...")
 @connected
 def notebook(
@@ -115,7 +115,7 @@ def _attached(client: Client, name: str) -> Job:
     """Raises UsageError for a job that is no notebook."""
     job = client.job(name)
     if PORT not in job.view.spec.ports:
-        raise click.UsageError(f"{job.name} is no notebook; iris port-forward reaches ports of any job")
+        raise click.UsageError(f"{job.name} is not a notebook; iris port-forward reaches ports of any job")
     return job
 
 

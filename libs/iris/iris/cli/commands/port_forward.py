@@ -46,7 +46,7 @@ def port_forward(client: Client, task: str, ports: tuple[str, ...]) -> int:
             until_it_ends(client, task)
         except KeyboardInterrupt:
             return ExitCode.DETACHED
-    note(f"{task} runs no more")
+    note(f"{task} is not running any more")
     return ExitCode.SUCCEEDED
 
 
@@ -88,7 +88,7 @@ def open_port(client: Client, task: str, number: int, local: int | None) -> Port
             return PortForward(client, task, number, local_port=at, on_trouble=trouble)
         except (OSError, OverflowError) as error:
             mistake = str(error)
-    raise click.UsageError(f"port {local} of this machine cannot be had: {mistake}")
+    raise click.UsageError(f"cannot listen on port {local}: {mistake}")
 
 
 def until_it_runs(client: Client, task: str) -> None:

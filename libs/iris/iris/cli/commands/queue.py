@@ -78,7 +78,7 @@ def hold_queue(client: Client, user: str, band: str | None, label: str, reason: 
     Who is no admin holds only what is its own (--user). Routes of deployments go on.
     """
     if not (user or band or label):
-        raise click.UsageError("say what to hold: --user, --band or --label")
+        raise click.UsageError("specify what to hold: --user, --band or --label")
     click.echo(
         f"held: {described(client.hold_queue(user=user, band=band or '', label=label, reason=reason))}", err=True
     )

@@ -52,7 +52,7 @@ def resource_option(resource: Resource) -> Callable[[F], F]:
 TASK_OPTIONS = (
     click.option("--user", help="Owner of the job.", metavar="USER"),
     *(resource_option(resource) for resource in REQUESTED),
-    click.option("--cpu-limit", help="Most processors that one task may use.  [default: no limit]", metavar="N"),
+    click.option("--cpu-limit", help="Maximum number of processors of one task.  [default: no limit]", metavar="N"),
     click.option("--gpu", help="GPUs of one task, for example H100x8, or H100x8,A100x8 for either.", metavar="GPU"),
     click.option(
         "--tpu",
@@ -126,8 +126,8 @@ _OPTIONS = (
         "innermost first; KEY:preferred asks for as few values as possible.",
         metavar="KEY",
     ),
-    click.option("--slices", type=int, help="Take so many TPU slices, or groups of --group-by, at once.", metavar="N"),
-    click.option("--within", help="Take slices that share this attribute, for example zone.", metavar="KEY"),
+    click.option("--slices", type=int, help="TPU slices, or groups of --group-by, to place together.", metavar="N"),
+    click.option("--within", help="Place slices where they share this attribute, for example zone.", metavar="KEY"),
     click.option(
         "--success", type=click.Choice(["all", "leader"]), help="Members whose exit 0 ends a gang.  [default: all]"
     ),
@@ -153,7 +153,7 @@ _OPTIONS = (
         help="What other exit codes than 0 mean: retry, requeue, which is no failure, or fail: 75,64-78=requeue.",
         metavar="CODES=WORD",
     ),
-    click.option("--max-requeues", type=int, help="Returns of a task to the queue by its own wish.  [default: 100]"),
+    click.option("--max-requeues", type=int, help="Requeues of a task at its own request.  [default: 100]"),
     click.option("--backoff", help="Pause before a task is tried again, doubled each time: 10s.", metavar="TIME"),
     click.option("--max-backoff", help="Longest such pause.  [default: 5m]", metavar="TIME"),
     click.option("--stop-signal", help="Signal that stops a task: INT.  [default: TERM]", metavar="SIGNAL"),
@@ -167,7 +167,7 @@ _OPTIONS = (
     click.option(
         "--on-timeout",
         type=click.Choice(["kill", "requeue"]),
-        help="What becomes of a task at its time limit.  [default: kill]",
+        help="What to do with a task at its time limit.  [default: kill]",
     ),
     click.option("--protect", help="Preempt no task before it has run for this: 10m.", metavar="TIME"),
     click.option("--scheduling-timeout", help="Fail the job if it has not started after this: 10m.", metavar="TIME"),

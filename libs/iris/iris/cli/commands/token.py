@@ -100,7 +100,7 @@ def described(one: Token) -> Row:
 def revoke(names: Sequence[str], user: str | None, file: Path) -> None:
     """Delete tokens by their names, or all of a user. A file without tokens permits nobody."""
     if bool(names) == (user is not None):
-        raise click.UsageError("say the names of tokens, or --user")
+        raise click.UsageError("specify the names of tokens, or --user")
     text = read(file)
     known = tokens_in(file, text)
     gone = [one for one in known if one.caller.user == user] if user else [find(file, known, name) for name in names]

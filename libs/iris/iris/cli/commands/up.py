@@ -10,8 +10,8 @@ import click
 from iris.cli.parsing import CliCommand
 from iris.client.address import data_dir
 
-_DATA = "Where it keeps everything.  [default: $IRIS_DATA, else ~/.local/state/iris]"
-_HTTP = "Where the gateway listens; port 0 takes a free one.  [default: 127.0.0.1:8080]"
+_DATA = "Data directory.  [default: $IRIS_DATA, else ~/.local/state/iris]"
+_HTTP = "Address that the gateway listens on; port 0 takes a free one.  [default: 127.0.0.1:8080]"
 
 
 @click.command(cls=CliCommand)
@@ -26,7 +26,7 @@ _HTTP = "Where the gateway listens; port 0 takes a free one.  [default: 127.0.0.
 @click.option("--tpu", multiple=True, help="Simulated slices, for example v5litepod-16x2.", metavar="VARIANT[xN]")
 @click.option("--replicas", multiple=True, help="Processes of a service, for example state=2.", metavar="SERVICE=N")
 @click.option("--auth/--no-auth", default=None, help="Require a token for every request.  [default: auth]")
-@click.option("--sandbox", is_flag=True, default=None, help="Confine tasks; otherwise they run as you.")
+@click.option("--sandbox", is_flag=True, default=None, help="Run tasks in a sandbox; otherwise they run as you.")
 @click.option("--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="An iris.toml.")
 @click.option("-d", "--detach", is_flag=True, help="Return when it is ready; print its address.")
 def up(data: Path | None, config: Path | None, detach: bool, **given: Any) -> int:

@@ -20,9 +20,9 @@ from iris_core.spec import BANDS
 @click.option("--max-parallel", help="Tasks of the job that run at a time; all: no limit.", metavar="N")
 @click.option("--max-retries-failure", type=int, help="Failures of a task that are retried.")
 @click.option("--max-retries-preemption", type=int, help="Preemptions and lost hosts that are retried.")
-@click.option("--max-requeues", type=int, help="Returns of a task to the queue by its own wish.")
+@click.option("--max-requeues", type=int, help="Requeues of a task at its own request.")
 @click.option("-l", "--label", "labels", multiple=True, help="Add or replace a label.", metavar="KEY=VALUE")
-@click.option("--drop-label", "dropped", multiple=True, help="Take a label away.", metavar="KEY")
+@click.option("--drop-label", "dropped", multiple=True, help="Remove a label.", metavar="KEY")
 @connected
 def update(client: Client, jobs: tuple[str, ...], labels: list[str], dropped: list[str], **given: Any) -> None:
     """Change jobs that wait or run, under the limits of a submission.
@@ -36,6 +36,6 @@ def update(client: Client, jobs: tuple[str, ...], labels: list[str], dropped: li
     if changed:
         wanted["labels"] = changed
     if not wanted:
-        raise click.UsageError("say what to change: --band, --timeout, --max-parallel, --label, ...")
+        raise click.UsageError("specify what to change: --band, --timeout, --max-parallel, --label, ...")
     for job in jobs:
         click.echo(f"{client.update(job, **wanted).name} changed", err=True)

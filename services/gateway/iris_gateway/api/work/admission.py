@@ -54,7 +54,7 @@ def _decoded(body: bytes, kind: type[_Spec]) -> _Spec:
 def _allowed(spec: _Spec, caller: Caller) -> _Spec:
     if mistakes := _rules(spec):
         raise invalid(mistakes)
-    return owned(spec, caller)
+    return with_owner(spec, caller)
 
 
 def with_absolute_name(spec: JobSpec) -> JobSpec:
@@ -62,7 +62,7 @@ def with_absolute_name(spec: JobSpec) -> JobSpec:
     return spec if spec.name.startswith("/") else msgspec.structs.replace(spec, name=f"/{spec.name}")
 
 
-def owned(spec: _Spec, caller: Caller) -> _Spec:
+def with_owner(spec: _Spec, caller: Caller) -> _Spec:
     """The specification with its user filled in; only an admin may submit for another user. Raises ProblemResponse."""
     if caller.role == "worker":
         raise ProblemResponse("forbidden", "worker tokens may not submit jobs")

@@ -41,7 +41,7 @@ def on_plan(
         else:
             yield from _place(ledger, policy, plan, placement, refused, now_ms)
     for id_, cause in _failed(ledger, refused):
-        if _knew_last_refusal(ledger, plan, id_):
+        if _saw_last_refusal(ledger, plan, id_):
             yield from coordinator.settle(
                 ledger, policy, SCHEDULE, id_, Outcome.FAILURE, f"refused: {cause}", now_ms, version=sequence
             )
@@ -62,7 +62,7 @@ def _failed(ledger: Ledger, refused: Refusals) -> list[tuple[SessionId, str]]:
     return list(found.items())
 
 
-def _knew_last_refusal(ledger: Ledger, plan: Plan, id_: SessionId) -> bool:
+def _saw_last_refusal(ledger: Ledger, plan: Plan, id_: SessionId) -> bool:
     """Whether the plan is based on a snapshot with the session's last refusal; if not, it counts as the same
     failure.
     """

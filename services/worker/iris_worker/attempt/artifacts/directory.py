@@ -90,7 +90,9 @@ def make_directory(workdir: str, path: str) -> str:
             try:
                 inner = os.open(name, _DIRECTORY, dir_fd=here)
             except (NotADirectoryError, PermissionError) as error:
-                raise NoDirectory(f"--output {path}: {name} is no directory in the bundle: {error.strerror}") from error
+                raise NoDirectory(
+                    f"--output {path}: {name} is not a directory in the bundle: {error.strerror}"
+                ) from error
             os.close(here)
             here = inner
             if os.fstat(here).st_uid != owner.st_uid:
@@ -119,7 +121,7 @@ class OutputDirectory:
             try:
                 inner = os.open(name, _DIRECTORY, dir_fd=here)
             except OSError as error:
-                raise NotStored(f"{path} is no directory any more: {error.strerror}") from error
+                raise NotStored(f"{path} is no longer a directory: {error.strerror}") from error
             finally:
                 os.close(here)
             here = inner

@@ -67,11 +67,13 @@ class Manifest:
         self._admit_parents(path)
         known = self._kinds.get(path)
         if known is not None and not (known == "dir" and entry.kind == "dir"):
-            raise InvalidArchive(f"{entry.name[:200]!r} is there twice")
+            raise InvalidArchive(f"{entry.name[:200]!r} appears twice")
         if entry.kind == "symlink":
             check_link(path, entry.target)
         if entry.kind == "hardlink" and self._kinds.get(names(entry.target)) != "file":
-            raise InvalidArchive(f"{entry.name[:200]!r} is a link to what is no file before it")
+            raise InvalidArchive(
+                f"{entry.name[:200]!r} is a link, and its target is not an earlier file of the archive"
+            )
         self._kinds[path] = "file" if entry.kind == "hardlink" else entry.kind
         return path
 
@@ -88,4 +90,4 @@ class Manifest:
     def _admit_parents(self, path: tuple[str, ...]) -> None:
         for length in range(1, len(path)):
             if self._kinds.setdefault(path[:length], "dir") != "dir":
-                raise InvalidArchive(f"{'/'.join(path)[:200]!r} lies below what is no directory")
+                raise InvalidArchive(f"{'/'.join(path)[:200]!r} is below an entry that is not a directory")

@@ -210,7 +210,7 @@ class ExecutionServer:
         running = [Running(name, execution.user, execution.active_s) for name, execution in alive.items()]
         what = "connections" if tunnels else "commands"
         if name := gives_way(running, user, at_once, what):
-            self._end(name, f"it gave way to {user}: nobody has more than half of a host's {what} while others wait")
+            self._end(name, f"ended for {user}: one user may have half of a host's {what} while others wait")
 
     def _end(self, name: str, why: str) -> None:
         """Kill a command, close a connection, leave a terminal; forget what has ended."""
