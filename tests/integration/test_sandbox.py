@@ -114,6 +114,43 @@ async def test_nothing_of_a_template_is_left_for_another_job(
     Path("/tmp", mark).unlink(missing_ok=True)
 
 
+TRACES = """import os
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    try:
+        if "iris_template" in open(f"/proc/{pid}/cmdline").read() and int(pid) != os.getpid():
+            open(f"/proc/{pid}/mem").close()
+            print("traced")
+    except PermissionError:
+        print("refused")
+"""
+
+
+@pytest.mark.parametrize("mode", MODES[:2])
+async def test_what_outlives_a_job_cannot_be_traced_by_it(mode: str, state: FakeState, nats_url: str, place: Path):
+    """Of the two templates in its slot one is of its job, and serves no other."""
+    (place / "shown").mkdir()
+    (place / "shown" / "traces.py").write_text(TRACES)
+    async with worker_of(mode, state, nats_url, place):
+        ref = await state.run(PYTHON, str(place / "shown" / "traces.py"), preload=("json",))
+        assert (await state.ended(ref)).exit_code == 0
+        assert sorted((await state.output(ref)).decode().split()) == ["refused", "traced"]
+
+
+@pytest.mark.parametrize("mode", CLONES)
+async def test_a_bare_template_serves_its_owner_only(mode: str, state: FakeState, nats_url: str, place: Path):
+    (place / "shown").mkdir()
+    script = place / "shown" / "place.py"
+    script.write_text("import sys; print(id(sys))")  # each program that is started is at other addresses
+    async with worker_of(mode, state, nats_url, place):
+        found = []
+        for user in ("ann", "ann", "bob", "ann"):
+            ref = await state.run(PYTHON, str(script), preload=("json",), user=user)
+            assert (await state.ended(ref)).exit_code == 0
+            found.append(await state.output(ref))
+    assert found[0] == found[1]
+    assert found[2] not in (found[0], found[3])
+
+
 @pytest.mark.parametrize(
     ("mode", "cgroups", "preload"),
     [

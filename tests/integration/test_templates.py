@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from iris_worker.launcher.records import (
     EndTemplate,
     Exit,
     Exited,
+    Sandbox,
     Spawned,
     Started,
     StartProcess,
@@ -54,14 +55,26 @@ class Host:
         self._next += 1
         return self.slots.take(AttemptRef(1, self._next, 0))
 
-    def preload(self, *modules: str, slot: Workspace | None = None, key: str = "1", **files: str) -> Workspace:
+    def preload(
+        self,
+        *modules: str,
+        slot: Workspace | None = None,
+        key: str = "1",
+        bare: str = "bare",
+        sandbox: Sandbox | None = None,
+        **files: str,
+    ) -> Workspace:
         slot = slot or self.take()
         for name, text in files.items():
             Path(slot.workdir, f"{name}.py").write_text(text)
         env = self.env(slot)
-        self.launcher.send(
-            StartTemplate(key, slot.number, slot.below, ("python3",), env, modules, cgroup=Cgroup(pids=100))
+        request = StartTemplate(
+            *(key, slot.number, slot.below, ("python3",), env, modules),
+            cgroup=Cgroup(pids=100),
+            sandbox=sandbox,
+            bare=bare,
         )
+        self.launcher.send(request)
         self.launcher.flush()
         return slot
 
@@ -90,6 +103,11 @@ class Host:
                         return answer
                 await asyncio.sleep(0.002)
 
+    async def until_gone(self, processes: Iterable[psutil.Process]) -> None:
+        async with asyncio.timeout(30):
+            while any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in processes):
+                await asyncio.sleep(0.002)
+
     async def state(self, key: str = "1") -> TemplateState:
         state: TemplateState = await self.until(lambda m: isinstance(m, TemplateState) and m.key == key)
         self.answers.remove(state)
@@ -102,6 +120,12 @@ class Host:
     async def pid(self, slot: Workspace) -> int:
         answer: Spawned = await self.until(lambda m: isinstance(m, Spawned) and m.ref == slot.ref)
         return answer.pid
+
+    def templates(self) -> list[psutil.Process]:
+        """The processes that are no attempts."""
+        [launcher] = rescue._processes(self.root)
+        attempts = [answer.pid for answer in self.answers if isinstance(answer, Spawned)]
+        return [one for one in psutil.Process(launcher).children() if one.pid not in attempts]
 
     def out(self, slot: Workspace) -> str:
         return os.pread(slot.out, 1 << 16, 0).decode()
@@ -235,7 +259,9 @@ async def test_a_template_with_an_open_accelerator_is_not_cloned(host: Host, tmp
     Path(slot.workdir, "cuda.py").write_text(f"held = open({str(device)!r})")
     host.launcher.send(
         StartTemplate(
-            "1", slot.number, slot.below, ("python3",), host.env(slot), ("cuda",), accelerators=(str(device),)
+            *("1", slot.number, slot.below, ("python3",), host.env(slot), ("cuda",)),
+            accelerators=(str(device),),
+            bare="bare",
         )
     )
     host.launcher.flush()
@@ -245,9 +271,9 @@ async def test_a_template_with_an_open_accelerator_is_not_cloned(host: Host, tmp
 async def test_clones_outlive_their_template(host: Host):
     await ready(host, "json")
     slot = host.call("import time; time.sleep(1); print('on')")
-    pid = await host.pid(slot)
-    [template] = [one for one in psutil.Process(pid).parent().children() if one.pid != pid]  # type: ignore[union-attr]
-    template.kill()
+    await host.pid(slot)
+    for template in host.templates():
+        template.kill()
     assert await host.state() == TemplateState("1")
     assert (await host.exit(slot)).code == 0
     assert host.out(slot) == "on\n"
@@ -258,9 +284,8 @@ async def test_clones_outlive_their_template(host: Host):
 
 async def test_a_template_that_does_not_answer_is_replaced(host: Host):
     await ready(host, "json")
-    [launcher] = rescue._processes(host.root)
-    [template] = psutil.Process(launcher).children()
-    template.suspend()
+    for template in host.templates():
+        template.suspend()
     slot = host.call("print('late')")
     assert "has not answered" in (await host.exit(slot)).error
     assert await host.state() == TemplateState("1")
@@ -270,13 +295,14 @@ async def test_the_next_launcher_adopts_clones_and_ends_templates(host: Host):
     await ready(host, "json")
     slot = host.call("import time; time.sleep(2); print('adopted')")
     pid = await host.pid(slot)
-    [template] = [one for one in psutil.Process(pid).parent().children() if one.pid != pid]  # type: ignore[union-attr]
+    templates = host.templates()
     rescue.end(host.root)
     host.launcher.close()
     after = Host(host.root)
     entries = await after.launcher.connect()
     assert entries[slot.ref].started.pid == pid
-    assert not template.is_running() or template.status() == psutil.STATUS_ZOMBIE
+    assert len(templates) == 2
+    await host.until_gone(templates)
     await after.exit(slot)
     assert host.out(slot) == "adopted\n"
     after.launcher.close()
@@ -286,5 +312,60 @@ async def test_a_template_that_is_ended_can_be_made_again(host: Host):
     await ready(host, "json")
     host.launcher.send(EndTemplate("1"))
     host.launcher.flush()
+    assert await host.state() == TemplateState("1")
+    await ready(host, "json")
+
+
+# ── bare templates ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+HAS = "import sys; print('json' in sys.modules, 'decimal' in sys.modules)"
+
+
+async def test_templates_of_two_jobs_share_nothing_but_a_bare_one(host: Host):
+    await ready(host, "json")
+    bare = min(host.templates(), key=lambda one: one.create_time())
+    host.preload("decimal", key="2")
+    assert await host.state("2") == TemplateState("2", ready=True)
+    first, second = host.call(HAS), host.call(HAS, key="2")
+    assert [(await host.exit(slot)).code for slot in (first, second)] == [0, 0]
+    assert (host.out(first), host.out(second)) == ("True False\n", "False True\n")
+    assert len(host.templates()) == 3
+    assert bare in host.templates()
+
+
+async def test_a_bare_template_outlives_those_of_jobs(host: Host):
+    await ready(host, "json")
+    host.launcher.send(EndTemplate("1"))
+    host.launcher.flush()
+    assert await host.state() == TemplateState("1")
+    [bare] = host.templates()
+    await ready(host, "decimal")
+    assert bare in host.templates()
+
+
+async def test_templates_end_before_another_owner_has_their_slot(host: Host):
+    slot = host.preload("json", sandbox=Sandbox())
+    assert await host.state() == TemplateState("1", ready=True)
+    first = host.templates()
+    host.preload("decimal", key="2", slot=slot, sandbox=Sandbox())
+    assert await host.state() == TemplateState("1")
+    assert await host.state("2") == TemplateState("2", ready=True)
+    assert len({*first, *host.templates()}) == 3
+    host.preload("json", key="3", bare="of another", slot=slot, sandbox=Sandbox())
+    assert await host.state("3") == TemplateState("3", ready=True)
+    await host.until_gone(first)
+    assert len(host.templates()) == 2
+    assert (await host.exit(host.call("print('on')", key="", slot=slot))).code == 0
+    assert await host.state("3") == TemplateState("3")
+    assert host.templates() == []
+
+
+async def test_who_waits_for_a_bare_template_that_ends_is_told(host: Host):
+    host.preload("json", key="bare")
+    assert await host.state("bare") == TemplateState("bare", ready=True)
+    [bare] = host.templates()
+    bare.suspend()
+    host.preload("json")
+    bare.kill()
     assert await host.state() == TemplateState("1")
     await ready(host, "json")

@@ -19,7 +19,17 @@ from iris_core.limits import MISTAKES, SPEC_BYTES
 from iris_core.moments import parse_moment
 from iris_core.names import JobName
 from iris_core.resources import AUTO, CHIPS, CPU, REQUESTED
-from iris_core.spec import MAX_COMMAND_BYTES, MAX_ENV_BYTES, MAX_REPLICAS, Calls, Environment, JobSpec
+from iris_core.spec import (
+    INLINE_BYTES,
+    MAX_COMMAND_BYTES,
+    MAX_ENV_BYTES,
+    MAX_REPLICAS,
+    Calls,
+    Environment,
+    JobSpec,
+    inlined,
+    is_inline,
+)
 
 MAX_RETRIES = 10_000
 MAX_SECONDS = 10 * 365 * 86_400
@@ -265,12 +275,23 @@ def _calls(spec: JobSpec) -> Iterator[Mistake]:
     if not all(SHA256.match(digest) for digest in calls.digests):
         message = "a file is named by its digest"
         yield Mistake(pointer="/calls", code="bad_digest", message=message, hint="64 hexadecimal digits (SHA-256)")
+    inside = [one for one in calls.segments if is_inline(one)]
+    if len(inside) > 1 or not all(_is_small_file(one) for one in inside):
+        message = f"only one file of arguments may be in the specification, in base64, of at most {INLINE_BYTES} bytes"
+        yield Mistake(pointer="/calls/segments", code="too_large", message=message)
     ascending = all(before < after for before, after in pairwise((-1, *calls.firsts)))
     if len(calls.firsts) != len(calls.segments) or calls.firsts[:1] != (0,) or not ascending:
         message = "not one ascending index for each segment, from 0"
         yield Mistake(pointer="/calls/firsts", code="bad_indexes", message=message)
     if calls.idle_s is not None:
         yield from _open(spec, calls)
+
+
+def _is_small_file(segment: str) -> bool:
+    try:
+        return len(inlined(segment)) <= INLINE_BYTES
+    except ValueError:
+        return False
 
 
 def _open(spec: JobSpec, calls: Calls) -> Iterator[Mistake]:

@@ -6,6 +6,7 @@ unknown fields. Source: docs/design/semantics.md#jobs, docs/design/semantics.md#
 
 from __future__ import annotations
 
+import base64
 from bisect import bisect_right
 from collections.abc import Iterable
 from typing import Literal, get_args
@@ -199,12 +200,32 @@ NEEDS_RUNTIME = Constraint("container-runtime", ConstraintOp.EXISTS)
 """What follows from an image. The worker's attribute is the name of its runtime."""
 
 
+INLINE_BYTES = 4096
+"""The largest file of arguments that is part of a specification: a request and two syncs less for a small map."""
+_INLINE = "inline:"
+
+
+def inline(data: bytes) -> str:
+    """A file of arguments in place of its digest."""
+    return _INLINE + base64.b64encode(data).decode()
+
+
+def is_inline(segment: str) -> bool:
+    return segment.startswith(_INLINE)
+
+
+def inlined(segment: str) -> bytes:
+    """What `inline` was given. Raises ValueError."""
+    return base64.b64decode(segment.removeprefix(_INLINE), validate=True)
+
+
 class Calls(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """The calls of one function, each a task: files in the bundle store by their SHA-256, which tasks read.
 
     Attributes:
         runner: the program of a task. function: what it calls.
-        segments: files of arguments. firsts: of each the index of the first task whose arguments it holds.
+        segments: files of arguments; a small one is here itself (`inline`). firsts: of each the index of the first task
+            whose arguments it holds.
         count: how many calls there are. chunksize: how many of them a task makes; the last one may make fewer.
         idle_s: further calls may be added until the job is closed, at the latest after so long without a request of its
             client; None: it has these calls.
@@ -220,8 +241,8 @@ class Calls(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     @property
     def digests(self) -> tuple[str, ...]:
-        """All files."""
-        return (self.runner, self.function, *self.segments)
+        """All files that are stored."""
+        return (self.runner, self.function, *(one for one in self.segments if not is_inline(one)))
 
     def place(self, index: int) -> tuple[str, int]:
         """The segment that holds the arguments of a task, and where in it."""

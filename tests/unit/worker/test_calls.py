@@ -13,7 +13,7 @@ from iris_core.archive_paths import InvalidArchive
 from iris_core.messages.gateway_worker import CallResult, CallResults
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Ended
-from iris_core.spec import Calls
+from iris_core.spec import Calls, inline
 from iris_core.states import Cause
 from iris_worker.attempt.calls.files import CallFiles, entry, table
 from iris_worker.attempt.calls.result import is_stored, read_result
@@ -53,6 +53,18 @@ def test_a_call_is_given_its_own_arguments_and_no_others(tmp_path: Path, workdir
     assert (workdir / ".iris-call/run.py").read_bytes() == b"runner"
     with pytest.raises(InvalidArchive, match="no entry 1"):
         files.give(calls, 3, str(workdir))
+
+
+def test_small_arguments_come_with_the_order(tmp_path: Path, workdir: Path):
+    files = CallFiles(tmp_path / "calls")
+    for data in (b"runner", b"function"):
+        files.add(digest(data), data)
+    inside = inline(table([b"zero", b"one"]))
+    calls = Calls(runner=digest(b"runner"), function=digest(b"function"), segments=(inside,), firsts=(0,), count=2)
+    files.give(calls, 1, str(workdir))
+    assert entry(str(workdir / ".iris-call/items"), 0) == b"one"
+    with pytest.raises(InvalidArchive, match="no entry 2"):
+        files.give(calls, 2, str(workdir))
 
 
 def test_a_file_with_another_digest_is_refused_and_the_oldest_are_deleted(tmp_path: Path):

@@ -11,8 +11,10 @@ from __future__ import annotations
 import hashlib
 import io
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -22,11 +24,14 @@ import cloudpickle
 from iris.client import call_runner
 from iris.client.problems import InvalidOption, NotFound
 from iris.client.transport import HttpRequest, Transport
-from iris_core.spec import MAX_REPLICAS, Calls
+from iris_core.spec import INLINE_BYTES, MAX_REPLICAS, Calls, inline
 
 COMMAND = ("python", "-P", "-S", ".iris-call/run.py")
 SEGMENT_BYTES = 1 << 20
 _SENT_AT_ONCE = 4
+_KEPT_S = 600.0
+"""The cluster keeps a file longer than that after its last use."""
+_REMEMBERED = 1000
 
 Arguments = tuple[Any, ...]
 
@@ -53,19 +58,19 @@ def send_calls(
     kwargs: Mapping[str, Any],
     idle_s: float | None = None,
 ) -> Calls:
-    """Store what the tasks of a map read: the function, and the pickled arguments of each task.
+    """Store what the tasks of a map read: the function, and the pickled arguments of each task, unless they are few
+    bytes.
 
     ``idle_s``: of an open map. Raises what pickling raises, Problem, Unreachable.
     """
-    runner = Path(call_runner.__file__).read_bytes()
     packed = pack_function(function, kwargs, chunked=chunksize > 1)
     firsts, segments = zip(*segments_of(blobs), strict=True)
-    with ThreadPoolExecutor(_SENT_AT_ONCE, "iris-map-send") as pool:
-        digests = list(pool.map(lambda data: send_file(transport, data), (runner, packed, *segments)))
+    few = [inline(data) for data in segments if len(segments) == 1 and len(data) <= INLINE_BYTES]
+    runner, of_function, *digests = send_files(transport, [runner_source(), packed, *([] if few else segments)])
     return Calls(
-        runner=digests[0],
-        function=digests[1],
-        segments=tuple(digests[2:]),
+        runner=runner,
+        function=of_function,
+        segments=tuple(few or digests),
         firsts=firsts,
         count=count,
         chunksize=chunksize,
@@ -120,6 +125,27 @@ def table(blobs: Sequence[bytes]) -> bytes:
         parts.append(at.to_bytes(8, "little"))
         at += len(blob)
     return b"".join((*parts, *blobs))
+
+
+@cache
+def runner_source() -> bytes:
+    return Path(call_runner.__file__).read_bytes()
+
+
+def send_files(transport: Transport, files: Sequence[bytes]) -> list[str]:
+    """Store files; returns their digests. What this process has stored lately is there."""
+    digests = [hashlib.sha256(data).hexdigest() for data in files]
+    since_s = time.monotonic() - _KEPT_S
+    missing = [data for digest, data in zip(digests, files, strict=True) if transport.stored.get(digest, 0) < since_s]
+    if len(missing) > 1:
+        with ThreadPoolExecutor(_SENT_AT_ONCE, "iris-map-send") as pool:
+            list(pool.map(lambda data: send_file(transport, data), missing))
+    elif missing:
+        send_file(transport, missing[0])
+    if len(transport.stored) > _REMEMBERED:
+        transport.stored.clear()
+    transport.stored |= dict.fromkeys(digests[:2], time.monotonic())
+    return digests
 
 
 def send_file(transport: Transport, data: bytes, *, new: bool = False) -> str:

@@ -27,7 +27,7 @@ from iris.client.job_options import EACH_LINE, CommandLine, JobOptions, TaskOpti
 from iris.client.jobs import Job
 from iris.client.map_options import LOOKAHEAD, SHOWN, MapOptions, split_options
 from iris.client.option_names import refuse_unknown, takes
-from iris.client.problems import InvalidOption, NotFound
+from iris.client.problems import InvalidOption, NotFound, Problem
 from iris.client.transport import HttpRequest, UrlQuery, in_path
 from iris_core.serving import TASK_TOKEN
 from iris_core.spec import MAX_REPLICAS, JobSpec
@@ -202,7 +202,12 @@ class Client(GatewayApi):
         if workdir is not None:
             self._add_bundle(Path(workdir), job_options)
         spec = replace(self.spec(COMMAND, job_options), calls=sent)
-        return self._followed(self.submit(spec, parent=job_options.get("parent")), shown, futures, fed=open_)
+        try:
+            job = self.submit(spec, parent=job_options.get("parent"))
+        except Problem:  # perhaps a file is not there any more
+            self.transport.stored.clear()
+            raise
+        return self._followed(job, shown, futures, fed=open_)
 
     def map_of(self, job: str, **options: Unpack[MapOptions]) -> Mapped[Any]:
         """The futures of a map by the name or id of its job: of another process, or one that was killed.

@@ -267,8 +267,9 @@ class Mapped(list[CallFuture[R]]):
                         fetching.submit(self._guarded, result)
                     else:
                         self._guarded(result)
-            self._learn()
-            self._finish()
+            if self._open or not all(future.done() for future in self.futures):
+                self._learn()
+                self._finish()
         except BaseException as error:  # noqa: BLE001 - nobody else would learn of it
             self._fail(self.futures, error)
         finally:

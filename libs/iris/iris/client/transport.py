@@ -116,6 +116,7 @@ class Transport:
     Attributes:
         first_timeout_s: as given; may be changed.
         position: journal position of the newest response or event; later reads are at least as new.
+        stored: when files were stored lately, or found to be, by digest.
         on_wait: called with the reason why a request is retried and the seconds for which it may be, once per reason.
     """
 
@@ -132,6 +133,7 @@ class Transport:
         self.first_timeout_s = first_timeout_s
         self._timeout_s = timeout_s
         self.position = 0
+        self.stored: dict[str, float] = {}
         self.on_wait: Callable[[str, float], None] = log_wait
         self._idle: deque[http.client.HTTPConnection] = deque()
         self._answered = False

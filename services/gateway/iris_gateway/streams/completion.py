@@ -16,6 +16,8 @@ from iris_gateway.streams.event import Filter
 from iris_gateway.streams.feed import Feed, Lagging
 
 _RETRY_S = 1.0
+_LOOK_S = 5.0
+"""Between two looks at the state of what does not end; events of others come much oftener."""
 _TASK_ENDS = frozenset(f"task.state.{display_name(state)}" for state in TERMINAL)
 _JOB_ENDS = frozenset(f"job.state.{display_name(state)}" for state in JOB_TERMINAL)
 ENDED = frozenset(display_name(state) for state in (*TERMINAL, *JOB_TERMINAL))
@@ -27,21 +29,21 @@ class Completion:
 
     Args:
         job: its name. task: the task's name, empty for the whole job.
-        ask: returns its present state. Raises ProblemResponse.
+        ask: returns its present state. Raises ProblemResponse. state: as it was found a moment ago, if it was.
 
     Attributes:
         arrival: set when the end is known.
         state: the last known one.
     """
 
-    def __init__(self, feed: Feed, job: str, task: str, ask: Callable[[], Awaitable[str]]) -> None:
+    def __init__(self, feed: Feed, job: str, task: str, ask: Callable[[], Awaitable[str]], state: str = "") -> None:
         self._feed = feed
         self._job = job
         self._task = task
         self._ask = ask
         self._watcher: asyncio.Task[None] | None = None
         self.arrival = asyncio.Event()
-        self.state = ""
+        self.state = state
 
     @property
     def known(self) -> bool:
@@ -56,7 +58,7 @@ class Completion:
     async def __aenter__(self) -> Self:
         await self._feed.wake()
         position = self._feed.newest
-        self.state = await self._ask()
+        self.state = self.state or await self._ask()
         if self.state not in ENDED:
             self._watcher = asyncio.create_task(self._watch(position))
             self._watcher.add_done_callback(lambda _: self.arrival.set())
@@ -78,12 +80,14 @@ class Completion:
                 await asyncio.sleep(_RETRY_S)
 
     async def _watch_from(self, position: int) -> None:
+        clock = asyncio.get_running_loop().time
         wanted = Filter(types=("task",) if self._task else ("job",), within=self._job)
         async with contextlib.aclosing(self._feed.watch(wanted, position)) as batches:
-            self.state = await self._ask()
+            self.state, asked_s = await self._ask(), clock()
             async for _, events in batches:
-                if not events or any(self._ends(event.type, event.job, event.task) for event in events):
-                    self.state = await self._ask()
+                ends = any(self._ends(event.type, event.job, event.task) for event in events)
+                if ends or clock() - asked_s >= _LOOK_S:
+                    self.state, asked_s = await self._ask(), clock()
                 if self.state in ENDED:
                     return
 

@@ -27,6 +27,8 @@ BESIDE = (PROBE_VARIABLE, EXEC_VARIABLE)
 OUTPUT_VARIABLE = "IRIS_OUTPUT"
 NOTICE_VARIABLE = "IRIS_NOTICE_FILE"
 """The file is there once the task is given a notice."""
+OF_A_JOB = frozenset({"IRIS_JOB", "IRIS_NUM_TASKS", "HOME"})
+"""Variables in which the jobs of one user differ, and that Python does not read as it starts."""
 COORDINATOR_PORTS = range(20_000, 30_000)
 """Above the ports Ray takes for its workers (10002 to 19999), below the ephemeral ports of Linux. A job's tasks must
 agree on one without asking each other."""

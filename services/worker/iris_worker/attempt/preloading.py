@@ -1,6 +1,7 @@
 """Has the launcher preload modules for the attempts of a job: they are cloned from one process then (templates).
 
-There is one template for each job; where tasks have users or sandboxes of their own, for each slot that a job has.
+There is one template for each job; where tasks have users or sandboxes of their own, for each slot that a job has. It
+is made from a bare one of the same owner, which outlives the job; a map of one call is cloned from that itself.
 Out of scope: cloning (the launcher).
 Source: docs/adr/0073-clone-calls-from-a-template.md.
 """
@@ -18,14 +19,12 @@ from iris_core.states import Cause
 from iris_worker.agent.agent import Agent
 from iris_worker.attempt.output.logs import OutputLogs
 from iris_worker.attempt.output.tail import last_lines
-from iris_worker.attempt.requests import StartRequests
+from iris_worker.attempt.requests import BARE_KEY, StartRequests
 from iris_worker.attempt.running import RunningAttempt, RunningAttempts
 from iris_worker.clock import HostClock
 from iris_worker.launcher.client import LauncherClient
-from iris_worker.launcher.records import EndTemplate, TemplateState
+from iris_worker.launcher.records import BARE, EndTemplate, TemplateState
 
-TEMPLATES = 2
-"""The version of a launcher that has them."""
 _TRIES = 3
 _REMEMBERED = 1000
 
@@ -82,7 +81,7 @@ class Preloading:
     def _unfit(self, template: TaskTemplate) -> str:
         """Why the attempts of a job are never cloned on this host; empty: they may be."""
         isolated = self._requests.isolated
-        if self._launcher.version < TEMPLATES:
+        if self._launcher.version < BARE:
             return "it is not cloned: the launcher is of an older version"
         if template.environment is not None and template.environment.image:
             return "it is not cloned: it runs in a container"
@@ -95,6 +94,9 @@ class Preloading:
         return ""
 
     def _key(self, attempt: RunningAttempt, template: TaskTemplate) -> str:
+        """Of the template that an attempt is cloned from: that of its job, or for a single call the bare one."""
+        if not (template.preload or has_many_calls(template)):
+            return self._requests.of_template("", attempt, template).bare
         confined = self._requests.sandbox(attempt, template) is not None
         return f"{template.job}/{attempt.slot.number}" if confined else str(template.job)
 
@@ -125,6 +127,8 @@ class Preloading:
                 del self._waiting[key]
         if state is None:
             return Ended(Cause.CANCELLED, error="stopped before it started")
+        if state.failed and key.startswith(BARE_KEY):
+            return TemplateState(key, text=state.text)
         if state.failed:
             return Ended(Cause.EXITED, 1, error=f"preloading: {state.text}", stderr_tail=last_lines(attempt.slot.err))
         return state
@@ -132,13 +136,13 @@ class Preloading:
     def _begin(self, key: str, attempt: RunningAttempt, template: TaskTemplate) -> None:
         if not self._logs.follows(attempt.ref):  # what preloading prints begins its output
             self._logs.follow(attempt.slot, self._clock.steady_s())
-        self._launcher.send(self._requests.of_template(key, attempt, template, function=template.calls is not None))
+        self._launcher.send(self._requests.of_template(key, attempt, template))
         self._launcher.flush()
 
     def on_state(self, state: TemplateState) -> None:
         """The launcher tells of a template."""
         self._known.pop(state.key, None)
-        if state.ready or (state.text and not state.failed):
+        if state.ready or (state.text and not state.failed and not state.key.startswith(BARE_KEY)):
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
             self._known[state.key] = state
@@ -160,6 +164,11 @@ class Preloading:
 
 
 def is_cloned(template: TaskTemplate) -> bool:
-    """Whether the attempts of a job are to be clones: of one that preloads modules, and of a map of several calls."""
+    """Whether the attempts of a job are to be clones: of one that preloads modules, and of a map."""
+    return bool(template.preload) or template.calls is not None
+
+
+def has_many_calls(template: TaskTemplate) -> bool:
+    """Whether a job has several calls, or may get some."""
     calls = template.calls
-    return bool(template.preload) or (calls is not None and (template.replicas > 1 or calls.idle_s is not None))
+    return calls is not None and (template.replicas > 1 or calls.idle_s is not None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import math
 import signal
 from pathlib import Path
@@ -36,6 +37,8 @@ from iris_worker.launcher.records import (
 )
 from iris_worker.settings import WorkerSettings
 
+BARE_KEY = "bare/"
+"""How the keys of bare templates begin."""
 _JOBS_KEPT = 100
 """Jobs whose environment is cached, of up to 256 KiB each."""
 
@@ -106,20 +109,28 @@ class StartRequests:
             return structs.replace(sandbox, reads=(attempt.use.environments.path(attempt.environment),))
         return sandbox
 
-    def of_template(
-        self, key: str, attempt: RunningAttempt, template: TaskTemplate, *, function: bool
-    ) -> StartTemplate:
-        """The request for a template; its variables are those that all attempts of the job have. Raises OSError."""
+    def of_template(self, key: str, attempt: RunningAttempt, template: TaskTemplate) -> StartTemplate:
+        """The request for a template; its variables are those that all attempts of the job have.
+
+        The key of the bare one that it is made from tells what those have in common that may share it: the user who has
+        submitted them, and all that a process gets when it starts. Raises OSError.
+        """
         slot, (limits, cgroup) = attempt.slot, self._limits(template.resources)
         env = environment.common(self._place, template)
         if self._isolation.confines:
             env = environment.personal(slot.workdir, self._isolation.name(template.user)) | env
         if directory := attempt.environment:
             env |= environment.virtual(env["PATH"], f"{attempt.use.environments.path(directory)}/venv")
+        sandbox = self.sandbox(attempt, template)
+        shared = {name: value for name, value in env.items() if name not in environment.OF_A_JOB}
+        same = repr((template.user, template.command[0], sorted(shared.items()), limits, cgroup, sandbox)).encode()
+        bare = f"{BARE_KEY}{hashlib.sha256(same).hexdigest()}" + (f"/{slot.number}" if sandbox is not None else "")
         return StartTemplate(
-            *(key, slot.number, slot.below, template.command, env, template.preload, function, limits, cgroup),
-            sandbox=self.sandbox(attempt, template),
+            *(key or bare, slot.number, slot.below, template.command, env, template.preload),
+            *(template.calls is not None, limits, cgroup),
+            sandbox=sandbox,
             accelerators=attempt.use.devices.all_files,
+            bare=bare,
         )
 
     def of_build(self, attempt: RunningAttempt, template: TaskTemplate, plan: BuildPlan, place: Path) -> StartProcess:

@@ -19,9 +19,9 @@ from iris_worker.launcher.limits import Limits
 
 SOCKET = "launcher"
 """The file in the worker's directory on which its launcher listens."""
-VERSION = 5
+VERSION = 6
 """Of what a launcher understands: 1, directories of attempts below those of slots; 2, templates; 3, `PASSED_ON`; 4,
-`TERMINALS`; 5, `NOTICES`.
+`TERMINALS`; 5, `NOTICES`; 6, `BARE`.
 """
 PASSED_ON = 3
 """It knows that a slot may be passed on before the output of its last attempt is stored."""
@@ -29,6 +29,8 @@ TERMINALS = 4
 """It gives attempts terminals."""
 NOTICES = 5
 """It gives attempts notices."""
+BARE = 6
+"""It makes the templates of jobs from bare ones."""
 NEEDED = 1
 """What a worker needs its launcher to understand."""
 STOPS_OTHERS = "it stopped what was started beside it, and was ended"
@@ -239,6 +241,8 @@ class StartTemplate(_Record, frozen=True, tag="start-template"):
     ``directory``: of the attempt that waits for it, below those of all slots; what preloading prints is its output.
     ``preload``: modules. ``function``: it calls the function in that directory, otherwise it runs scripts.
     ``accelerators``: further device files that a template may not have open.
+    ``bare``: the key of the bare template that it is made from, which is started if it is not there; that of ``key``
+    itself: only that is wanted.
     """
 
     key: str
@@ -252,6 +256,7 @@ class StartTemplate(_Record, frozen=True, tag="start-template"):
     cgroup: Cgroup | None = None
     sandbox: Sandbox | None = None
     accelerators: tuple[str, ...] = ()
+    bare: str = ""
 
 
 class EndTemplate(_Record, frozen=True, tag="end-template"):

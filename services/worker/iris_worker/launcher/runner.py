@@ -243,8 +243,15 @@ class Runner:
         self._starts.add(child, command[0], lambda: None)
         return child.pid, group
 
-    def workdir_of(self, request: StartProcess) -> str:
-        return f"{self._attempts}/{request.record.below}"
+    def workdir_of(self, below: str) -> str:
+        return f"{self._attempts}/{below}"
+
+    def is_clean(self, slot: int, sandbox: Sandbox | None, below: str) -> bool:
+        """Whether the sandbox of a slot is there, and no attempt has left anything in it."""
+        try:
+            return self.sandboxes.is_clean(slot, sandbox, self.workdir_of(below))
+        except OSError:
+            return False
 
     def is_free_child(self, pid: int) -> bool:
         """Whether it is a child of this process that is not known as anything."""
@@ -253,13 +260,16 @@ class Runner:
 
     def adopt_clone(self, request: StartProcess, pid: int) -> Cgroup | None:
         """A clone is the process of an attempt from now on; returns its control group. Raises OSError."""
-        group = None
-        if request.cgroup is not None and self._groups is not None:
-            group = self._groups.place(pid, request.cgroup)
-        record = request.record
-        clone = Process(record.ref, record.slot, self.workdir_of(request), pid, group=group, cloned=True)
+        group, record = self.group_of(pid, request.cgroup), request.record
+        clone = Process(record.ref, record.slot, self.workdir_of(record.below), pid, group=group, cloned=True)
         self._add(clone, record)
         return group.limits if group is not None else None
+
+    def group_of(self, pid: int, limits: Cgroup | None) -> Group | None:
+        """Put a clone into a control group. Raises OSError."""
+        if limits is None or self._groups is None:
+            return None
+        return self._groups.place(pid, limits)
 
     def end_group(self, group: Group | None) -> None:
         """Kill what a template has left, and remove its group."""

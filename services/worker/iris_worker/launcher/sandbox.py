@@ -176,6 +176,17 @@ class Sandboxes:
         held.checked = held.checked and beside
         return held
 
+    def is_clean(self, slot: int, sandbox: Sandbox | None, workdir: str) -> bool:
+        """Whether a slot's sandbox, if it is to have one, is there and as it was made. Raises OSError."""
+        before = self._by_slot.get(slot)
+        held = self.prepare(slot, sandbox, workdir)
+        if held is not None and held is before:
+            try:
+                self.start(held, lambda: None)
+            except Leftovers:
+                return False
+        return held is before or held is None
+
     def start(self, held: _Namespaces | None, begin: Callable[[], T], *, client: bool = False) -> T:
         """Have ``begin`` start a process in what `prepare` returned. Raises what it raises, OSError, Leftovers.
 

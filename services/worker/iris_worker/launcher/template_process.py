@@ -1,5 +1,7 @@
 """What a template runs: preloads modules, then makes a process for each call that the launcher orders.
 
+The first is bare: it runs nothing of its owner's, so it can serve several jobs, and its clones become the templates of
+jobs, or make the call of a job that has one only.
 The launcher sends this source to ``python -I -S`` on its standard input, a socket of datagrams, so it imports nothing
 of Iris and as little as possible of the standard library: what it holds costs each call. A call's process is made with
 CLONE_PARENT, so it is the launcher's child, and waits for the launcher's word before it runs anything of its owner.
@@ -29,32 +31,50 @@ ROOM = "IRIS_TEMPLATE"
 _CLONE = {"x86_64": 56, "aarch64": 220}
 _FLAGS = 0x8000 | 0x0100_0000 | 0x0020_0000 | 17
 """CLONE_PARENT, CLONE_CHILD_SETTID, CLONE_CHILD_CLEARTID, SIGCHLD."""
-_PR_GET_TID_ADDRESS = 40
+_PR_GET_TID_ADDRESS, _PR_SET_DUMPABLE = 40, 4
 _CALL = ".iris-call"
+_NEEDED = ("_pickle", "types")
+"""What runners import, and is imported once."""
 _ACCELERATORS = ("/dev/nvidia", "/dev/accel", "/dev/vfio/", "/dev/kfd", "/dev/dri/")
 
 
 class Template:
-    """This process.
+    """This process. ``control``: a socket of the launcher's. ``code``: compiled runners, by their source."""
 
-    ``order``: the launcher's first message: the modules to preload, the program, paths of further device files.
-    """
+    program: Any = None
 
-    def __init__(self, control: Any, order: dict[str, Any]) -> None:
+    def __init__(self, control: Any) -> None:
         self.control = _socket.socket(fileno=os.dup(control.fileno()))
-        self.order = order
         self.workdir = os.getcwd()
         self.environ = Environ()
+        self.code: dict[bytes, Any] = {}
         null = os.open("/dev/null", os.O_RDWR)
         os.dup2(null, 0)
         os.close(null)
 
-    def run(self) -> None:
-        """Serve until the launcher ends."""
+    def be_bare(self) -> None:
+        """Serve until the launcher ends, without anything of a job. Nobody else may trace this process."""
         try:
-            self.program = _program(self.order)
-            self.program.prepare(self.workdir)
-            for name in self.order["preload"]:
+            self.clone = Clone()
+        except (ImportError, OSError, KeyError, AttributeError) as error:
+            self.control.send(UNUSABLE + f"this Python cannot clone: {type(error).__name__}: {error}".encode())
+            return
+        self.clone.set_dumpable(False)
+        for name in _NEEDED:
+            __import__(name)
+        if os.path.exists(f"{_CALL}/run.py"):
+            _compiled(self.code, f"{_CALL}/run.py")
+        _be_quiet()
+        gc.collect()
+        gc.freeze()
+        self.control.send(READY)
+        self._serve()
+
+    def be_template(self, order: dict[str, Any]) -> None:
+        """Serve one job until the launcher ends: its modules to preload, its program, paths of further device files."""
+        try:
+            self.program = self._program(order["function"])
+            for name in order["preload"]:
                 __import__(name)
             self.program.load()
         except BaseException as error:  # noqa: BLE001 - modules may raise anything
@@ -62,14 +82,19 @@ class Template:
             _flush()
             self.control.send(FAILED + f"{type(error).__name__}: {error}".encode(errors="replace")[:2000])
             return
-        why = self._settle()
+        why = self._settle(order["accelerators"])
         if why:
             self.control.send(UNUSABLE + why.encode(errors="replace")[:2000])
             return
         self.control.send(READY)
         self._serve()
 
-    def _settle(self) -> str:
+    def _program(self, is_function: bool) -> Any:
+        program = Function(self.code) if is_function else Script()
+        program.prepare(self.workdir)
+        return program
+
+    def _settle(self, devices: tuple[str, ...]) -> str:
         """Have libraries end their threads, by an ordinary fork; returns why no call may be cloned, else nothing."""
         _flush()
         pid = os.fork()
@@ -78,7 +103,7 @@ class Template:
         os.waitpid(pid, 0)
         if (threads := len(os.listdir("/proc/self/task"))) > 1:
             return f"preloading left {threads} threads"
-        accelerators = (*_ACCELERATORS, *self.order["accelerators"])
+        accelerators = (*_ACCELERATORS, *devices)
         for fd in os.listdir("/proc/self/fd"):
             try:
                 path = os.readlink(f"/proc/self/fd/{fd}")
@@ -86,35 +111,29 @@ class Template:
                 continue
             if path.startswith(accelerators):
                 return f"preloading opened {path}"
-        try:
-            self.clone = Clone()
-        except (ImportError, OSError, KeyError, AttributeError) as error:
-            return f"this Python cannot clone: {type(error).__name__}: {error}"
-        null = os.open("/dev/null", os.O_RDWR)
-        os.dup2(null, 1)
-        os.dup2(null, 2)
-        os.close(null)
+        _be_quiet()
         gc.collect()
         gc.freeze()
         return ""
 
     def _serve(self) -> None:
-        room = _socket.CMSG_SPACE(4 * 3)
+        room = _socket.CMSG_SPACE(4 * 4)
         while True:
             data, control, _, _ = self.control.recvmsg(MESSAGE_BYTES, room)
             if not data:
                 return
-            fds = [int.from_bytes(part[at : at + 4], sys.byteorder) for _, _, part in control for at in (0, 4, 8)]
+            parts = [(part, at) for _, _, part in control for at in range(0, len(part), 4)]
+            fds = [int.from_bytes(part[at : at + 4], sys.byteorder) for part, at in parts]
             if not self.clone():
                 self._call(marshal.loads(data), fds)
             for fd in fds:
                 os.close(fd)
 
     def _call(self, call: dict[str, Any], fds: list[int]) -> None:
-        """The life of a call's process."""
+        """The life of the process of a call, or of a job's template, which has a socket of its own."""
         code = 1
         try:
-            out, err, go = fds
+            out, err, go, *sockets = fds
             self.control.send(HELLO + call["number"].to_bytes(8, "big"))
             self.control.close()
             if os.read(go, 1) != GO:
@@ -122,10 +141,15 @@ class Template:
             os.setsid()
             for fd in (out, err):
                 os.dup2(fd, 1 if fd == out else 2)
-            for fd in fds:
+            for fd in (out, err, go):
                 os.close(fd)
             self._become(call)
-            code = self.program.run(call)
+            if sockets:
+                self.control = _socket.socket(fileno=sockets[0])
+                self.be_template(call["order"])
+                code = 0
+            else:
+                code = (self.program or self._program(True)).run(call)
         except SystemExit as error:
             code = _exit_code(error)
         except BaseException:  # noqa: BLE001 - the call may raise anything
@@ -141,7 +165,11 @@ class Template:
     def _become(self, call: dict[str, Any]) -> None:
         os.chdir(call["workdir"])
         self.environ.become(call["env"])
-        _move_modules(self.workdir, call["workdir"])
+        if self.program is None:
+            self.clone.set_dumpable(True)
+            self.workdir = call["workdir"]
+        else:
+            _move_modules(self.workdir, call["workdir"])
         if "random" in sys.modules:
             sys.modules["random"].seed()
         if "numpy.random" in sys.modules:
@@ -166,6 +194,7 @@ class Clone:
         self._before, self._parent = api.PyOS_BeforeFork, api.PyOS_AfterFork_Parent
         self._child = api.PyOS_AfterFork_Child
         self._syscall.restype = ctypes.c_long
+        self._prctl = api.prctl
 
     def __call__(self) -> int:
         """The process id of the child; 0 in the child. Raises OSError."""
@@ -178,6 +207,11 @@ class Clone:
         if pid < 0:
             raise OSError(self._errno(), "clone")
         return int(pid)
+
+    def set_dumpable(self, value: bool) -> None:
+        """Whether processes of the same user may trace this one, or read its memory."""
+        if self._prctl(_PR_SET_DUMPABLE, int(value), 0, 0, 0):
+            raise OSError(self._errno(), "prctl")
 
 
 class Environ:
@@ -238,15 +272,19 @@ class Script:
 
 
 class Function:
-    """The call of a function, by the runner that the client has sent along."""
+    """The call of a function, by the runner that the client has sent along. ``code``: as in `Template`."""
+
+    function: Any = None
+
+    def __init__(self, code: dict[bytes, Any]) -> None:
+        self.code = code
 
     def prepare(self, workdir: str) -> None:
         sys.path[:0] = [path for path in os.environ.get("PYTHONPATH", "").split(":") if path]
         module = type(sys)("iris_call")
         sys.modules["iris_call"] = module
         self.runner = module.__dict__
-        with open(f"{_CALL}/run.py", "rb") as file:
-            exec(compile(file.read(), f"{_CALL}/run.py", "exec"), self.runner)
+        exec(_compiled(self.code, f"{_CALL}/run.py"), self.runner)
         self.runner["prepare_path"](workdir)
 
     def load(self) -> None:
@@ -263,8 +301,21 @@ class Function:
         return code
 
 
-def _program(order: dict[str, Any]) -> Any:
-    return Function() if order["function"] else Script()
+def _compiled(known: dict[bytes, Any], path: str) -> Any:
+    """A file as code."""
+    with open(path, "rb") as file:
+        source = file.read()
+    if source not in known:
+        known[source] = compile(source, path, "exec")
+    return known[source]
+
+
+def _be_quiet() -> None:
+    """What is printed from now on is of no attempt."""
+    null = os.open("/dev/null", os.O_RDWR)
+    os.dup2(null, 1)
+    os.dup2(null, 2)
+    os.close(null)
 
 
 def _move_modules(before: str, after: str) -> None:
@@ -294,4 +345,4 @@ def _flush() -> None:
 
 
 if __name__ == "iris_template":
-    Template(globals()["control"], marshal.loads(globals()["control"].recv(MESSAGE_BYTES))).run()
+    Template(globals()["control"]).be_bare()

@@ -1,8 +1,9 @@
 """Templates: processes that have preloaded modules, from which attempts are cloned as children of this process.
 
-A template is started as an attempt is: with its user, namespaces and limits, in a control group of its own. A clone
-says that it is there, which the kernel signs with its process id; it is put into its attempt's control group, and only
-then told to go. An attempt whose template is not there, or ends before its clone was told to go, starts by its command.
+A bare template is started as an attempt is: with its user, namespaces and limits, in a control group of its own. It
+runs nothing of its owner's, so it serves several jobs of one owner: the template of a job is a clone of it. A clone
+says that it is there, which the kernel signs with its process id; it is put into its control group, and only then told
+to go. An attempt whose template is not there, or ends before its clone was told to go, starts by its command.
 Out of scope: what a template does (template_process), and when there is to be one (the worker).
 Source: docs/adr/0073-clone-calls-from-a-template.md.
 """
@@ -16,10 +17,13 @@ import signal
 import socket
 import struct
 import time
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Protocol
+
+from msgspec import structs
 
 from iris_core.messages.message import AttemptRef
 from iris_worker.launcher import template_process as inside
@@ -40,18 +44,25 @@ _SOURCE = Path(inside.__file__)
 _ROOM = 4096
 """Bytes by which the variables of a clone may be longer than those of its template."""
 _ANSWER_S = 5.0
-_IDLE_S = 30.0
+_IDLE_S, _BARE_IDLE_S = 30.0, 300.0
+_BARE = 16
+"""Bare templates that are kept longer than others; what more there are cost a host memory."""
 _CREDENTIALS = struct.Struct("iII")
 _SPACE = socket.CMSG_SPACE(_CREDENTIALS.size)
 
 
 @dataclass(slots=True, eq=False)
 class _Clone:
-    """An attempt that is being cloned. ``go``: where it is told to; when that closes, the clone ends."""
+    """An attempt, or the template of a job, that is being cloned.
 
-    request: StartProcess
+    ``go``: where it is told to go on; when that closes, the clone ends. ``control``: of a template, the launcher's end
+    of its socket.
+    """
+
+    request: StartProcess | StartTemplate
     go: int
     late: DelayedCall
+    control: socket.socket | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -60,16 +71,29 @@ class _Template:
 
     ``slot``: in whose sandbox, or as whose user it runs; -1: it is not confined, and serves all slots.
     ``control``: a socket of datagrams, which its clones share until they are told to go. ``used_s``: when it was.
+    ``request``: by which it was started. ``waiting``: requests for templates of jobs, until it is ready.
     """
 
-    key: str
-    slot: int
+    request: StartTemplate
     pid: int
     control: socket.socket
     group: Group | None
+    used_s: float
     ready: bool = False
-    used_s: float = 0.0
     clones: dict[int, _Clone] = field(default_factory=dict)
+    waiting: list[StartTemplate] = field(default_factory=list)
+
+    @property
+    def key(self) -> str:
+        return self.request.key
+
+    @property
+    def slot(self) -> int:
+        return self.request.slot if self.request.sandbox is not None else -1
+
+    @property
+    def is_bare(self) -> bool:
+        return self.request.key == self.request.bare
 
 
 class TemplateObserver(Protocol):
@@ -103,43 +127,64 @@ class Templates:
     def start(self, request: StartTemplate) -> None:
         """Start a template, unless it is there."""
         found = self._by_key.get(request.key)
-        if found is None:
+        if found is None and not self._is_being_made(request.key):
             try:
-                self.end_in(request.slot, request.key)
+                self._end_others(request.slot, {request.key, request.bare})
                 self._start(request)
             except (NotRunnable, OSError) as error:
                 self._observer.on_template(TemplateState(request.key, text=f"a template cannot be started: {error}"))
-        elif found.ready:
+        elif found is not None and found.ready:
             self._observer.on_template(TemplateState(request.key, ready=True))
 
+    def _is_being_made(self, key: str) -> bool:
+        clones = (clone.request for bare in self._by_key.values() for clone in bare.clones.values())
+        return any(isinstance(request, StartTemplate) and request.key == key for request in clones)
+
     def _start(self, request: StartTemplate) -> None:
+        """Start a bare template, and make that of a job from it. Raises NotRunnable, OSError."""
+        bare = self._by_key.get(request.bare)
+        if bare is not None and bare.ready and not self._is_clean(bare, request.directory):
+            self.end(bare.key)
+            bare = None
+        if bare is None:
+            bare = self._start_bare(structs.replace(request, key=request.bare))
+        if request.key == request.bare:
+            return
+        if bare.ready:
+            self._clone_template(bare, request)
+        else:
+            bare.waiting.append(request)
+
+    def _is_clean(self, bare: _Template, directory: str) -> bool:
+        """Whether an attempt of another job may be cloned: nothing was left in the sandbox by the one before."""
+        return self._runner.is_clean(bare.request.slot, bare.request.sandbox, directory)
+
+    def _start_bare(self, request: StartTemplate) -> _Template:
         mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            mine.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-            mine.setblocking(False)
             used = sum(len(name) + len(value) + 2 for name, value in request.env.items())
             env = {**request.env, inside.ROOM: " " * (_ROOM + used // 4)}
             command = (request.command[0], "-I", "-S", "-c", _BOOT)
             pid, group = self._runner.start_template(request, command, env, its.fileno())
-            slot = request.slot if request.sandbox is not None else -1
-            template = _Template(request.key, slot, pid, mine, group, used_s=time.monotonic())
-            self._by_key[request.key] = self._by_pid[pid] = template
-            self._runner.templates.add(pid)
-            self._note(pid)
-            order = {
-                "preload": request.preload,
-                "function": request.function,
-                "accelerators": request.accelerators,
-            }
+            template = self._add(request, pid, mine, group)
             with contextlib.suppress(OSError):  # it has ended already, which `_ended` finds out
                 mine.send(_SOURCE.read_bytes())
-                mine.send(marshal.dumps(order))
-            self._loop.watch(mine.fileno(), partial(self._read, template))
         except BaseException:
             mine.close()
             raise
         finally:
             its.close()
+        return template
+
+    def _add(self, request: StartTemplate, pid: int, control: socket.socket, group: Group | None) -> _Template:
+        control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        control.setblocking(False)
+        template = _Template(request, pid, control, group, used_s=time.monotonic())
+        self._by_key[request.key] = self._by_pid[pid] = template
+        self._runner.templates.add(pid)
+        self._note(pid)
+        self._loop.watch(control.fileno(), partial(self._read, template))
+        return template
 
     # ── clones ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -148,27 +193,55 @@ class Templates:
         template = self._by_key.get(request.template)
         if template is None or not template.ready:
             return False
+        if template.is_bare and not self._is_clean(template, request.record.below):
+            self.end(template.key)
+            return False
+        call = {"command": request.command, "env": request.env}
+        try:
+            number = self._order(template, request, request.record.below, call)
+        except OSError:
+            return False
+        self._cloning[request.record.ref] = (template, number)
+        return True
+
+    def _clone_template(self, bare: _Template, request: StartTemplate) -> None:
+        """Have the template of a job cloned. Raises OSError."""
+        order = {"preload": request.preload, "function": request.function, "accelerators": request.accelerators}
+        mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            call = {"order": order, "env": request.env}
+            number = self._order(bare, request, request.directory, call, its.fileno())
+            bare.clones[number].control = mine
+        except BaseException:
+            mine.close()
+            raise
+        finally:
+            its.close()
+
+    def _order(
+        self,
+        template: _Template,
+        request: StartProcess | StartTemplate,
+        below: str,
+        call: Mapping[str, object],
+        *sockets: int,
+    ) -> int:
+        """Order a clone, with its output below those of all slots; returns its number. Raises OSError."""
         read_end, write_end = os.pipe2(os.O_CLOEXEC)
         number, self._next = self._next, self._next + 1
-        call = {
-            "number": number,
-            "workdir": self._runner.workdir_of(request),
-            "env": request.env,
-            "command": request.command,
-        }
+        data = marshal.dumps({**call, "number": number, "workdir": self._runner.workdir_of(below)})
         try:
-            with self._runner.output_of(request.record.below) as (_, out, err):
-                socket.send_fds(template.control, [marshal.dumps(call)], [out, err, read_end])
+            with self._runner.output_of(below) as (_, out, err):
+                socket.send_fds(template.control, [data], [out, err, read_end, *sockets])
         except OSError:
             os.close(write_end)
-            return False
+            raise
         finally:
             os.close(read_end)
         late = self._loop.call_later(_ANSWER_S, self._silent, template)
         template.clones[number] = _Clone(request, write_end, late)
-        self._cloning[request.record.ref] = (template, number)
         template.used_s = time.monotonic()
-        return True
+        return number
 
     def stop(self, ref: AttemptRef) -> bool:
         """End an attempt that is being cloned; False when it is not."""
@@ -188,15 +261,23 @@ class Templates:
         clone = template.clones.pop(number)
         clone.late.cancel()
         os.close(clone.go)
-        del self._cloning[clone.request.record.ref]
+        if isinstance(clone.request, StartProcess):
+            del self._cloning[clone.request.record.ref]
         return clone
+
+    def _fail(self, clone: _Clone, error: str) -> None:
+        """What was to be cloned is not, for a fault of the host; who waits for a template has it made again."""
+        if isinstance(clone.request, StartProcess):
+            self._observer.on_exit(clone.request.record.ref, Exit(error=error))
+            return
+        if clone.control is not None:
+            clone.control.close()
+        self._observer.on_template(TemplateState(clone.request.key))
 
     def _silent(self, template: _Template) -> None:
         """It has not cloned what was ordered, for `_ANSWER_S`: a fault of the host, as far as is known."""
         for number in list(template.clones):
-            clone = self._take(template, number)
-            error = f"its template has not answered for {_ANSWER_S:g} s"
-            self._observer.on_exit(clone.request.record.ref, Exit(error=error))
+            self._fail(self._take(template, number), f"its template has not answered for {_ANSWER_S:g} s")
         self.end(template.key)
 
     def _read(self, template: _Template) -> None:
@@ -219,39 +300,58 @@ class Templates:
             template.ready, template.used_s = True, time.monotonic()
             self._loop.call_later(_IDLE_S, self._look, template)
             self._observer.on_template(TemplateState(template.key, ready=True))
+            waiting, template.waiting = template.waiting, []
+            for request in waiting:
+                self.start(request)
         else:
-            failed = kind == inside.FAILED
-            self._forget(template)
-            state = TemplateState(template.key, failed=failed, text=text.decode(errors="replace"))
-            self._observer.on_template(state)
+            self._over(template, failed=kind == inside.FAILED, text=text.decode(errors="replace"))
 
     def _cloned(self, template: _Template, number: int, pid: int) -> None:
         """A clone is there. Only a child of this process that is no attempt's yet can be one."""
         if number not in template.clones or not self._runner.is_free_child(pid):
             return
         clone = template.clones[number]
+        request, cgroup = clone.request, None
         try:
-            group = self._runner.adopt_clone(clone.request, pid)
+            if isinstance(request, StartProcess):
+                cgroup = self._runner.adopt_clone(request, pid)
+            else:
+                group = self._runner.group_of(pid, request.cgroup)
+                control, clone.control = clone.control, None
+                assert control is not None
+                self._add(request, pid, control, group)
             os.write(clone.go, inside.GO)
         except OSError as error:
-            self._take(template, number)
-            self._observer.on_exit(clone.request.record.ref, Exit(error=str(error)))
+            self._fail(self._take(template, number), str(error))
             return
         self._take(template, number)
-        self._observer.on_cloned(clone.request, pid, group)
+        if isinstance(request, StartProcess):
+            self._observer.on_cloned(request, pid, cgroup)
 
     # ── ends ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def end(self, key: str) -> None:
-        """Kill a template; what was cloned from it goes on."""
-        if (template := self._by_key.get(key)) is not None:
-            self._forget(template)
-            self._observer.on_template(TemplateState(key))
+        """Kill a template, or the bare one that it waits for; what was cloned from it goes on."""
+        waits = (one for one in self._by_key.values() if any(request.key == key for request in one.waiting))
+        if (template := self._by_key.get(key) or next(waits, None)) is not None:
+            self._over(template)
 
     def end_in(self, slot: int, key: str) -> None:
-        """An attempt is to have a slot: end the templates in its sandbox, or of its user, but that with this key."""
-        for template in [one for one in self._by_key.values() if one.slot == slot and one.key != key]:
-            self.end(template.key)
+        """An attempt is to have a slot: end the templates in its sandbox, or of its user, but that with this key, and
+        the one which that was made from.
+        """
+        kept = self._by_key.get(key)
+        self._end_others(slot, {key, kept.request.bare} if kept is not None else set())
+
+    def _end_others(self, slot: int, keys: Set[str]) -> None:
+        for template in [one for one in self._by_key.values() if one.slot == slot and one.key not in keys]:
+            self._over(template)
+
+    def _over(self, template: _Template, *, failed: bool = False, text: str = "") -> None:
+        """A template has ended, or is to: say so, also of those that were to be made from it."""
+        self._forget(template)
+        for key in (template.key, *(request.key for request in template.waiting)):
+            self._observer.on_template(TemplateState(key, failed=failed, text=text))
 
     def close(self) -> None:
         for key in list(self._by_key):
@@ -278,7 +378,10 @@ class Templates:
             os.kill(template.pid, signal.SIGKILL)
         waiting = [self._take(template, number) for number in list(template.clones)]
         for clone in waiting:
-            self._observer.on_no_clone(clone.request)
+            if isinstance(clone.request, StartProcess):
+                self._observer.on_no_clone(clone.request)
+            else:
+                self._fail(clone, "")
 
     def _ended(self, pid: int, status: int, error: Exception | None) -> None:
         """A child that is no attempt's has ended, maybe a template."""
@@ -290,20 +393,20 @@ class Templates:
         with contextlib.suppress(OSError):
             self._read(template)
         if self._by_key.get(template.key) is template:
-            state = TemplateState(template.key)
             if error is not None:
-                state = TemplateState(template.key, text=f"a template cannot be started: {error}")
+                self._over(template, text=f"a template cannot be started: {error}")
             elif not template.ready:
-                state = TemplateState(template.key, failed=True, text=f"preloading was ended: {_how(status)}")
-            self._forget(template)
-            self._observer.on_template(state)
+                self._over(template, failed=True, text=f"preloading was ended: {_how(status)}")
+            else:
+                self._over(template)
         self._runner.end_group(template.group)
 
     def _look(self, template: _Template) -> None:
         """End a template that was not used lately."""
         if self._by_key.get(template.key) is not template:
             return
-        rest_s = template.used_s + _IDLE_S - time.monotonic()
+        keeps = template.is_bare and sum(one.is_bare for one in self._by_key.values()) <= _BARE
+        rest_s = template.used_s + (_BARE_IDLE_S if keeps else _IDLE_S) - time.monotonic()
         if rest_s <= 0 and not template.clones:
             self.end(template.key)
         else:

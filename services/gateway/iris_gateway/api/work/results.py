@@ -43,7 +43,7 @@ async def _written(call: Call, job: _Map, after: int) -> AsyncIterator[bytes]:
         return (await _look(call, job.id)).state
 
     yield GREETING
-    async with Completion(call.gateway.feed, job.name, "", ask) as ending:
+    async with Completion(call.gateway.feed, job.name, "", ask, job.state) as ending:
         async for batches in call.gateway.results.follow(int(job.id[1:]), after, ending):
             for sequence, results in batches:
                 yield frame("results", ResultsView([_shown(result) for result in results]), sequence)

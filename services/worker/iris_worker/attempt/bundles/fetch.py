@@ -15,7 +15,7 @@ from iris_bus.contract import Blobs, Unavailable
 from iris_core.admission import MASK
 from iris_core.archive_paths import InvalidArchive
 from iris_core.messages.state_worker import Ended
-from iris_core.spec import Calls
+from iris_core.spec import Calls, is_inline
 from iris_core.states import Cause
 from iris_worker.attempt.bundles.bundle import BundleStore, digest_of
 from iris_worker.attempt.calls.files import CallFiles
@@ -75,7 +75,8 @@ class Fetcher:
 
     async def bring_call(self, calls: Calls, index: int, workdir: str) -> Ended | None:
         """Give the call of task ``index`` what it reads; returns the end of the attempt when that failed."""
-        files = (calls.runner, calls.function, calls.place(index)[0])
+        segment = calls.place(index)[0]
+        files = (calls.runner, calls.function, *([] if is_inline(segment) else [segment]))
         try:
             if not all(self._calls.has(digest) for digest in files):
                 async with self._at_once:

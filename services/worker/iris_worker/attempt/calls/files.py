@@ -12,10 +12,12 @@ import hashlib
 import os
 import shutil
 import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from iris_core.archive_paths import InvalidArchive
-from iris_core.spec import Calls
+from iris_core.spec import Calls, inlined, is_inline
 
 DIRECTORY = ".iris-call"
 RUNNER, FUNCTION, ITEMS = "run.py", "function", "items"
@@ -67,6 +69,7 @@ class CallFiles:
     def give(self, calls: Calls, index: int, workdir: str) -> None:
         """Put what the call of task ``index`` reads into its directory. Raises InvalidArchive, OSError."""
         segment, at = calls.place(index)
+        arguments = entry_of(inlined(segment), at) if is_inline(segment) else entry(self.path(segment), at)
         there, owner = f"{workdir}/{DIRECTORY}", os.stat(workdir)
         shutil.rmtree(there, ignore_errors=True)  # a bundle may have put anything there
         os.mkdir(there, 0o700)
@@ -75,7 +78,7 @@ class CallFiles:
         place(self.path(calls.runner), f"{there}/{RUNNER}")
         place(self.path(calls.function), f"{there}/{FUNCTION}")
         with open(f"{there}/{ITEMS}", "wb") as file:
-            file.write(table([entry(self.path(segment), at)]))
+            file.write(table([arguments]))
         if foreign:
             os.chown(f"{there}/{ITEMS}", owner.st_uid, owner.st_gid)
             os.chown(there, owner.st_uid, owner.st_gid)
@@ -94,12 +97,21 @@ def table(blobs: list[bytes]) -> bytes:
 def entry(path: str, index: int) -> bytes:
     """One blob of a table file, by two reads. Raises InvalidArchive when it has none there, OSError."""
     with open(path, "rb", buffering=0) as file:
-        size, count = os.fstat(file.fileno()).st_size, int.from_bytes(os.pread(file.fileno(), _HEAD, 0), "little")
-        where = os.pread(file.fileno(), 2 * _OFFSET, _HEAD + _OFFSET * index)
-        start, end = int.from_bytes(where[:_OFFSET], "little"), int.from_bytes(where[_OFFSET:], "little")
-        if not (index < count and start <= end <= size):
-            raise InvalidArchive(f"the arguments have no entry {index}")
-        return os.pread(file.fileno(), end - start, start)
+        return _entry(partial(os.pread, file.fileno()), os.fstat(file.fileno()).st_size, index)
+
+
+def entry_of(data: bytes, index: int) -> bytes:
+    """One blob of what a table file holds. Raises InvalidArchive when it has none there."""
+    return _entry(lambda size, at: data[at : at + size], len(data), index)
+
+
+def _entry(read: Callable[[int, int], bytes], size: int, index: int) -> bytes:
+    """``read``: so many bytes from a place."""
+    count, where = int.from_bytes(read(_HEAD, 0), "little"), read(2 * _OFFSET, _HEAD + _OFFSET * index)
+    start, end = int.from_bytes(where[:_OFFSET], "little"), int.from_bytes(where[_OFFSET:], "little")
+    if not (index < count and start <= end <= size):
+        raise InvalidArchive(f"the arguments have no entry {index}")
+    return read(end - start, start)
 
 
 def _age(path: Path) -> float:
