@@ -234,7 +234,7 @@ class Scheduler:
 
     def _follow(self, mirror: Mirror, since: int = -1) -> Mirror | None:
         """Apply the deltas that have arrived; None when one is missing. Deltas up to ``since`` are in the mirror
-        already.
+        already, but for drafts of the commit behind it.
         """
         deltas, self._deltas = self._deltas, []
         if deltas or since >= 0:
@@ -245,7 +245,7 @@ class Scheduler:
             except codec.Undecodable as error:
                 log.warning("a delta cannot be read: %s", error)
                 return None
-            if delta.version > since and not mirror.apply(delta):
+            if (delta.version > since or delta.after == since) and not mirror.apply(delta):
                 log.info("asking for everything", extra={"known": mirror.version, "arrived": delta.version})
                 return None
         self._set_clock(mirror.at_ms)

@@ -61,6 +61,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         keep_audit_days: days for which the audit keeps a command.
         keep_audit_bytes: memory of the audit.
         commit_spacing_s: between commits when very many attempts are open; a few commits go at once after a rest.
+        plan_wait_s: how long a commit that adds a few tasks to the queue waits for the plan that places them, which is
+            then part of it; 0: not at all.
         snapshot_changes: a snapshot is taken after so many changes, more when the last one was large.
         events_settle_s: how long power loss may still take back an event that was published; what it can be published
             again from is kept for longer. The server syncs events every 2 minutes.
@@ -117,6 +119,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     expected_grace_batch_s: Annotated[float, msgspec.Meta(ge=0)] = 300.0
     commit_burst: int = 16
     commit_spacing_s: float = 0.01
+    plan_wait_s: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.005
     max_pending_tasks: int = 1_000_000
     max_deployments: int = 1000
     keep_deployments: int = 100

@@ -19,6 +19,20 @@ def test_a_delta_that_does_not_follow_changes_nothing(version: int) -> None:
     assert story.mirror.snapshot() == before
 
 
+def test_a_commit_of_which_a_draft_was_missed_does_not_follow() -> None:
+    mirror = Story(worker("a")).mirror
+    version = mirror.version
+    draft = Delta(version, 5, after=version, workers=(worker("b"),))
+    whole = Delta(version + 1, 5, after=version, drafts=1)
+    assert not mirror.apply(whole)
+    assert mirror.apply(draft)
+    assert not mirror.apply(draft)
+    assert not mirror.apply(Delta(version + 1, 5, after=version))
+    assert mirror.version == version
+    assert mirror.apply(whole)
+    assert mirror.apply(Delta(version + 2, 5, after=version + 1))
+
+
 def test_a_delta_about_a_job_nobody_told_of_does_not_follow() -> None:
     mirror = Story(worker("a")).mirror
     assert not mirror.apply(Delta(1, 5, opened=(Hold(AttemptRef(9, 0, 0), "a", True, False, 5),), after=0))

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 
+import msgspec
 import pytest
 
 from iris_bus.contract import Message
@@ -155,6 +156,22 @@ async def test_a_gap_in_the_deltas_makes_it_ask_for_everything(stage: Stage) -> 
     stage.state.story.submit("/heard")
     await stage.state.until(lambda: len(stage.state.placed()) == 2)
     assert stage.state.snapshots == 2
+
+
+async def test_a_draft_right_behind_a_full_snapshot_is_planned(stage: Stage) -> None:
+    story, bus = stage.state.story, stage.state.bus
+    drafts: list[Delta] = []
+    story.on_delta = lambda delta: drafts.append(msgspec.structs.replace(delta, version=delta.after))
+    story.submit("/drafted")
+
+    def full(message: Message) -> None:
+        bus.publish(message.reply, codec.pack(FullSnapshot(drafts[0].version, 1, workers=(worker("a", 4),))))
+        bus.publish(subjects.SNAPSHOT, codec.pack(drafts[0]))
+
+    await bus.subscribe(subjects.SNAPSHOT_FULL, full)
+    await bus.subscribe(subjects.STATE_PLAN, stage.state._plan)
+    await stage.state.until(lambda: bool(stage.state.plans))
+    assert stage.state.placed() == {"/drafted/0": "a"}
 
 
 async def test_a_delta_lost_before_a_silence_is_missed(stage: Stage) -> None:

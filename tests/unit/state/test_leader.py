@@ -1,15 +1,17 @@
 """The leading replica on an in-memory bus."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
 
 from iris_bus import framing
-from iris_bus.contract import Fenced, Message
+from iris_bus.contract import Fenced, Message, NoResponders
 from iris_core import codec, subjects
 from iris_core.messages.gateway_state import Caller, CancelJob, Query
+from iris_core.messages.scheduler_state import Delta, Placement, Plan, PlanTaken
 from iris_core.messages.state_worker import HeartbeatMessage, Order, Register, WorkerReport
 from iris_core.resources import Amount
 from iris_state.replication import leader
@@ -155,3 +157,72 @@ async def test_hosts_that_are_gone_for_good_are_not_kept_in_mind(house: House):
     for number in range(100):
         await leading._deliver_one(f"w{number}", Order("1", 1))
     assert len(leading._unreached) <= len(house.state.replica.machine.ledger.workers)
+
+
+async def _registered(house: House) -> None:
+    """A host with room, and nothing else."""
+    report = codec.pack(WorkerReport("w0", "1", register=Register("w0", "1", {}, Amount(4000, 1 << 30), 1)))
+    with contextlib.suppress(NoResponders):
+        await house.wanting.bus.request(subjects.report("w0"), report, timeout=10)
+
+
+def _plan_for(delta: Delta) -> Plan:
+    placements = tuple(Placement(queued.job, (0,), (0,)) for queued in delta.queued)
+    return Plan("s", delta.version, ("w0",), placements)
+
+
+async def test_the_plan_of_a_new_task_is_part_of_its_commit():
+    house = House(Memory(), msgspec.structs.replace(POLICY, plan_wait_s=1.0))
+    house.lead()
+    async with asyncio.timeout(30):
+        await house.cancel("/nobody", "c1")
+        await _registered(house)
+        bus, deltas = house.wanting.bus, list[Delta]()
+        answer = asyncio.get_running_loop().create_future()
+        inbox = bus.new_inbox()
+
+        def plan(message: Message) -> None:
+            delta = codec.unpack(message.data, Delta)
+            deltas.extend([delta] if delta.after >= before else [])
+            if delta.queued and len(deltas) == 1:
+                bus.publish(subjects.STATE_PLAN, codec.pack(_plan_for(delta)), reply=inbox)
+
+        before = house.state.replica.machine.sequence
+        await bus.subscribe(inbox, lambda message: answer.set_result(codec.unpack(message.data, PlanTaken)))
+        await bus.subscribe(subjects.SNAPSHOT, plan)
+        submitted = await house.submit("/a")
+        taken = await answer
+        assert (submitted.position, taken.version, taken.placed) == (before + 1, before + 1, 1)
+        while len(deltas) < 2:
+            await asyncio.sleep(0)
+        assert [(one.version - before, one.after - before, one.drafts) for one in deltas[:2]] == [(0, 0, 0), (1, 0, 1)]
+        assert [(len(one.queued), len(one.opened)) for one in deltas[:2]] == [(1, 0), (0, 1)]
+        await house.end()
+        jobs = house.state.replica.machine.ledger.jobs
+        later = House(house.memory)
+        later.lead()
+        await later.cancel("/nobody", "c2")
+        assert later.state.replica.machine.ledger.jobs == jobs
+        await later.end()
+
+
+async def test_a_plan_that_does_not_come_is_waited_for_seldom():
+    house = House(Memory(), msgspec.structs.replace(POLICY, plan_wait_s=0.001))
+    house.lead()
+    async with asyncio.timeout(30):
+        await house.cancel("/nobody", "c1")
+        before = house.state.replica.machine.sequence
+        deltas: list[tuple[int, int, int]] = []
+
+        def note(message: Message) -> None:
+            delta = codec.unpack(message.data, Delta)
+            if delta.after >= before:
+                deltas.append((delta.version - before, delta.after - before, delta.drafts))
+
+        await house.wanting.bus.subscribe(subjects.SNAPSHOT, note)
+        await house.submit("/a")
+        await house.submit("/b")
+        while len(deltas) < 3:
+            await asyncio.sleep(0)
+        assert deltas == [(0, 0, 0), (1, 0, 1), (2, 1, 0)]
+        await house.end()

@@ -121,7 +121,12 @@ class Ran(ServiceMessage, frozen=True):
 class Delta(ServiceMessage, frozen=True):
     """The changes of one commit for the scheduler; it applies to version ``after`` only, the commit before it.
 
-    ``ran``: of jobs whose tasks may wait behind one another.
+    A commit may wait for the plan of what it makes pending. Then a draft comes first: the changes so far, of version
+    ``after``, and the delta of the commit has the rest.
+
+    Attributes:
+        ran: of jobs whose tasks may wait behind one another.
+        drafts: how many drafts came before this one since version ``after``.
 
     Order of application: jobs, workers, quotas, closed, unqueued, opened (takes its task out of the queue), moved,
     queued, avoid, nominations, released, gone.
@@ -144,6 +149,7 @@ class Delta(ServiceMessage, frozen=True):
     lost_workers: tuple[str, ...] = ()
     after: int = -1
     ran: tuple[Ran, ...] = ()
+    drafts: int = 0
 
 
 class FullSnapshot(ServiceMessage, frozen=True):

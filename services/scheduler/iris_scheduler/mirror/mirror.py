@@ -42,7 +42,7 @@ class MirrorChanges:
 
 
 class Mirror:
-    """The records of the state service as of ``version``.
+    """The records of the state service as of ``version``, and of so many ``drafts`` of the next.
 
     Attributes:
         jobs, quotas: rows by number and by user. queue: the pending tasks, in order. since_ms: since when each job is
@@ -57,6 +57,7 @@ class Mirror:
 
     def __init__(self) -> None:
         self.version = -1
+        self.drafts = 0
         self.at_ms = 0
         self.jobs: dict[int, JobRow] = {}
         self.quotas: dict[str, Quota] = {}
@@ -93,7 +94,7 @@ class Mirror:
         """Apply the changes of one commit. Returns False, and changes nothing, when it does not follow the present
         version.
         """
-        if delta.after != self.version or not self._knows_jobs_of(delta):
+        if (delta.after, delta.drafts) != (self.version, self.drafts) or not self._knows_jobs_of(delta):
             return False
         for job in delta.jobs:
             self._job(job)
@@ -116,6 +117,7 @@ class Mirror:
             self._gone(number)
         for name in delta.lost_workers:
             self._lose(name)
+        self.drafts = self.drafts + 1 if delta.version == self.version else 0
         self.version, self.at_ms = delta.version, delta.at_ms
         return True
 

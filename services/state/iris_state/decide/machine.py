@@ -89,6 +89,7 @@ class Machine:
         self.ledger.default_quota = Quota("", max_pending_tasks=policy.max_pending_tasks)
         self.sequence = self.previous = 0
         self.serial = -1
+        self._drafts = 0
         self.floor_ms = self.silent_from_ms = 0
         self._torn_ms = 0
         self._heard_ms: dict[str, int] = {}
@@ -156,7 +157,7 @@ class Machine:
                 self.ledger.start_idle_timeout(job, now_ms)
         self.round.orders.again()
         self.round.deployments.begin(self.round.now_ms)
-        output = self._finish()
+        output = self.finish()
         output.add(discovery_of(one) for one in self.ledger.deployments.values() if one.discovered.version)
         output.add([self._delta()])
         return output
@@ -170,7 +171,12 @@ class Machine:
     # ── one round ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def step(self, inputs: Iterable[Input], now_ms: int) -> Output:
-        """Judge everything that has arrived, then whatever is due at ``now_ms``.
+        """One whole round. Raises InvariantBroken, RecordsLost."""
+        self.judge(inputs, now_ms)
+        return self.finish()
+
+    def judge(self, inputs: Iterable[Input], now_ms: int) -> None:
+        """Judge everything that has arrived, then whatever is due at ``now_ms``, which is the same in all of a round.
 
         What raises is set aside and changes nothing, be it an input or a timer. Raises InvariantBroken, RecordsLost.
         """
@@ -192,13 +198,18 @@ class Machine:
                 if self.torn:
                     self.round.effects += [Unjudged(later) for later in arrived]
                     break
-        return self._finish()
+
+    def draft(self) -> MirrorDelta:
+        """The delta of what this round has changed so far; that of its commit has the rest."""
+        delta = self._delta_after(self.sequence)
+        self._drafts += 1
+        return delta
 
     def next_due(self) -> int | None:
         """When `step` should be called next if nothing arrives, ms; None when no timer is set."""
         return self.timers.next_due()
 
-    def _finish(self) -> Output:
+    def finish(self) -> Output:
         """The result of the round: its changes are the commit, and what can only be worded now is added to the rest."""
         changes: list[Any] = []
         facts: list[Any] = []
@@ -255,7 +266,13 @@ class Machine:
     def _delta(self) -> MirrorDelta:
         if self.torn:
             return MirrorDelta(codec.pack(deltas.everything(self.sequence, self.round.now_ms)))
-        return MirrorDelta(deltas.fitting(self.round.deltas.take(self.sequence, self.previous, self.round.now_ms)))
+        delta = self._delta_after(self.previous)
+        self._drafts = 0
+        return delta
+
+    def _delta_after(self, after: int) -> MirrorDelta:
+        delta = self.round.deltas.take(self.sequence, after, self._drafts, self.round.now_ms)
+        return MirrorDelta(deltas.fitting(delta))
 
     # ── what raises ─────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -211,8 +211,8 @@ class DeltaBuilder:
         ),
     )
 
-    def take(self, version: int, after: int, at_ms: int) -> Delta:
-        """The delta of the commit with this journal sequence, after the one at ``after``; then begin the next."""
+    def take(self, version: int, after: int, drafts: int, at_ms: int) -> Delta:
+        """The delta of the commit with this journal sequence, see `Delta`; then begin the next."""
         ledger = self._ledger
         known = [ledger.jobs[number] for number in self._jobs | self._changed if number in ledger.jobs]
         queued = [*self._whole(self._jobs | self._released_jobs), *self._again()]
@@ -235,6 +235,7 @@ class DeltaBuilder:
             lost_workers=tuple(self._forgotten),
             after=after,
             ran=tuple(self._ran.values()),
+            drafts=drafts,
         )
         self._clear()
         return delta

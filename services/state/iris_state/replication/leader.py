@@ -60,6 +60,10 @@ _CONFIRM_EVERY_S = 2.0
 _CONFIRMED: tuple[type, ...] = (ReplyTo, OrderTo)
 _PAUSE_S = 0.05
 _KEYS_S = 1.0
+_PLANNED_TASKS = 100
+"""Tasks that a round may add to the queue for its commit to wait for their plan; that of more takes longer."""
+_UNPLANNED_S = (0.05, 1.0)
+"""How long no commit waits for a plan after the first that did not come in time; doubles with each up to the second."""
 
 
 class Leader:
@@ -90,6 +94,8 @@ class Leader:
         self._confirmations: list[asyncio.Event] = []
         self._reads = Reads(replica.policy.read_timeout_s, self._steady, replica.policy.read_share)
         self._arrived = asyncio.Event()
+        self._planned = asyncio.Event()
+        self._await_plans_s = self._unplanned_s = 0.0
         self._pace = Batcher(replica.policy.commit_spacing_s, replica.policy.commit_burst)
         self._orders: set[asyncio.Task[None]] = set()
         self._unreached: set[str] = set()
@@ -169,14 +175,9 @@ class Leader:
 
     async def _round(self) -> None:
         await self._wait()
-        inputs, self._inputs = _at_once(self._inputs)
-        commands, self._commands = _at_once(self._commands)
-        self._commands_bytes -= sum(len(one.data) for one in commands)
         questions, self._questions = self._questions, []
         confirmations, self._confirmations = self._confirmations, []
-        began_s = time.thread_time()
-        output = self._machine.step([*inputs, *commands], self._replica.clock.now_ms())
-        worked_s = time.thread_time() - began_s
+        output, worked_s = await self._judge()
         took_s = await self._commit(output, bool(questions or confirmations))
         for confirmation in confirmations:
             confirmation.set()
@@ -197,6 +198,48 @@ class Leader:
         self._answer_reads(questions)
         self._metrics.worked(worked_s + time.thread_time() - began_s)
         self._snapshots.work()
+
+    async def _judge(self) -> tuple[Output, float]:
+        """The result of what has arrived, and the CPU seconds it took.
+
+        A few new tasks are planned within a millisecond or two where there is room: their plan is then part of the
+        same commit. All of a round is judged at one time, that of its commit.
+        """
+        now_ms, queue = self._replica.clock.now_ms(), self._machine.ledger.queue
+        waiting = len(queue)
+        worked_s = self._judge_arrived(now_ms)
+        if self._may_be_planned(len(queue) - waiting):
+            self._planned.clear()
+            self._notifications.add(self._machine.draft().data, urgent=True)
+            try:
+                async with asyncio.timeout(self._policy.plan_wait_s):
+                    await self._planned.wait()
+                self._unplanned_s = 0.0
+            except TimeoutError:
+                shortest, longest = _UNPLANNED_S
+                self._unplanned_s = min(longest, max(shortest, 2 * self._unplanned_s))
+                self._await_plans_s = self._steady() + self._unplanned_s
+            worked_s += self._judge_arrived(now_ms)
+        began_s = time.thread_time()
+        return self._machine.finish(), worked_s + time.thread_time() - began_s
+
+    def _judge_arrived(self, now_ms: int) -> float:
+        """Judge the inputs of one round; the CPU seconds it took."""
+        inputs, self._inputs = _at_once(self._inputs)
+        commands, self._commands = _at_once(self._commands)
+        self._commands_bytes -= sum(len(one.data) for one in commands)
+        began_s = time.thread_time()
+        self._machine.judge([*inputs, *commands], now_ms)
+        return time.thread_time() - began_s
+
+    def _may_be_planned(self, added: int) -> bool:
+        """Whether a plan may come in time for the tasks that this round has added to the queue."""
+        return (
+            0 < added <= _PLANNED_TASKS
+            and self._policy.plan_wait_s > 0
+            and self._steady() >= self._await_plans_s
+            and not self._machine.torn
+        )
 
     async def _reload_records(self, left: Sequence[Input]) -> None:
         """Make the ledger again of what is durable: a part of what raised stands in it. What is ``left`` comes next.
@@ -254,6 +297,8 @@ class Leader:
             return
         if message.subject == subjects.SNAPSHOT_FULL:
             self._notifications.send_immediately(True)
+        elif message.subject == subjects.STATE_PLAN:
+            self._planned.set()
         self._arrive(Request(message.subject, message.data, message.reply))
 
     def _on_query(self, message: Message) -> None:
