@@ -1,7 +1,8 @@
 """B12: maps of Python functions, each call a recorded process of its own; one call's latency.
 
-In the detail: a function that uses numpy, which each host imports once; fifty calls a task; the same with
-`concurrent.futures.ProcessPoolExecutor`, whose processes stay, are neither recorded nor limited, and run here.
+In the detail: processes that each make many calls, in turns with the others; a function that uses numpy, which each
+host imports once; fifty calls a task; the same with `concurrent.futures.ProcessPoolExecutor`, whose processes stay, are
+neither recorded nor limited, and run here.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ GOAL = 480
 """Six tenths of what Ray does on the machine of two cores that the figures are of."""
 CPUS = 16
 CHUNK = 50
+REUSE = 100
 ONE_BY_ONE = 30
 WITHIN_S = 120.0
 MapFunction = Callable[[Callable[[int], object], int, int], list[object]]
@@ -71,12 +73,30 @@ async def _rounds(made: Cluster, calls: int, repeat: int) -> tuple[list[float], 
     Gateway(made.url).until_workers(1)
     with Client(made.url, token=TOKEN) as client:
         plain, heavy = partial(_mapped, client, {}), partial(_mapped, client, {"preload": ["numpy"]})
+        reusing = partial(_mapped, client, {"reuse": REUSE})
         await asyncio.to_thread(_rate, plain, noop, calls)
         async with Watcher(made.nats_url) as watcher:
-            before = await account.read(made, watcher)
-            runs = [await asyncio.to_thread(_rate, plain, noop, calls) for _ in range(repeat)]
-            spent = (await account.read(made, watcher)).per(before, calls * repeat, "call")
-        return runs, await asyncio.to_thread(_others, plain, heavy, calls) | spent
+            runs: list[tuple[float, dict[str, Any]]] = []
+            reused: list[tuple[float, dict[str, Any]]] = []
+            for _ in range(repeat):
+                for mapped, found in ((plain, runs), (reusing, reused)):
+                    before = await account.read(made, watcher)
+                    rate = await asyncio.to_thread(_rate, mapped, noop, calls)
+                    found.append((rate, (await account.read(made, watcher)).per(before, calls, "call")))
+        detail = {
+            **_middle(runs),
+            f"reuse_of_{REUSE}": {
+                "noop_calls_per_s": round(median([rate for rate, _ in reused]), 1),
+                **_middle(reused),
+            },
+            "reuse_to_fresh": round(median([new / old for (new, _), (old, _) in zip(reused, runs, strict=True)]), 2),
+        }
+        return [rate for rate, _ in runs], await asyncio.to_thread(_others, plain, heavy, calls) | detail
+
+
+def _middle(runs: list[tuple[float, dict[str, Any]]]) -> dict[str, Any]:
+    """What a call has cost in the run of the middle rate."""
+    return sorted(runs, key=lambda run: run[0])[len(runs) // 2][1]
 
 
 def _others(plain: MapFunction, heavy: MapFunction, calls: int) -> dict[str, Any]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
 
+from iris import Executor
 from iris.client.problems import JobFailed
+from iris_core.spec_facts import facts_of
 from tests.support.cluster import Cluster, cluster_on, until
 
 pytestmark = pytest.mark.integration
@@ -81,6 +85,62 @@ def test_a_call_that_kills_itself_fails_alone(one_host):
     error = mapped.futures[30].exception(WITHIN_S)
     assert isinstance(error, JobFailed)
     assert error.signal == 9
+
+
+def test_calls_that_share_a_process_are_attempts_of_their_own(one_host):
+    def call(number: int) -> tuple[int, int, str]:
+        import math
+        import os
+        import signal
+
+        if number == 30:
+            os.kill(os.getpid(), signal.SIGKILL)
+        math.calls = getattr(math, "calls", 0) + 1
+        print(f"call {number}")
+        return os.getpid(), math.calls, os.environ["IRIS_TASK_INDEX"]
+
+    mapped = one_host.client.map(call, range(60), cpu=8, reuse=20, name="m-reuse")
+    ended = [future.exception(WITHIN_S) or future.result() for future in mapped.futures]
+    assert isinstance(ended[30], JobFailed)
+    assert ended.pop(30).signal == 9
+    assert [int(index) for _, _, index in ended] == [number for number in range(60) if number != 30]
+    calls = Counter(pid for pid, _, _ in ended)
+    assert sorted((pid, number) for pid, number, _ in ended) == sorted(
+        (pid, number + 1) for pid, count in calls.items() for number in range(count)
+    )
+    assert max(calls.values()) <= 20
+    assert len(calls) < 20, "hardly any process was reused"
+    mapped.job.wait(WITHIN_S)
+    made = one_host.client.get(f"/v1/jobs/{mapped.job.id}/tasks?limit=100", dict)["items"]
+    assert {len(task["attempts"]) for task in made} == {1}
+    assert ("reuse", "a process takes up to 20 calls") in facts_of(mapped.job.view.spec)
+    for number in (3, 40):
+        until(lambda: one_host.iris("logs", f"/m-reuse/{number}").out == f"call {number}\n", "its own output")  # noqa: B023
+
+
+def test_an_executor_reuses_processes_for_what_comes_later(one_host):
+    with Executor(one_host.client, cpu=8, reuse=10, name="m-later") as executor:
+        pids = [executor.submit(os.getpid).result(WITHIN_S) for _ in range(6)]
+    assert len(set(pids)) < len(pids)
+
+
+def test_why_says_what_of_the_call_before_has_ended_its_process(one_host):
+    def call(number: int) -> int:
+        import os
+        import threading
+        import time
+
+        if number == 0:
+            threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+        if number == 1:
+            time.sleep(60)
+        return os.getpid()
+
+    mapped = one_host.client.map(call, range(2), cpu=8, reuse=10, name="m-leaves")
+    mapped.futures[0].result(WITHIN_S)
+    said = "a new process: that of an earlier call was not reused: it left 1 thread"
+    until(lambda: said in one_host.iris("why", "/m-leaves/1").out, "why says it")
+    mapped.job.cancel()
 
 
 def test_what_waits_says_so_and_ends_with_its_job(one_host, tmp_path):

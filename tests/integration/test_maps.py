@@ -74,7 +74,8 @@ def test_an_exception_comes_with_the_traceback_of_its_host(cluster):
     assert "in boom\n" in str(error.__cause__)
 
 
-def test_a_process_that_dies_fails_its_own_call_only(cluster):
+@pytest.mark.parametrize("reuse", [1, 50])
+def test_a_process_that_dies_fails_its_own_call_only(cluster, reuse):
     def ends(how):
         import os
         import signal
@@ -90,7 +91,8 @@ def test_a_process_that_dies_fails_its_own_call_only(cluster):
             os._exit(0)
         return how
 
-    mapped = cluster.client.map(ends, ["exit", "kill", "sys", "zero", "well"], name="m-dies", cpu=0.1)
+    whats = ["exit", "kill", "sys", "zero", "well"]
+    mapped = cluster.client.map(ends, whats, name=f"m-dies-{reuse}", reuse=reuse, cpu=0.1)
     errors = [future.exception(WITHIN_S) for future in mapped.futures]
 
     assert [type(error) for error in errors] == [JobFailed] * 4 + [type(None)]
@@ -98,7 +100,8 @@ def test_a_process_that_dies_fails_its_own_call_only(cluster):
     assert mapped[4].result() == "well"
 
 
-def test_odd_functions_end_in_a_clear_outcome_of_their_call(cluster):
+@pytest.mark.parametrize("reuse", [1, 50])
+def test_odd_functions_end_in_a_clear_outcome_of_their_call(cluster, reuse):
     def odd(what):
         import os
         import sys
@@ -126,20 +129,22 @@ def test_odd_functions_end_in_a_clear_outcome_of_their_call(cluster):
         return what
 
     whats = ["fork", "close", "threads", "print", "result", "error", "plain"]
-    mapped = cluster.client.map(odd, whats, name="m-odd", cpu=0.1)
+    mapped = cluster.client.map(odd, whats, name=f"m-odd-{reuse}", reuse=reuse, cpu=0.1)
 
     assert outcomes(mapped) == ["fork", "close", "threads", "print", "TypeError", "RemoteError", "plain"]
     assert "Odd: the weight 3 (it cannot be unpickled here: TypeError: " in str(mapped[5].exception())
 
 
-def test_the_timeout_of_a_call_ends_it_and_others_go_on(cluster):
+@pytest.mark.parametrize("reuse", [1, 50])
+def test_the_timeout_of_a_call_ends_it_and_others_go_on(cluster, reuse):
     def waits(seconds):
         import time
 
         time.sleep(seconds)
         return seconds
 
-    mapped = cluster.client.map(waits, [1000, *[0.2] * 20], timeout=2, name="m-never", cpu=0.5)
+    options = {"timeout": 2, "cpu": 0.5, "reuse": reuse}
+    mapped = cluster.client.map(waits, [1000, *[0.2] * 20], name=f"m-never-{reuse}", **options)
 
     assert isinstance(mapped[0].exception(WITHIN_S), JobKilled)
     assert outcomes(mapped) == ["JobKilled", *[0.2] * 20]

@@ -81,7 +81,9 @@ class Host:
     def env(self, slot: Workspace) -> dict[str, str]:
         return {"PATH": os.environ["PATH"], "IRIS_WORKDIR": slot.workdir, "IRIS_TASK_INDEX": str(slot.ref.index)}
 
-    def call(self, text: str, *, key: str = "1", memory: int = 0, slot: Workspace | None = None) -> Workspace:
+    def call(
+        self, text: str, *, key: str = "1", memory: int = 0, slot: Workspace | None = None, reuse: int = 1
+    ) -> Workspace:
         """Clone a process that runs a script."""
         slot = slot or self.take()
         Path(slot.workdir, "call.py").write_text(text)
@@ -90,7 +92,7 @@ class Host:
         )
         cgroup = Cgroup(memory_limit_bytes=memory, pids=100)
         self.launcher.send(
-            StartProcess(record, ("python3", "call.py", "a"), self.env(slot), cgroup=cgroup, template=key)
+            StartProcess(record, ("python3", "call.py", "a"), self.env(slot), cgroup=cgroup, template=key, reuse=reuse)
         )
         self.launcher.flush()
         return slot

@@ -177,6 +177,7 @@ FUNCTIONS_SAY = {
     "Failures": "2 0.5\n0 ZeroDivisionError('division by zero')\n4 0.25",
     "Many small calls": "2997",
     "Large results": "5000000",
+    "One process for several calls": str(sum(x * x for x in range(200))),
     "Come back to a map": "['A', 'B']",
     "A data frame, piece by piece": "[18. 19. 20. 21.]",
     "Programs that take an executor": "1024 ['A', 'B']",

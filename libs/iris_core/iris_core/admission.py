@@ -283,6 +283,10 @@ def _calls(spec: JobSpec) -> Iterator[Mistake]:
     if len(calls.firsts) != len(calls.segments) or calls.firsts[:1] != (0,) or not ascending:
         message = "not one ascending index for each segment, from 0"
         yield Mistake(pointer="/calls/firsts", code="bad_indexes", message=message)
+    yield from _amount("/calls/reuse", calls.reuse, 1, MAX_REPLICAS)
+    if calls.reuse > 1 and spec.environment is not None and spec.environment.image:
+        message = "calls in containers have a process each"
+        yield Mistake(pointer="/calls/reuse", code="unexpected", message=message, hint="leave reuse or the image out")
     if calls.idle_s is not None:
         yield from _open(spec, calls)
 

@@ -229,6 +229,7 @@ class Calls(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         count: how many calls there are. chunksize: how many of them a task makes; the last one may make fewer.
         idle_s: further calls may be added until the job is closed, at the latest after so long without a request of its
             client; None: it has these calls.
+        reuse: how many tasks one process may make, one after the other.
     """
 
     runner: str
@@ -238,6 +239,7 @@ class Calls(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     count: int
     chunksize: int = 1
     idle_s: float | None = None
+    reuse: int = 1
 
     @property
     def digests(self) -> tuple[str, ...]:

@@ -29,16 +29,23 @@ def facts_of(spec: JobSpec) -> Iterator[tuple[str, str]]:
     if spec.max_parallel:
         yield "at a time", f"{spec.max_parallel} {'task' if spec.max_parallel == 1 else 'tasks'}"
     yield from _ends(spec)
-    if spec.environment is not None and spec.environment.image:
-        yield "image", spec.environment.image
-    if spec.preload:
-        yield "preloaded", ", ".join(spec.preload)
+    yield from _processes(spec)
     if spec.ports:
         yield "ports", ", ".join(spec.ports)
     if spec.output:
         yield "output", spec.output
     if spec.terminal:
         yield "terminal", "it ends when nobody is connected to it"
+
+
+def _processes(spec: JobSpec) -> Iterator[tuple[str, str]]:
+    """What the processes of tasks are made from."""
+    if spec.environment is not None and spec.environment.image:
+        yield "image", spec.environment.image
+    if spec.preload:
+        yield "preloaded", ", ".join(spec.preload)
+    if spec.calls is not None and spec.calls.reuse > 1:
+        yield "reuse", f"a process takes up to {spec.calls.reuse} calls"
 
 
 def resource_facts(asked: ResourceRequest) -> Iterator[tuple[str, str]]:

@@ -11,7 +11,7 @@ from iris_core.admission import admit, validate_spec
 from iris_core.errors import Invalid
 from iris_core.exit_rules import ExitRule
 from iris_core.resources import Device, ResourceRequest
-from iris_core.spec import Constraint, Coscheduling, Environment, JobSpec, NoticePolicy, Probe, StopPolicy
+from iris_core.spec import Calls, Constraint, Coscheduling, Environment, JobSpec, NoticePolicy, Probe, StopPolicy
 from iris_core.states import ConstraintOp
 
 GOOD = JobSpec(name="/train", command=("python", "train.py"))
@@ -19,6 +19,14 @@ GOOD = JobSpec(name="/train", command=("python", "train.py"))
 
 def but(**changes: Any) -> JobSpec:
     return msgspec.structs.replace(GOOD, **changes)
+
+
+def calls(reuse: int) -> Calls:
+    return Calls(runner="0" * 64, function="1" * 64, segments=("2" * 64,), firsts=(0,), count=1, reuse=reuse)
+
+
+def test_a_map_may_reuse_processes() -> None:
+    assert [validate_spec(but(calls=calls(reuse=n))) for n in (1, 10_000)] == [[], []]
 
 
 def test_a_plain_job_may_be_admitted() -> None:
@@ -49,6 +57,9 @@ def test_the_largest_and_the_smallest_job_may_be_admitted() -> None:
         ({"env": {"": ""}}, "/env/", "bad_env_key"),
         ({"env": {"A": "\0"}}, "/env/A", "nul_byte"),
         ({"env": {"A": "x" * 300_000}}, "/env", "too_long"),
+        ({"calls": calls(reuse=0)}, "/calls/reuse", "out_of_range"),
+        ({"calls": calls(reuse=10_001)}, "/calls/reuse", "out_of_range"),
+        ({"calls": calls(reuse=2), "environment": Environment(image="a:1")}, "/calls/reuse", "unexpected"),
         ({"replicas": 0}, "/replicas", "out_of_range"),
         ({"replicas": 10_001}, "/replicas", "out_of_range"),
         ({"replicas": 6, "indexes": "1,3-"}, "/indexes", "bad_indexes"),

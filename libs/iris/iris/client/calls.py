@@ -57,11 +57,13 @@ def send_calls(
     chunksize: int,
     kwargs: Mapping[str, Any],
     idle_s: float | None = None,
+    reuse: int = 1,
 ) -> Calls:
     """Store what the tasks of a map read: the function, and the pickled arguments of each task, unless they are few
     bytes.
 
-    ``idle_s``: of an open map. Raises what pickling raises, Problem, Unreachable.
+    ``idle_s``: of an open map. ``reuse``: how many tasks one process may make. Raises what pickling raises, Problem,
+    Unreachable.
     """
     packed = pack_function(function, kwargs, chunked=chunksize > 1)
     firsts, segments = zip(*segments_of(blobs), strict=True)
@@ -75,6 +77,7 @@ def send_calls(
         count=count,
         chunksize=chunksize,
         idle_s=idle_s,
+        reuse=reuse,
     )
 
 

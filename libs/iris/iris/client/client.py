@@ -197,8 +197,9 @@ class Client(GatewayApi):
         options = options.copy()
         options.pop("lookahead", None)
         kwargs, chunksize = options.pop("kwargs", None) or {}, options.pop("chunksize", 1)
+        idle_s, reuse = IDLE_S if open_ else None, options.pop("reuse", 1)
         shown, job_options = split_options(options, -(-count // chunksize), MAX_REPLICAS if open_ else 0)
-        sent = send_calls(self.transport, function, blobs, count, chunksize, kwargs, IDLE_S if open_ else None)
+        sent = send_calls(self.transport, function, blobs, count, chunksize, kwargs, idle_s, reuse)
         if workdir is not None:
             self._add_bundle(Path(workdir), job_options)
         spec = replace(self.spec(COMMAND, job_options), calls=sent)

@@ -19,7 +19,8 @@ class MapOptions(JobOptions, total=False):
     other. ``retries``: how often a task is tried again in which a call raised or whose process died. ``order``: of
     iteration and results: of the ``items``, or as calls are ``done``. ``return_exceptions``: results are exceptions
     instead of raising the first one. ``progress``: show it on the terminal or in the notebook. ``lookahead``: how many
-    items of an iterator are taken ahead of the calls that have ended, 1,000 if left out.
+    items of an iterator are taken ahead of the calls that have ended, 1,000 if left out. ``reuse``: how many tasks one
+    process may make, one after the other; 1 if left out, and each has a process of its own.
     """
 
     kwargs: Mapping[str, Any] | None
@@ -29,6 +30,7 @@ class MapOptions(JobOptions, total=False):
     return_exceptions: bool
     progress: bool
     lookahead: int
+    reuse: int
 
 
 SHOWN = ("order", "return_exceptions", "progress")

@@ -334,7 +334,7 @@ class Executor:
         attempt.pid = spawned.pid
         started = self.attempts.answered(attempt)
         if attempt.on_build is None and started is not None:
-            self._agent.on_started(ref, spawned.at_ms, attempt.fresh)
+            self._agent.on_started(ref, spawned.at_ms, attempt.fresh or spawned.note)
             self._on_started(now_s - started.after_s)
             if (longest_s := limit_s(started)) is not None:
                 self._on_limited(ref, longest_s)

@@ -23,7 +23,7 @@ from iris_worker.attempt.requests import BARE_KEY, StartRequests
 from iris_worker.attempt.running import RunningAttempt, RunningAttempts
 from iris_worker.clock import HostClock
 from iris_worker.launcher.client import LauncherClient
-from iris_worker.launcher.records import BARE, EndTemplate, TemplateState
+from iris_worker.launcher.records import BARE, REUSE, EndTemplate, TemplateState
 
 _TRIES = 3
 _REMEMBERED = 1000
@@ -71,6 +71,8 @@ class Preloading:
                 return state
             if state.ready:
                 attempt.template = key
+                if template.calls is not None and template.calls.reuse > 1 and self._launcher.version < REUSE:
+                    attempt.fresh = "a new process: the launcher is of an older version, which reuses none"
                 return None
             if state.text:
                 attempt.fresh = f"it is not cloned: {state.text}"

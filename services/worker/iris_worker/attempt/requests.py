@@ -99,7 +99,8 @@ class StartRequests:
             notice=template.notice,
             deadline_s=held.gang.deadline_ms / 1000 if held.gang is not None else 0.0,
         )
-        request = StartProcess(started, template.command, env, limits, cgroup, attempt.template)
+        reuse = template.calls.reuse if template.calls is not None else 1
+        request = StartProcess(started, template.command, env, limits, cgroup, attempt.template, reuse)
         return self._containers.contain(request, template, slot, files) if in_image else request
 
     def sandbox(self, attempt: RunningAttempt, template: TaskTemplate, files: tuple[str, ...] = ()) -> Sandbox | None:

@@ -129,6 +129,16 @@ class Cgroups:
             raise
         return group
 
+    def renew(self, group: Group) -> None:
+        """Its process runs another attempt from now on, which what was used so far is not of."""
+        assert group.limits is not None
+        io = self._io(group.number) or (0, 0)
+        group.limits = structs.replace(group.limits, cpu_us=self._cpu_us(group), io=io)
+
+    def holds_others(self, group: Group, pid: int) -> bool:
+        """Whether another process is in it than this one."""
+        return self._number(group, files.COUNT) != 1 and any(one != pid for one in self._pids(group.number))
+
     def leave(self) -> None:
         """Leave a group that is taken, so that its limits can be set."""
         if self._here is not None and self._here.limits is not None:

@@ -40,6 +40,14 @@ def with_usage(exit_: Exit, group: GroupUsage) -> Exit:
     return structs.replace(exit_, peak_rss_bytes=max(alone, group.peak_bytes), usage=used)
 
 
+def since(exit_: Exit, before: TaskUsage) -> Exit:
+    """An exit with what its process has used since it had used ``before``."""
+    used = exit_.usage or TaskUsage()
+    cpu_ms = max(0, used.cpu_ms - before.cpu_ms)
+    io = max(0, used.read_bytes - before.read_bytes), max(0, used.written_bytes - before.written_bytes)
+    return structs.replace(exit_, usage=TaskUsage(cpu_ms, *io))
+
+
 def wait_any() -> tuple[int, int, resource.struct_rusage] | None:
     """One child that has ended, None when none has."""
     try:

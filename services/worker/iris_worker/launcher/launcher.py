@@ -26,7 +26,6 @@ from iris_core.messages.message import AttemptRef
 from iris_service.subreaper import adopt_orphans
 from iris_worker.launcher import adopt, rescue
 from iris_worker.launcher.cgroup import Cgroups, NoGroups, open_groups
-from iris_worker.launcher.cgroup_files import Cgroup
 from iris_worker.launcher.event_loop import EventLoop
 from iris_worker.launcher.exits import to_refusal
 from iris_worker.launcher.frames import frame, take_frames
@@ -60,7 +59,7 @@ from iris_worker.launcher.records import (
     StoreTrouble,
     TemplateState,
 )
-from iris_worker.launcher.runner import Runner
+from iris_worker.launcher.runner import Process, Runner
 from iris_worker.launcher.spawn import NeedsShell, NotRunnable, as_script, handle_ignored
 from iris_worker.launcher.store import ProcessStore
 from iris_worker.launcher.templates import Templates
@@ -266,8 +265,8 @@ class Launcher:
             if self._trouble:
                 raise OSError(self._trouble)
             self._templates.end_in(request.record.slot, request.template)
+            self._starting[ref] = (request, b"")
             if request.template and self._templates.clone(request):
-                self._starting[ref] = (request, b"")
                 return
             child, cgroup = self._runner.start(request)
         except NeedsShell:
@@ -296,11 +295,10 @@ class Launcher:
     def on_template(self, state: TemplateState) -> None:
         self._send(state)
 
-    def on_cloned(self, request: StartProcess, pid: int, cgroup: Cgroup | None) -> None:
-        ref, after_s = request.record.ref, request.record.after_s
-        spawned = Spawned(ref, pid, after_s, _steady_s(), time.time_ns() // 1_000_000, cgroup)
+    def on_cloned(self, request: StartProcess, process: Process, after_s: float, note: str = "") -> None:
+        ref, at_ms = request.record.ref, time.time_ns() // 1_000_000
+        spawned = Spawned(ref, process.pid, after_s, _steady_s(), at_ms, process.cgroup, note)
         self._starting[ref] = (request, self._store.add(spawned))
-        self.on_begun(ref)
 
     def on_no_clone(self, request: StartProcess) -> None:
         self._start(structs.replace(request, template=""))
@@ -314,6 +312,10 @@ class Launcher:
     def on_script(self, ref: AttemptRef) -> None:
         request, _ = self._starting.pop(ref)
         self._start(structs.replace(request, command=as_script(request.command)))
+
+    def on_never_begun(self, ref: AttemptRef) -> None:
+        request, _ = self._starting.pop(ref)
+        self._start(request)
 
     def on_exit(self, ref: AttemptRef, exit_: Exit) -> None:
         self._starting.pop(ref, None)

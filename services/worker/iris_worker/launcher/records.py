@@ -19,9 +19,9 @@ from iris_worker.launcher.limits import Limits
 
 SOCKET = "launcher"
 """The file in the worker's directory on which its launcher listens."""
-VERSION = 6
+VERSION = 7
 """Of what a launcher understands: 1, directories of attempts below those of slots; 2, templates; 3, `PASSED_ON`; 4,
-`TERMINALS`; 5, `NOTICES`; 6, `BARE`.
+`TERMINALS`; 5, `NOTICES`; 6, `BARE`; 7, `REUSE`.
 """
 PASSED_ON = 3
 """It knows that a slot may be passed on before the output of its last attempt is stored."""
@@ -31,6 +31,8 @@ NOTICES = 5
 """It gives attempts notices."""
 BARE = 6
 """It makes the templates of jobs from bare ones."""
+REUSE = 7
+"""It has processes make several calls."""
 NEEDED = 1
 """What a worker needs its launcher to understand."""
 STOPS_OTHERS = "it stopped what was started beside it, and was ended"
@@ -164,7 +166,7 @@ class Started(_Record, frozen=True, tag="started"):
 
 
 class Spawned(_Record, frozen=True, tag="spawned"):
-    """It was started; fields as in `Started`."""
+    """It was started; fields as in `Started`. A reused process was started before. ``note``: why it is not reused."""
 
     ref: AttemptRef
     pid: int
@@ -172,6 +174,7 @@ class Spawned(_Record, frozen=True, tag="spawned"):
     before_s: float
     at_ms: int
     cgroup: Cgroup | None = None
+    note: str = ""
 
 
 class NoticeRecord(_Record, frozen=True, tag="notice"):
@@ -224,7 +227,8 @@ class StartProcess(_Record, frozen=True, tag="start"):
     """Record an attempt, then start its process; answered by `Spawned` or `Exited`.
 
     ``cgroup``: the limits of its control group; None: it has none. ``template``: by whose clone it is to be started;
-    where that is not there it is started by its command.
+    where that is not there it is started by its command. ``reuse``: how many calls its process may make, one attempt
+    each.
     """
 
     record: Started
@@ -233,6 +237,7 @@ class StartProcess(_Record, frozen=True, tag="start"):
     limits: Limits = ()
     cgroup: Cgroup | None = None
     template: str = ""
+    reuse: int = 1
 
 
 class StartTemplate(_Record, frozen=True, tag="start-template"):

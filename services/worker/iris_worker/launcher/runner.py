@@ -22,11 +22,12 @@ from msgspec import structs
 from iris_core.exit_rules import signal_number
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import LiveUsage, TaskUsage
+from iris_core.units import show_bytes
 from iris_worker.launcher import tree
 from iris_worker.launcher.cgroup import Cgroups, Group
-from iris_worker.launcher.cgroup_files import Cgroup
+from iris_worker.launcher.cgroup_files import Cgroup, GroupUsage
 from iris_worker.launcher.event_loop import DelayedCall, EventLoop
-from iris_worker.launcher.exits import to_exit, to_refusal, wait_any, with_usage
+from iris_worker.launcher.exits import since, to_exit, to_refusal, wait_any, with_usage
 from iris_worker.launcher.limits import Limits
 from iris_worker.launcher.pidfd import exit_status
 from iris_worker.launcher.records import STOPS_OTHERS, Exit, Sandbox, Started, StartProcess, StartTemplate
@@ -41,6 +42,8 @@ _LEAVE_S = 0.01
 _GIVE_UP_ROUNDS = 500
 _SAMPLE_S = 5.0
 _MEASURED = 256
+_MOST_MEMORY = 0.5
+"""A process is reused only if it holds at most this part of its memory limit between two calls."""
 _KILLED = 128 + signal.SIGKILL
 """The exit code of a shell for what was killed."""
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
@@ -58,6 +61,8 @@ class Process:
         commands: what runs beside it, probes and what people execute, by process group, until all of that is gone.
         group: its control group; None without.
         sampled: the most memory it was seen to hold. cloned: from a template, so it shares memory with that.
+        before: what it had used when this attempt began, of a process that has made calls of others; None: of another.
+        begun: it has its call, as far as that is known; else nothing of the attempt has run.
         client: of a container runtime, as are the commands beside it.
         terminal: the end that is not its own of the terminal that it reads and writes; -1: it has none. seen: whether a
             worker has that too.
@@ -75,6 +80,8 @@ class Process:
     group: Group | None = None
     sampled: int = 0
     cloned: bool = False
+    before: TaskUsage | None = None
+    begun: bool = True
     client: bool = False
     rounds: int = 0
     terminated: bool = False
@@ -83,6 +90,10 @@ class Process:
     killer: DelayedCall | None = None
     terminal: int = -1
     seen: bool = False
+
+    @property
+    def cgroup(self) -> Cgroup | None:
+        return self.group.limits if self.group is not None else None
 
 
 @dataclass(slots=True, eq=False)
@@ -109,6 +120,9 @@ class Observer(Protocol):
     def on_script(self, ref: AttemptRef) -> None:
         """The attempt has not begun: its file is to be started as a script."""
 
+    def on_never_begun(self, ref: AttemptRef) -> None:
+        """The process that was to make the call of the attempt has ended before: it is to be started again."""
+
     def on_exit(self, ref: AttemptRef, exit_: Exit) -> None:
         """The attempt has ended; the exit is that of its first process."""
 
@@ -127,7 +141,7 @@ class Runner:
         observer: is told what becomes of them.
 
     Attributes:
-        templates: processes from which attempts are cloned.
+        templates: processes from which attempts are cloned, and clones that have no attempt.
         on_other_child: told of each child that has ended and is no attempt's, its wait status, and why it could not
             become its program.
     """
@@ -258,12 +272,62 @@ class Runner:
         known = pid in self._by_pid or pid in self._commands or pid in self.templates or pid in self.sandboxes.pids
         return not known and tree.parent(pid) == os.getpid()
 
-    def adopt_clone(self, request: StartProcess, pid: int) -> Cgroup | None:
-        """A clone is the process of an attempt from now on; returns its control group. Raises OSError."""
+    def adopt_clone(self, request: StartProcess, pid: int) -> Process:
+        """A clone is the process of an attempt from now on. Raises OSError."""
         group, record = self.group_of(pid, request.cgroup), request.record
         clone = Process(record.ref, record.slot, self.workdir_of(record.below), pid, group=group, cloned=True)
         self._add(clone, record)
-        return group.limits if group is not None else None
+        return clone
+
+    def finish_call(self, process: Process, code: int) -> str:
+        """A process has made the call of its attempt, and waits for another: the attempt has ended, with this exit
+        code. Returns why it has not, when something of it is left; then its end is that of the process.
+        """
+        if process.exit is not None or process.killer is not None:
+            return "it was being stopped"
+        if process.commands:
+            return "a command ran beside it"
+        exit_ = Exit(code, usage=tree.used(process.pid))
+        used, group = exit_.usage, process.group
+        exit_ = since(exit_, process.before or TaskUsage())
+        if group is None or self._groups is None:
+            if self._has_left(process):
+                return "it left processes"
+        else:
+            if self._groups.holds_others(group, process.pid):
+                return "it left processes"
+            usage = self._groups.usage(group, now=True)
+            limit = group.limits.memory_limit_bytes if group.limits is not None else 0
+            if usage.limit_bytes or 0 < limit * _MOST_MEMORY < usage.rss_bytes:
+                return f"it held {show_bytes(usage.rss_bytes)} of its {show_bytes(limit)} of memory"
+            exit_ = self._of_group(process, exit_, usage)
+        process.before = used
+        del self._by_pid[process.pid], self._by_ref[process.ref], self._by_slot[process.slot]
+        self.templates.add(process.pid)
+        self._observer.on_exit(process.ref, exit_)
+        return ""
+
+    def begin_call(self, request: StartProcess, last: Process) -> Process:
+        """A process that has finished the call of its ``last`` attempt makes that of another."""
+        if last.group is not None and self._groups is not None:
+            self._groups.renew(last.group)
+        self.templates.discard(last.pid)
+        record = request.record
+        process = Process(
+            *(record.ref, record.slot, self.workdir_of(record.below), last.pid),
+            group=last.group,
+            cloned=True,
+            before=last.before,
+            begun=False,
+        )
+        self._add(process, request.record)
+        return process
+
+    def _has_left(self, process: Process) -> bool:
+        """Whether descendants of a process may live, as far as the kernel tells without control groups."""
+        return bool(tree.children(process.pid)) or any(
+            self._owner(pid) in (process, None) for pid in self._unknown_children()
+        )
 
     def group_of(self, pid: int, limits: Cgroup | None) -> Group | None:
         """Put a clone into a control group. Raises OSError."""
@@ -440,6 +504,7 @@ class Runner:
     def kill_all(self) -> None:
         """Kill all attempts without a grace period."""
         for process in self._by_ref.values():
+            process.terminated = True
             self._kill(process)
 
     def _sample(self) -> None:
@@ -456,12 +521,19 @@ class Runner:
         begin = self._measured % max(1, len(running))
         turn = (running[begin:] + running[:begin])[:_MEASURED]
         self._measured = begin + len(turn)
-        return tuple(self._live(process.ref, process.group) for process in turn if process.group is not None)
+        return tuple(self._live(process, process.group) for process in turn if process.group is not None)
 
-    def _live(self, ref: AttemptRef, group: Group) -> LiveUsage:
+    def _live(self, process: Process, group: Group) -> LiveUsage:
         assert self._groups is not None
         used = self._groups.usage(group, now=True)
-        return LiveUsage(ref, TaskUsage(used.cpu_us // 1000, *(used.io or (0, 0))), used.rss_bytes, used.peak_bytes)
+        usage = TaskUsage(used.cpu_us // 1000, *(used.io or (0, 0)))
+        return LiveUsage(process.ref, usage, used.rss_bytes, 0 if process.before is not None else used.peak_bytes)
+
+    def _of_group(self, process: Process, exit_: Exit, usage: GroupUsage) -> Exit:
+        """An exit with what the control group has counted; its peak may be of an earlier call."""
+        exit_ = with_usage(exit_, usage)
+        has_peak = process.before is None or usage.limit_bytes
+        return exit_ if has_peak else structs.replace(exit_, peak_rss_bytes=0)
 
     def reap(self) -> None:
         """Collect the ends of children and kill the rest of their groups. Called on SIGCHLD."""
@@ -474,11 +546,14 @@ class Runner:
             process = self._by_pid.get(pid)
             if process is None or process.pidfd >= 0:
                 self.on_other_child(pid, status, self._starts.settle(pid))
+                self.templates.discard(pid)
                 self.sandboxes.pids.discard(pid)
                 self._unowned.pop(pid, None)
                 continue
             process.error = self._starts.settle(pid) or process.error
             process.exit = to_exit(status, self._peak(process, usage.ru_maxrss * 1024), usage)
+            if process.before is not None:
+                process.exit = since(process.exit, process.before)
             ended.append(process)
         if ended:
             self._sweep(ended)
@@ -572,16 +647,17 @@ class Runner:
     def _look_for_strays(self, ended: list[Process]) -> None:
         """Find children of this process that it did not start: orphans of tasks, alive or zombies."""
         gone = {process.ref for process in ended}
-        for pid in (
-            self._children.pids() - self._by_pid.keys() - self._commands.keys() - self.sandboxes.pids - self.templates
-        ):
-            if tree.session_of(pid) in self.templates:  # a clone that was not told to go
-                continue
+        for pid in self._unknown_children():
             owner = self._owner(pid)
             if owner is None and self._nobodys(pid, gone):
                 owner = ended[0]
             if owner is not None:
                 owner.strays[pid] = tree.started_ticks(pid)
+
+    def _unknown_children(self) -> list[int]:
+        """Children of this process that it did not start, but not clones that were not told to go."""
+        known = self._by_pid.keys() | self._commands.keys() | self.sandboxes.pids | self.templates
+        return [pid for pid in self._children.pids() - known if tree.session_of(pid) not in self.templates]
 
     def _owner(self, pid: int) -> Process | None:
         process = self._by_pid.get(tree.session_of(pid))
@@ -605,9 +681,11 @@ class Runner:
         assert process.exit is not None
         if process.group is not None and self._groups is not None:
             process.group.spoilt |= process.rounds > _GIVE_UP_ROUNDS
-            process.exit = with_usage(process.exit, self._groups.end(process.group))
+            process.exit = self._of_group(process, process.exit, self._groups.end(process.group))
         if isinstance(process.error, NeedsShell) and not process.terminated:
             self._observer.on_script(process.ref)
+        elif not process.begun and not process.terminated:
+            self._observer.on_never_begun(process.ref)
         elif process.error is not None:
             self._observer.on_exit(process.ref, to_refusal(process.error))
         else:

@@ -5,8 +5,9 @@ jobs, or make the call of a job that has one only.
 The launcher sends this source to ``python -I -S`` on its standard input, a socket of datagrams, so it imports nothing
 of Iris and as little as possible of the standard library: what it holds costs each call. A call's process is made with
 CLONE_PARENT, so it is the launcher's child, and waits for the launcher's word before it runs anything of its owner.
-Out of scope: whether templates are used, and limits of calls (templates).
-Source: docs/adr/0073-clone-calls-from-a-template.md.
+Where it is to be reused it then says how its call ended, and waits for the next one.
+Out of scope: whether templates are used, and limits of calls (templates); which calls a process gets (reuse).
+Source: docs/adr/0073-clone-calls-from-a-template.md, docs/adr/0062-a-process-takes-several-calls.md.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ HELLO, READY, UNUSABLE, FAILED = b"h", b"r", b"u", b"f"
 """What is told to the launcher: a call's process is there; calls can begin; why they cannot; why preloading failed."""
 GO = b"g"
 """What a call's process is told."""
+DONE, LAST = b"d", b"l"
+"""What it says when it can be reused: its call has ended, with this exit code; why it takes no further one."""
 ROOM = "IRIS_TEMPLATE"
 """The variable whose length is room for longer variables of calls."""
 _CLONE = {"x86_64": 56, "aarch64": 220}
@@ -35,6 +38,8 @@ _PR_GET_TID_ADDRESS, _PR_SET_DUMPABLE = 40, 4
 _CALL = ".iris-call"
 _NEEDED = ("_pickle", "types")
 """What runners import, and is imported once."""
+_MOST_FILES = 256
+"""With more open files than this a process is not reused: it may have none left for the next call."""
 _ACCELERATORS = ("/dev/nvidia", "/dev/accel", "/dev/vfio/", "/dev/kfd", "/dev/dri/")
 
 
@@ -48,6 +53,7 @@ class Template:
         self.workdir = os.getcwd()
         self.environ = Environ()
         self.code: dict[bytes, Any] = {}
+        self.held: list[tuple[int, int]] = []
         null = os.open("/dev/null", os.O_RDWR)
         os.dup2(null, 0)
         os.close(null)
@@ -72,6 +78,7 @@ class Template:
 
     def be_template(self, order: dict[str, Any]) -> None:
         """Serve one job until the launcher ends: its modules to preload, its program, paths of further device files."""
+        self.devices = order["accelerators"]
         try:
             self.program = self._program(order["function"])
             for name in order["preload"]:
@@ -82,7 +89,7 @@ class Template:
             _flush()
             self.control.send(FAILED + f"{type(error).__name__}: {error}".encode(errors="replace")[:2000])
             return
-        why = self._settle(order["accelerators"])
+        why = self._settle()
         if why:
             self.control.send(UNUSABLE + why.encode(errors="replace")[:2000])
             return
@@ -94,7 +101,7 @@ class Template:
         program.prepare(self.workdir)
         return program
 
-    def _settle(self, devices: tuple[str, ...]) -> str:
+    def _settle(self) -> str:
         """Have libraries end their threads, by an ordinary fork; returns why no call may be cloned, else nothing."""
         _flush()
         pid = os.fork()
@@ -103,14 +110,8 @@ class Template:
         os.waitpid(pid, 0)
         if (threads := len(os.listdir("/proc/self/task"))) > 1:
             return f"preloading left {threads} threads"
-        accelerators = (*_ACCELERATORS, *devices)
-        for fd in os.listdir("/proc/self/fd"):
-            try:
-                path = os.readlink(f"/proc/self/fd/{fd}")
-            except OSError:
-                continue
-            if path.startswith(accelerators):
-                return f"preloading opened {path}"
+        if path := _accelerator(os.listdir("/proc/self/fd"), self.devices):
+            return f"preloading opened {path}"
         _be_quiet()
         gc.collect()
         gc.freeze()
@@ -122,8 +123,7 @@ class Template:
             data, control, _, _ = self.control.recvmsg(MESSAGE_BYTES, room)
             if not data:
                 return
-            parts = [(part, at) for _, _, part in control for at in range(0, len(part), 4)]
-            fds = [int.from_bytes(part[at : at + 4], sys.byteorder) for part, at in parts]
+            fds = _descriptors(control)
             if not self.clone():
                 self._call(marshal.loads(data), fds)
             for fd in fds:
@@ -139,17 +139,14 @@ class Template:
             if os.read(go, 1) != GO:
                 os._exit(1)
             os.setsid()
-            for fd in (out, err):
-                os.dup2(fd, 1 if fd == out else 2)
-            for fd in (out, err, go):
-                os.close(fd)
-            self._become(call)
             if sockets:
+                os.close(go)
+                self._become(call, [out, err])
                 self.control = _socket.socket(fileno=sockets[0])
                 self.be_template(call["order"])
                 code = 0
             else:
-                code = (self.program or self._program(True)).run(call)
+                code = self._run(call, [out, err], go)
         except SystemExit as error:
             code = _exit_code(error)
         except BaseException:  # noqa: BLE001 - the call may raise anything
@@ -162,14 +159,66 @@ class Template:
             _flush()
             os._exit(code)
 
-    def _become(self, call: dict[str, Any]) -> None:
+    def _run(self, call: dict[str, Any], output: list[int], go: int) -> int:
+        """Make a call, and those that follow in this process; returns the exit code of the last one."""
+        if call["again"]:
+            os.set_inheritable(go, False)
+            self.link, self.held = _socket.socket(fileno=go), [_identity(go)]
+        else:
+            os.close(go)
+        while True:
+            self._become(call, output)
+            code: int = (self.program or self._program(True)).run(call)
+            following = self._next(code) if call["again"] else None
+            if following is None:
+                return code
+            call, output = following
+
+    def _next(self, code: int) -> tuple[dict[str, Any], list[int]] | None:
+        """The next call for this process and where its output goes; None when it is to end with ``code``."""
+        _flush()
+        if self.held[0] != _identity(self.link.fileno()):  # the call has closed it, and perhaps opened another file
+            return None
+        try:
+            if why := self._unfit():
+                self.link.send(LAST + why.encode(errors="replace")[:2000])
+                return None
+            self.link.send(DONE + bytes([code]))
+            data, control, _, _ = self.link.recvmsg(MESSAGE_BYTES, _socket.CMSG_SPACE(4 * 2))
+            if not data:
+                return None
+            self.link.send(HELLO)
+        except OSError:  # the launcher has ended
+            return None
+        return marshal.loads(data), _descriptors(control)
+
+    def _unfit(self) -> str:
+        """Why this process takes no further call; empty: it does."""
+        if (threads := len(sys._current_frames()) - 1) > 0:
+            return f"it left {threads} {'thread' if threads == 1 else 'threads'}"
+        if self.held[1:] != [_identity(1), _identity(2)] or _is_closed(sys.stdout) or _is_closed(sys.stderr):
+            return "it closed its output"
+        fds = os.listdir("/proc/self/fd")
+        if len(fds) > _MOST_FILES:
+            return f"it left {len(fds)} open files"
+        if path := _accelerator(fds, self.devices):
+            return f"it left {path} open"
+        return ""
+
+    def _become(self, call: dict[str, Any], output: list[int]) -> None:
+        """Be the process of this call. ``output``: where its standard output and error go."""
+        for number, fd in enumerate(output, 1):
+            os.dup2(fd, number)
+            os.close(fd)
+        if self.held:
+            self.held[1:] = [_identity(1), _identity(2)]
         os.chdir(call["workdir"])
         self.environ.become(call["env"])
         if self.program is None:
             self.clone.set_dumpable(True)
-            self.workdir = call["workdir"]
         else:
             _move_modules(self.workdir, call["workdir"])
+        self.workdir = call["workdir"]
         if "random" in sys.modules:
             sys.modules["random"].seed()
         if "numpy.random" in sys.modules:
@@ -325,6 +374,38 @@ def _move_modules(before: str, after: str) -> None:
         places = getattr(module, "__path__", None)
         if isinstance(places, list):
             places[:] = [after + one[len(before) :] if one.startswith(before) else one for one in places]
+
+
+def _accelerator(fds: list[str], devices: tuple[str, ...]) -> str:
+    """The path of an accelerator, one of ``devices`` too, that is open; empty: none is."""
+    for fd in fds:
+        try:
+            path = os.readlink(f"/proc/self/fd/{fd}")
+        except OSError:
+            continue
+        if path.startswith((*_ACCELERATORS, *devices)):
+            return path
+    return ""
+
+
+def _descriptors(control: list[Any]) -> list[int]:
+    """The descriptors that came with a message."""
+    return [
+        int.from_bytes(part[at : at + 4], sys.byteorder) for _, _, part in control for at in range(0, len(part) - 3, 4)
+    ]
+
+
+def _identity(fd: int) -> tuple[int, int]:
+    """Which file a descriptor is of; zeros when it is closed."""
+    try:
+        found = os.fstat(fd)
+    except OSError:
+        return 0, 0
+    return found.st_dev, found.st_ino
+
+
+def _is_closed(stream: Any) -> bool:
+    return getattr(stream, "closed", stream is None)
 
 
 def _exit_code(error: SystemExit) -> int:

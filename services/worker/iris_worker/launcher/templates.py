@@ -29,10 +29,10 @@ from iris_core.messages.message import AttemptRef
 from iris_worker.launcher import template_process as inside
 from iris_worker.launcher import tree
 from iris_worker.launcher.cgroup import Group
-from iris_worker.launcher.cgroup_files import Cgroup
 from iris_worker.launcher.event_loop import DelayedCall, EventLoop
 from iris_worker.launcher.records import Exit, StartProcess, StartTemplate, TemplateState
-from iris_worker.launcher.runner import Runner, signal_process
+from iris_worker.launcher.reuse import ReusedProcesses
+from iris_worker.launcher.runner import Process, Runner, signal_process
 from iris_worker.launcher.spawn import NotRunnable
 
 _BOOT = (
@@ -56,13 +56,14 @@ class _Clone:
     """An attempt, or the template of a job, that is being cloned.
 
     ``go``: where it is told to go on; when that closes, the clone ends. ``control``: of a template, the launcher's end
-    of its socket.
+    of its socket. ``again``: it may make several calls.
     """
 
     request: StartProcess | StartTemplate
     go: int
     late: DelayedCall
     control: socket.socket | None = None
+    again: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -101,7 +102,10 @@ class TemplateObserver(Protocol):
 
     def on_template(self, state: TemplateState) -> None: ...
 
-    def on_cloned(self, request: StartProcess, pid: int, cgroup: Cgroup | None) -> None:
+    def on_cloned(self, request: StartProcess, process: Process, after_s: float, note: str = "") -> None:
+        """The attempt has a process. ``after_s``: since when that runs at the earliest; ``note``: as in `Spawned`."""
+
+    def on_begun(self, ref: AttemptRef) -> None:
         """The attempt runs."""
 
     def on_no_clone(self, request: StartProcess) -> None:
@@ -122,6 +126,7 @@ class Templates:
         self._cloning: dict[AttemptRef, tuple[_Template, int]] = {}
         self._next = 1
         self._files = root / "templates"
+        self._reused = ReusedProcesses(loop, runner, observer.on_cloned, observer.on_begun)
         runner.on_other_child = self._ended
 
     def start(self, request: StartTemplate) -> None:
@@ -189,7 +194,9 @@ class Templates:
     # ── clones ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def clone(self, request: StartProcess) -> bool:
-        """Have an attempt cloned; False when its template is not there, or has too much to do."""
+        """Have an attempt cloned, or made by a process that waits for it; False when its template is not there, or has
+        too much to do.
+        """
         template = self._by_key.get(request.template)
         if template is None or not template.ready:
             return False
@@ -197,8 +204,12 @@ class Templates:
             self.end(template.key)
             return False
         call = {"command": request.command, "env": request.env}
+        if self._reused.give(request, call):
+            template.used_s = time.monotonic()
+            return True
         try:
-            number = self._order(template, request, request.record.below, call)
+            again = self._reused.is_wanted(request) and not template.is_bare
+            number = self._order(template, request, request.record.below, call, again=again)
         except OSError:
             return False
         self._cloning[request.record.ref] = (template, number)
@@ -225,11 +236,15 @@ class Templates:
         below: str,
         call: Mapping[str, object],
         *sockets: int,
+        again: bool = False,
     ) -> int:
-        """Order a clone, with its output below those of all slots; returns its number. Raises OSError."""
-        read_end, write_end = os.pipe2(os.O_CLOEXEC)
+        """Order a clone, with its output below those of all slots; ``again``: it may make several calls. Returns its
+        number. Raises OSError.
+        """
+        read_end, write_end = _connection() if again else os.pipe2(os.O_CLOEXEC)
         number, self._next = self._next, self._next + 1
-        data = marshal.dumps({**call, "number": number, "workdir": self._runner.workdir_of(below)})
+        order = {**call, "number": number, "workdir": self._runner.workdir_of(below), "again": again}
+        data = marshal.dumps(order)
         try:
             with self._runner.output_of(below) as (_, out, err):
                 socket.send_fds(template.control, [data], [out, err, read_end, *sockets])
@@ -239,7 +254,7 @@ class Templates:
         finally:
             os.close(read_end)
         late = self._loop.call_later(_ANSWER_S, self._silent, template)
-        template.clones[number] = _Clone(request, write_end, late)
+        template.clones[number] = _Clone(request, write_end, late, again=again)
         template.used_s = time.monotonic()
         return number
 
@@ -311,10 +326,12 @@ class Templates:
         if number not in template.clones or not self._runner.is_free_child(pid):
             return
         clone = template.clones[number]
-        request, cgroup = clone.request, None
+        request, process = clone.request, None
         try:
             if isinstance(request, StartProcess):
-                cgroup = self._runner.adopt_clone(request, pid)
+                process = self._runner.adopt_clone(request, pid)
+                if clone.again:
+                    self._reused.keep(request, process, os.dup(clone.go))
             else:
                 group = self._runner.group_of(pid, request.cgroup)
                 control, clone.control = clone.control, None
@@ -325,8 +342,9 @@ class Templates:
             self._fail(self._take(template, number), str(error))
             return
         self._take(template, number)
-        if isinstance(request, StartProcess):
-            self._observer.on_cloned(request, pid, cgroup)
+        if isinstance(request, StartProcess) and process is not None:
+            self._observer.on_cloned(request, process, request.record.after_s, self._reused.note(request))
+            self._observer.on_begun(request.record.ref)
 
     # ── ends ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -341,11 +359,12 @@ class Templates:
         the one which that was made from.
         """
         kept = self._by_key.get(key)
-        self._end_others(slot, {key, kept.request.bare} if kept is not None else set())
+        self._end_others(slot, {key, kept.request.bare} if kept is not None else {key})
 
     def _end_others(self, slot: int, keys: Set[str]) -> None:
         for template in [one for one in self._by_key.values() if one.slot == slot and one.key not in keys]:
             self._over(template)
+        self._reused.end_in(slot, keys)
 
     def _over(self, template: _Template, *, failed: bool = False, text: str = "") -> None:
         """A template has ended, or is to: say so, also of those that were to be made from it."""
@@ -356,6 +375,7 @@ class Templates:
     def close(self) -> None:
         for key in list(self._by_key):
             self.end(key)
+        self._reused.close()
 
     def kill_left(self) -> None:
         """Kill the templates of an earlier launcher."""
@@ -372,6 +392,7 @@ class Templates:
         """It is not used any more, and killed; attempts that were ordered of it are started by their commands."""
         if self._by_key.pop(template.key, None) is None:
             return
+        self._reused.end_of(template.key)
         self._loop.forget(template.control.fileno())
         template.control.close()
         with contextlib.suppress(ProcessLookupError):
@@ -387,8 +408,8 @@ class Templates:
         """A child that is no attempt's has ended, maybe a template."""
         template = self._by_pid.pop(pid, None)
         if template is None:
+            self._reused.ended(pid)
             return
-        self._runner.templates.discard(pid)
         (self._files / str(pid)).unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self._read(template)
@@ -411,6 +432,12 @@ class Templates:
             self.end(template.key)
         else:
             self._loop.call_later(max(rest_s, 1.0), self._look, template)
+
+
+def _connection() -> tuple[int, int]:
+    """The ends of a socket of datagrams: of a process that is to be reused, and of this one."""
+    mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    return its.detach(), mine.detach()
 
 
 def _how(status: int) -> str:

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import os
 
+from iris_core.messages.state_worker import TaskUsage
 from iris_worker.attempt.environment import BESIDE
 
 _PAGE = 1 << 16
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _DIGITS = 10
 WORKDIR = "IRIS_WORKDIR"
 _WORKDIR = f"{WORKDIR}=".encode()
 _BESIDE = tuple(f"{name}=".encode() for name in BESIDE)
 _PARENT = 4 - 3
 _GROUP = 5 - 3
+_CPU_TICKS = slice(14 - 3, 16 - 3)
 _START_TIME = 22 - 3
 _EXIT_CODE = 52 - 3
 
@@ -114,6 +117,18 @@ def group_lives(group: int) -> bool:
     return any(
         len(fields) > _GROUP and fields[_GROUP] == wanted and fields[0] != b"Z" for fields in map(_stat, all_pids())
     )
+
+
+def used(pid: int) -> TaskUsage:
+    """What a live process has used so far, to a tick of the clock; nothing when it has ended."""
+    fields = _stat(pid)
+    ticks = sum(map(int, fields[_CPU_TICKS])) if fields else 0
+    try:
+        with open(f"/proc/{pid}/io", "rb", buffering=0) as file:
+            found = dict(line.split(b": ") for line in file.read().splitlines())
+    except OSError:
+        found = {}
+    return TaskUsage(ticks * 1000 // _TICKS_PER_S, int(found.get(b"read_bytes", 0)), int(found.get(b"write_bytes", 0)))
 
 
 def is_alive(pid: int) -> bool:

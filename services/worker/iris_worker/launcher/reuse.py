@@ -1,0 +1,194 @@
+"""Processes that make several calls of a job, one after the other; each call is an attempt.
+
+A process that has made its call says so and waits. Its attempt has ended when nothing but the process itself is left of
+it, and the next attempt that has the same template, limits and devices is given to it. Otherwise, and when no call
+comes for a while, its connection is closed, at which it ends.
+Out of scope: what such a process does (template_process), and what is left of an attempt (runner).
+Source: docs/adr/0062-a-process-takes-several-calls.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import marshal
+import os
+import signal
+import socket
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass
+from functools import partial
+
+from iris_core.messages.message import AttemptRef
+from iris_worker.launcher import template_process as inside
+from iris_worker.launcher.event_loop import DelayedCall, EventLoop
+from iris_worker.launcher.records import StartProcess
+from iris_worker.launcher.runner import Process, Runner
+
+IDLE_S = 1.0
+"""How long a process waits for its next call."""
+_ANSWER_S = 5.0
+"""How long one may take to begin a call, or to end when it gets no further one."""
+_GROUPLESS = "this host has no control groups, so nobody knows what it leaves in its sandbox"
+
+
+@dataclass(slots=True, eq=False)
+class _Reused:
+    """One process, its present or last attempt, how many calls it may make after that, and since when it runs.
+
+    ``link``: how it is told of calls; closed when it gets no further one. ``timer``: until it must have a call, begin
+    one, or end.
+    """
+
+    request: StartProcess
+    process: Process
+    link: socket.socket
+    left: int
+    after_s: float
+    timer: DelayedCall | None = None
+
+    @property
+    def confined_to(self) -> int:
+        """The slot whose user or sandbox it has; -1: none."""
+        return self.process.slot if self.request.record.sandbox is not None else -1
+
+    def fits(self, request: StartProcess) -> bool:
+        mine = self.request
+        return (mine.template, mine.cgroup, mine.limits, mine.record.devices) == (
+            *(request.template, request.cgroup, request.limits, request.record.devices),
+        ) and self.confined_to in (-1, request.record.slot)
+
+
+class ReusedProcesses:
+    """Those of one launcher.
+
+    Args:
+        on_call: told of each attempt that one of them is to make, and since when that runs. on_begun: that it does.
+    """
+
+    def __init__(
+        self,
+        loop: EventLoop,
+        runner: Runner,
+        on_call: Callable[[StartProcess, Process, float], object],
+        on_begun: Callable[[AttemptRef], object],
+    ) -> None:
+        self._loop = loop
+        self._runner = runner
+        self._on_call = on_call
+        self._on_begun = on_begun
+        self._waiting: list[_Reused] = []
+        self._idle: dict[int, _Reused] = {}
+        self._why: dict[str, str] = {}
+
+    def why_never(self, request: StartProcess) -> str:
+        """Why the process of this attempt is not to be reused, for a person; empty: it is, or was not asked to be."""
+        confined = request.record.sandbox is not None and request.cgroup is None
+        return _GROUPLESS if request.reuse > 1 and confined else ""
+
+    def is_wanted(self, request: StartProcess) -> bool:
+        return request.reuse > 1 and not self.why_never(request)
+
+    def note(self, request: StartProcess) -> str:
+        """Why an attempt has a new process that was to be reused, as far as that has not been said."""
+        if why := self.why_never(request):
+            return f"a new process: {why}"
+        why = self._why.pop(request.template, "")
+        return f"a new process: that of an earlier call was not reused: {why}" if why else ""
+
+    def keep(self, request: StartProcess, process: Process, fd: int) -> None:
+        """A clone, which makes its first call, can be reused. ``fd``: the launcher's end of its socket."""
+        link = socket.socket(fileno=fd)
+        link.setblocking(False)
+        one = _Reused(request, process, link, request.reuse - 1, request.record.after_s)
+        self._loop.watch(link.fileno(), partial(self._read, one))
+
+    def give(self, request: StartProcess, call: Mapping[str, object]) -> bool:
+        """Have a process that waits make the call of an attempt; False when there is none for it."""
+        one = next((one for one in reversed(self._waiting) if one.fits(request)), None)
+        if one is None or request.reuse < 2:
+            return False
+        self._stop_waiting(one)
+        one.left -= 1
+        order = {**call, "workdir": self._runner.workdir_of(request.record.below), "again": one.left > 0}
+        try:
+            with self._runner.output_of(request.record.below) as (_, out, err):
+                socket.send_fds(one.link, [marshal.dumps(order)], [out, err])
+        except OSError:
+            self._end(one)
+            return False
+        del self._idle[one.process.pid]
+        one.request, one.process = request, self._runner.begin_call(request, one.process)
+        one.timer = self._loop.call_later(_ANSWER_S, self._kill, one)
+        self._on_call(request, one.process, one.after_s)
+        return True
+
+    def _read(self, one: _Reused) -> None:
+        try:
+            data = one.link.recv(inside.MESSAGE_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not one.process.begun and data == inside.HELLO:
+            one.process.begun = True
+            self._stop_waiting(one)
+            self._on_begun(one.process.ref)
+        elif one.process.pid in self._idle or data[:1] != inside.DONE or len(data) != len(inside.DONE) + 1:
+            if data[:1] == inside.LAST:
+                self._why[one.request.template] = data[1:].decode(errors="replace")
+            self._close(one)
+        elif why := self._runner.finish_call(one.process, data[1]):
+            self._why[one.request.template] = why
+            self._close(one)
+        else:
+            self._idle[one.process.pid] = one
+            self._waiting.append(one)
+            one.timer = self._loop.call_later(IDLE_S, self._end, one)
+
+    # ── ends ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _end(self, one: _Reused) -> None:
+        """Have a process without an attempt end."""
+        self._stop_waiting(one)
+        self._close(one)
+        one.timer = self._loop.call_later(_ANSWER_S, self._kill, one)
+
+    def _stop_waiting(self, one: _Reused) -> None:
+        if one in self._waiting:
+            self._waiting.remove(one)
+        if one.timer is not None:
+            one.timer.cancel()
+
+    def _close(self, one: _Reused) -> None:
+        if one.link.fileno() >= 0:
+            self._loop.forget(one.link.fileno())
+            one.link.close()
+
+    def _kill(self, one: _Reused) -> None:
+        self._stop_waiting(one)
+        self._close(one)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(one.process.pid, signal.SIGKILL)
+
+    def ended(self, pid: int) -> None:
+        """A child that is no attempt's has ended, maybe one of these."""
+        if (one := self._idle.pop(pid, None)) is not None:
+            self._stop_waiting(one)
+            self._close(one)
+            self._runner.end_group(one.process.group)
+
+    def end_in(self, slot: int, keys: Set[str]) -> None:
+        """An attempt is to have a slot: kill what is confined to it without one, but those of these templates."""
+        for one in [one for one in self._idle.values() if one.confined_to == slot]:
+            if one.request.template not in keys:
+                self._kill(one)
+
+    def end_of(self, key: str) -> None:
+        """Kill those of a template that have no attempt."""
+        self._why.pop(key, None)
+        for one in [one for one in self._idle.values() if one.request.template == key]:
+            self._kill(one)
+
+    def close(self) -> None:
+        for one in list(self._idle.values()):
+            self._kill(one)

@@ -1,0 +1,265 @@
+"""Processes that make several calls of a job: which calls they get, what they keep, and what ends them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from iris_worker.launcher import rescue
+from iris_worker.launcher.records import EndTemplate, Spawned, StopProcess
+from tests.integration.test_templates import MIB, Host, ready
+
+pytestmark = pytest.mark.integration
+
+KEEPS = (
+    "import json, os; json.kept = getattr(json, 'kept', 0) + 1\n"
+    "print(json.kept, os.getcwd(), os.environ.get('IRIS_TASK_INDEX'), os.environ.get('LEFT'))\n"
+)
+
+
+@pytest.fixture
+async def host(tmp_path: Path) -> AsyncIterator[Host]:
+    made = Host(tmp_path)
+    await made.begin()
+    yield made
+    made.launcher.close()
+    rescue.end(tmp_path)
+
+
+async def spawned(host: Host, slot) -> Spawned:
+    return await host.until(lambda m: isinstance(m, Spawned) and m.ref == slot.ref)
+
+
+async def made_by(host: Host, text: str, **options) -> tuple[int, str]:
+    """The process of a call that ends with 0, and what it printed."""
+    slot = host.call(text, reuse=10, **options)
+    found = await host.exit(slot)
+    assert (found.code, found.error) == (0, ""), host.err(slot)
+    return await host.pid(slot), host.out(slot)
+
+
+async def test_calls_that_follow_one_another_share_a_process(host: Host):
+    await ready(host, "json")
+    slots = []
+    for number in (1, 2, 3):
+        slot = host.call(KEEPS + "os.environ['LEFT'] = 'x'; os.chdir('/')", reuse=3)
+        assert (await host.exit(slot)).code == 0, host.err(slot)
+        assert host.out(slot) == f"{number} {slot.workdir} {slot.ref.index} None\n"
+        slots.append(slot)
+    assert len({await host.pid(slot) for slot in slots}) == 1
+
+
+async def test_a_process_makes_as_many_calls_as_were_allowed(host: Host):
+    await ready(host, "json")
+    pids = []
+    for _ in range(5):
+        slot = host.call("pass", reuse=2)
+        assert (await host.exit(slot)).code == 0
+        pids.append(await host.pid(slot))
+    assert pids[0] == pids[1] != pids[2] == pids[3] != pids[4]
+    assert not psutil.pid_exists(pids[0])
+
+
+async def test_calls_that_were_not_to_share_a_process_do_not(host: Host):
+    await ready(host, "json")
+    first, _ = await made_by(host, "pass")
+    slot = host.call("pass")
+    assert (await host.exit(slot)).code == 0
+    assert await host.pid(slot) != first
+
+
+async def test_calls_at_the_same_time_have_processes_of_their_own(host: Host):
+    await ready(host, "json")
+    await made_by(host, "pass")
+    pids = []
+    slots = [host.call("import time; time.sleep(0.2)", reuse=10) for _ in range(3)]
+    for slot in slots:
+        assert (await host.exit(slot)).code == 0
+        pids.append(await host.pid(slot))
+    assert len(set(pids)) == 3
+
+
+async def test_another_job_gets_no_process_of_this_one(host: Host):
+    await ready(host, "json")
+    host.preload("json", key="2")
+    await host.state("2")
+    mine, _ = await made_by(host, KEEPS)
+    other, out = await made_by(host, KEEPS, key="2")
+    assert other != mine
+    assert out.startswith("1 ")
+
+
+async def test_a_process_with_other_limits_is_not_reused(host: Host):
+    await ready(host, "json")
+    first, _ = await made_by(host, "pass", memory=64 * MIB)
+    second, _ = await made_by(host, "pass", memory=128 * MIB)
+    assert first != second
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "number"),
+    [
+        ("import os; os._exit(7)", 7, None),
+        ("import sys; sys.exit(3)", 3, None),
+        ("raise KeyboardInterrupt", 1, None),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", None, signal.SIGKILL),
+    ],
+    ids=["exits", "exit", "interrupts", "kills itself"],
+)
+async def test_a_call_that_ends_its_process_ends_alone(host: Host, text: str, code: int | None, number: int | None):
+    await ready(host, "json")
+    before, _ = await made_by(host, "pass")
+    bad = host.call(text, reuse=10)
+    found = await host.exit(bad)
+    assert (await host.pid(bad), found.code, found.signal, found.error) == (before, code, number, "")
+    after, out = await made_by(host, KEEPS)
+    assert after != before
+    assert out.startswith("1 ")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("import os\nfor fd in range(64):\n    try: os.close(fd)\n    except OSError: pass", None),
+        ("import os; os.closerange(3, 1000)", None),
+        ("import sys; sys.stdout.close()", "it closed its output"),
+        ("import os; os.close(1); here = open('x', 'w'); os.dup2(here.fileno(), 1)", "it closed its output"),
+        ("import threading, time\nthreading.Thread(target=time.sleep, args=(0.1,)).start()", "it left 1 thread"),
+        (
+            "import threading, time\n"
+            "for _ in range(2): threading.Thread(target=time.sleep, args=(60,), daemon=True).start()",
+            "it left 2 threads",
+        ),
+        ("import json; json.left = [open('/dev/null') for _ in range(300)]", "open files"),
+        ("import json, subprocess; json.left = subprocess.Popen(['sleep', '100'])", "it left processes"),
+        ("import subprocess; subprocess.run(['setsid', '-f', 'sleep', '100'])", "it left processes"),
+        ("import os\nif not os.fork():\n    import time\n    time.sleep(100)", "it left processes"),
+    ],
+    ids=[
+        *("closes its descriptors", "closes those it was given", "closes stdout", "replaces stdout"),
+        *("a thread", "daemon threads", "files", "a child", "a daemon", "a fork"),
+    ],
+)
+async def test_what_leaves_something_running_or_open_is_not_reused(host: Host, text: str, said: str | None):
+    await ready(host, "json")
+    bad = host.call(text, reuse=10)
+    assert (await host.exit(bad)).code == 0
+    good = host.call(KEEPS, reuse=10)
+    assert (await host.exit(good)).code == 0
+    assert host.out(good).startswith("1 ")
+    note = (await spawned(host, good)).note
+    assert said in note if said is not None else note == ""
+    assert not psutil.pid_exists(await host.pid(bad))
+
+
+async def test_a_fork_that_returns_beside_its_call_does_not_speak_for_it(host: Host):
+    await ready(host, "json")
+    slot = host.call("import os, time\npid = os.fork()\nif not pid: os._exit(5)\nos.waitpid(pid, 0)", reuse=10)
+    assert (await host.exit(slot)).code == 0
+
+
+async def test_a_process_that_holds_much_memory_is_not_reused(host: Host):
+    await ready(host, "json")
+    await made_by(host, "import json; json.left = bytearray(40 << 20)", memory=64 * MIB)
+    good = host.call(KEEPS, reuse=10, memory=64 * MIB)
+    assert (await host.exit(good)).code == 0
+    assert "of memory" in (await spawned(host, good)).note
+    assert host.out(good).startswith("1 ")
+
+
+async def test_a_call_over_the_memory_limit_ends_alone(host: Host):
+    await ready(host, "json")
+    await made_by(host, "pass", memory=64 * MIB)
+    bad = host.call("x = bytearray(200 << 20)", reuse=10, memory=64 * MIB)
+    found = await host.exit(bad)
+    assert found.signal == signal.SIGKILL
+    assert found.usage is not None
+    assert found.usage.memory_limit_bytes == 64 * MIB
+    await made_by(host, "pass", memory=64 * MIB)
+
+
+async def test_each_call_is_charged_for_its_own_use(host: Host):
+    await ready(host, "json")
+    burns = "import time\nuntil = time.process_time() + 0.3\nwhile time.process_time() < until: pass"
+    used = []
+    for text in (burns, "pass"):
+        slot = host.call(text, reuse=10)
+        found = await host.exit(slot)
+        assert found.usage is not None
+        used.append(found.usage.cpu_ms)
+    assert used[0] >= 250
+    assert used[1] < 100
+
+
+async def test_a_call_is_stopped_with_its_process_and_the_next_has_another(host: Host):
+    await ready(host, "json")
+    before, _ = await made_by(host, "pass")
+    slot = host.call("import time\nprint('there', flush=True)\nwhile True: time.sleep(1)", reuse=10)
+    assert await host.pid(slot) == before
+    host.launcher.send(StopProcess(slot.ref, 100, 0))
+    host.launcher.flush()
+    assert (await host.exit(slot)).signal in (signal.SIGTERM, signal.SIGKILL)
+    after, _ = await made_by(host, "pass")
+    assert after != before
+
+
+async def test_a_process_that_gets_no_call_ends_with_what_it_registered(host: Host):
+    await ready(host, "json")
+    pid, _ = await made_by(host, f"import atexit; atexit.register(open, {str(host.root / 'ended')!r}, 'w')")
+    process = psutil.Process(pid)
+    process.wait(10)
+    assert (host.root / "ended").exists()
+
+
+async def test_a_process_that_waits_ends_with_its_template(host: Host):
+    await ready(host, "json")
+    pid, _ = await made_by(host, "pass")
+    host.launcher.send(EndTemplate("1"))
+    host.launcher.flush()
+    psutil.Process(pid).wait(10)
+
+
+async def test_a_process_that_was_killed_while_it_waits_harms_no_call(host: Host):
+    await ready(host, "json")
+    pid, _ = await made_by(host, "pass")
+    os.kill(pid, signal.SIGKILL)
+    after, _ = await made_by(host, "pass")
+    assert after != pid
+
+
+async def test_the_next_worker_goes_on_with_what_waits(host: Host):
+    await ready(host, "json")
+    slot = host.call("import time; time.sleep(0.5)", reuse=10)
+    pid = await host.pid(slot)
+    host.launcher.close()
+    after = Host(host.root)
+    entries = await after.launcher.connect()
+    assert entries[slot.ref].started.pid == pid
+    assert (await after.exit(slot)).code == 0
+    after._next = 100
+    again, _ = await made_by(after, "pass")
+    assert again == pid
+    after.launcher.close()
+
+
+async def test_the_next_launcher_adopts_a_reused_process(host: Host):
+    await ready(host, "json")
+    before, _ = await made_by(host, "pass")
+    slot = host.call("import time; time.sleep(2); print('adopted')", reuse=10)
+    pid = await host.pid(slot)
+    assert pid == before
+    rescue.end(host.root)
+    host.launcher.close()
+    after = Host(host.root)
+    entries = await after.launcher.connect()
+    assert entries[slot.ref].started.pid == pid
+    assert entries[slot.ref].exit is None
+    await after.exit(slot)
+    assert host.out(slot) == "adopted\n"
+    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    after.launcher.close()
