@@ -33,12 +33,6 @@ print("sum", int(total), "of", distributed.get_world_size())
 """
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with cluster_on(tmp_path_factory.mktemp("frameworks") / "data", "--workers", str(MEMBERS)) as running:
-        yield running
-
-
 def python_with(package: str) -> tuple[str, dict[str, str]]:
     """A Python that has a package, and what its environment needs for that. Skips where there is none."""
     for python, env in ((sys.executable, {"PYTHONPATH": str(FRAMEWORKS)}), ("/usr/bin/python3", {})):
@@ -66,15 +60,19 @@ print("sum", int(inside[0]), int(over_all[0]), "slice", os.environ["MEGASCALE_SL
 
 @pytest.fixture(scope="module")
 def pods(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Two slices of two hosts, which are simulated."""
-    with cluster_on(tmp_path_factory.mktemp("slices") / "data", "--tpu", "v4-16x2") as running:
+    """Two slices of two hosts, which are simulated: four hosts that gangs without a TPU use as well."""
+    with cluster_on(tmp_path_factory.mktemp("slices") / "data", "--workers", "0", "--tpu", "v4-16x2") as running:
         yield running
 
 
-@pytest.mark.parametrize(("package", "program"), [("jax", PSUM), ("torch", ALL_REDUCE)])
-def test_four_processes_add_up_their_ranks(cluster: Cluster, package: str, program: str):
+@pytest.mark.parametrize(
+    ("package", "program"), [pytest.param("jax", PSUM, marks=pytest.mark.soak), ("torch", ALL_REDUCE)]
+)
+def test_four_processes_add_up_their_ranks(pods: Cluster, package: str, program: str):
+    """With jax for `make soak`: in `make test` its processes add up over both slices."""
     python, env = python_with(package)
-    ended = cluster.iris(
+    env |= {"JAX_PLATFORMS": "cpu"}
+    ended = pods.iris(
         *("run", "--name", package, "--replicas", MEMBERS, "--group-by", "os", "--cpu", 0.5, "--timeout", "2m"),
         *(word for key, value in env.items() for word in ("--env", f"{key}={value}")),
         *("--", python, "-c", program),

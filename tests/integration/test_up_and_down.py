@@ -21,38 +21,38 @@ from tests.support.nats_config import row_of_free_ports
 pytestmark = pytest.mark.integration
 
 
-def test_what_was_finished_and_printed_is_still_there_after_down_and_up(tmp_path):
+def test_after_down_and_up_what_was_done_is_there_and_the_rest_runs(tmp_path):
     cluster = start(tmp_path / "data", "--workers", "1")
     first = cluster.iris("run", "--name", "before", "--", "sh", "-c", "echo kept")
-    stop(cluster)
-    with cluster_on(tmp_path / "data", "--workers", "1") as again:
-        assert first.code == 0, first.err
-        assert again.client.job("/before").state == "succeeded"
-        assert again.iris("logs", "before").out == "kept\n"
-        assert again.iris("run", "--name", "after", "--", "true").code == 0
-
-
-def test_what_runs_when_the_cluster_stops_runs_again_afterwards(tmp_path):
-    cluster = start(tmp_path / "data", "--workers", "1")
     gate = tmp_path / "gate"
     job = cluster.submit("sh", "-c", f"[ -e {gate} ] || sleep 1000", name="long")
     until(lambda: job.refresh().state == "running", "it runs")
     stop(cluster)
     gate.touch()
     with cluster_on(tmp_path / "data", "--workers", "1") as again:
+        assert first.code == 0, first.err
+        assert again.client.job("/before").state == "succeeded"
+        assert again.iris("logs", "before").out == "kept\n"
         assert again.client.job("/long").wait(30).state == "succeeded"
+        assert again.iris("run", "--name", "after", "--", "true").code == 0
 
 
-def test_a_second_cluster_on_the_same_data_is_refused_or_the_first(tmp_path):
-    with cluster_on(tmp_path / "data", "--workers", "0") as cluster:
-        second = cluster.iris("up", "--data", cluster.data)
-        assert (second.code, second.out) == (11, "")
-        assert "already up" in second.err
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory):
+    """A cluster without a worker that stories leave as they found it."""
+    with cluster_on(tmp_path_factory.mktemp("bare") / "data", "--workers", "0") as running:
+        yield running
 
-        again = cluster.iris("up", "--detach", "--data", cluster.data)
-        assert (again.code, again.out) == (0, f"{cluster.url}\n")
-        assert again.err == f"the cluster on {cluster.data} is up already; options have no effect on it\n"
-        assert cluster.iris("ls").code == 0
+
+def test_a_second_cluster_on_the_same_data_is_refused_or_the_first(bare):
+    second = bare.iris("up", "--data", bare.data)
+    assert (second.code, second.out) == (11, "")
+    assert "already up" in second.err
+
+    again = bare.iris("up", "--detach", "--data", bare.data)
+    assert (again.code, again.out) == (0, f"{bare.url}\n")
+    assert again.err == f"the cluster on {bare.data} is up already; options have no effect on it\n"
+    assert bare.iris("ls").code == 0
 
 
 def test_every_process_serves_metrics_from_the_configured_port_on(tmp_path):
@@ -89,17 +89,16 @@ def test_everything_ends_when_the_supervisor_is_killed_and_up_goes_on(tmp_path):
         assert task.state in {"pending", "assigned", "building", "running"}, task
 
 
-def test_a_service_that_cannot_be_started_is_started_once_it_can_be(tmp_path):
-    with cluster_on(tmp_path / "data", "--workers", "0") as cluster:
-        log, words = cluster.data / "log" / "scheduler.log", cluster.data / "log" / "supervisor.log"
-        before = cluster.pids("scheduler")
-        log.unlink()
-        log.mkdir()
-        os.kill(before[0], signal.SIGKILL)
-        until(lambda: "scheduler did not become ready again" in words.read_text(), "it cannot be started")
-        log.rmdir()
+def test_a_service_that_cannot_be_started_is_started_once_it_can_be(bare):
+    log, words = bare.data / "log" / "scheduler.log", bare.data / "log" / "supervisor.log"
+    before = bare.pids("scheduler")
+    log.unlink()
+    log.mkdir()
+    os.kill(before[0], signal.SIGKILL)
+    until(lambda: "scheduler did not become ready again" in words.read_text(), "it cannot be started")
+    log.rmdir()
 
-        until(lambda: cluster.pids("scheduler") not in ([], before), "it runs again")
+    until(lambda: bare.pids("scheduler") not in ([], before), "it runs again")
 
 
 def test_a_detached_cluster_is_ready_when_up_returns_its_address(tmp_path, monkeypatch):
@@ -136,13 +135,12 @@ def test_ctrl_c_of_a_cluster_in_the_foreground_stops_everything(tmp_path):
     assert [process for process in family if process.is_running()] == []
 
 
-def test_a_port_that_is_taken_is_named(tmp_path):
-    with cluster_on(tmp_path / "one", "--workers", "0") as cluster:
-        address = cluster.url.removeprefix("http://")
-        second = cluster.iris("up", "-d", "--data", tmp_path / "two", "--http", address, timeout=30)
+def test_a_port_that_is_taken_is_named(bare, tmp_path):
+    address = bare.url.removeprefix("http://")
+    second = bare.iris("up", "-d", "--data", tmp_path / "two", "--http", address, timeout=30)
 
-        assert second.code == 1
-        assert address in second.err
+    assert second.code == 1
+    assert address in second.err
 
 
 def test_settings_nobody_knows_are_refused_by_name(tmp_path):

@@ -58,6 +58,7 @@ class ConfiguredServer:
         deadline = time.monotonic() + seconds
         while not await asyncio.to_thread(self.healthy):
             assert time.monotonic() < deadline, f"{self.url} is not healthy after {seconds} s"
+            await asyncio.sleep(0.02)
 
     def kill(self) -> None:
         if self.process is not None:

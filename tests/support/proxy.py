@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -132,6 +133,23 @@ class Held:
         await talk.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(self.body), self.body))
 
 
+class Echo:
+    """A route that answers with what it was asked."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[bytes, bytes]] = []
+
+    async def __call__(self, talk: Talk) -> None:
+        while True:
+            head, body = await talk.request()
+            self.requests.append((head, body))
+            await talk.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+
+
+def refusal(body: bytes) -> dict[str, object]:
+    return json.loads(body)
+
+
 class Front:
     """A running proxy and what is in its discovery.
 
@@ -148,6 +166,15 @@ class Front:
         self._version = 0
         self._revisions: dict[str, int] = {}
         self._routes: list[Route] = []
+        self._before = ""
+
+    async def begin(self) -> None:
+        """Count from here on."""
+        self._before = await self.metrics()
+
+    async def counted(self, name: str) -> float:
+        """By how much a counter has grown since `begin`, over its labels."""
+        return self.metric(await self.metrics(), name) - self.metric(self._before, name)
 
     async def route(self, answer: Answering) -> Route:
         """A server that is running, not yet in any set."""
@@ -214,8 +241,9 @@ class Front:
         return pages * os.sysconf("SC_PAGE_SIZE")
 
     async def stop(self) -> None:
-        for route in self._routes:
-            await route.stop()
+        """End its routes."""
+        while self._routes:
+            await self._routes.pop().stop()
 
 
 @asynccontextmanager
