@@ -111,9 +111,14 @@ def environments(worker: WorkerProcess) -> list[str]:
     return sorted(path.name for path in (worker.data / "environments").iterdir() if path.is_dir())
 
 
+def lines(file: Path) -> int:
+    """How many whole lines it has; a shell makes a file before it writes into it."""
+    return file.read_text().count("\n") if file.exists() else 0
+
+
 async def until(true: Callable[[], bool]) -> None:
     """Poll what no message tells."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         while not true():
             await asyncio.sleep(0.01)
 
@@ -143,7 +148,7 @@ async def test_tasks_that_need_the_same_environment_wait_for_one_build(
     wanted = Environment(setup=f"echo built >> {tmp_path}/builds; while ! test -e {tmp_path}/go; do sleep 0.01; done")
     refs = [await state.run("sh", "-c", 'test -n "$VIRTUAL_ENV"', environment=wanted) for _ in range(3)]
     await state.until(lambda: all(details(state, ref) for ref in refs))
-    await until((tmp_path / "builds").exists)
+    await until(lambda: lines(tmp_path / "builds") == 1)
     assert sum(details(state, ref)[-1].startswith("waits for /t/0, which builds") for ref in refs) == 2
     (tmp_path / "go").touch()
 
@@ -183,13 +188,13 @@ async def test_a_build_stops_with_its_job_and_the_next_job_builds_again(
 ):
     wanted = Environment(setup=f"echo $$ >> {tmp_path}/builds; while ! test -e {tmp_path}/go; do sleep 0.01; done")
     first = await state.run("true", environment=wanted)
-    await until((tmp_path / "builds").exists)
+    await until(lambda: lines(tmp_path / "builds") == 1)
     second = await state.run("true", environment=wanted)
     await state.until(lambda: bool(details(state, second)))
     await state.order(stop=[Stop(first, grace_ms=100)])
     ended = await state.ended(first)
     assert ended.cause is Cause.CANCELLED
-    await until(lambda: (tmp_path / "builds").read_text().count("\n") == 2)
+    await until(lambda: lines(tmp_path / "builds") == 2)
     stopped, running = (int(word) for word in (tmp_path / "builds").read_text().split())
     assert (os.path.exists(f"/proc/{stopped}"), os.path.exists(f"/proc/{running}")) == (False, True)
     (tmp_path / "go").touch()
@@ -210,7 +215,7 @@ async def test_an_unfinished_build_of_a_killed_worker_is_never_used(
 ):
     wanted = Environment(setup=f"echo $$ >> {tmp_path}/builds; while ! test -e {tmp_path}/go; do sleep 0.01; done")
     first = await state.run("true", environment=wanted)
-    await until((tmp_path / "builds").exists)
+    await until(lambda: lines(tmp_path / "builds") == 1)
     await worker.kill()
     await worker.start()
     register = await state.registration(2)

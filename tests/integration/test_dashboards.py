@@ -123,8 +123,10 @@ def test_the_standby_and_the_leader_are_both_seen(cluster: Cluster, prometheus: 
     assert sorted(leaders.values()) == ["0", "1"]
     assert set(leaders) == set(addresses(cluster)["iris-state"])
     until(lambda: len({one["value"][1] for one in prometheus.query("iris_epoch")}) == 1, "both know the epoch")
-    lag = prometheus.query('iris_consumer_pending{consumer="journal"}')
-    assert {one["metric"]["instance"] for one in lag} == set(leaders)
+    lag = 'iris_consumer_pending{consumer="journal"}'
+    until(
+        lambda: {one["metric"]["instance"] for one in prometheus.query(lag)} == set(leaders), "both know what they lack"
+    )
 
 
 def test_a_standby_is_ready_when_it_follows(cluster: Cluster):
