@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from itertools import islice, pairwise
+from typing import Any
+
+from msgspec.structs import astuple
 
 from iris_core import archive_paths, codec, constraints, exit_rules, stop_admission, topology
 from iris_core.errors import Invalid, Mistake, Refused
@@ -67,32 +71,13 @@ def validate_spec(spec: JobSpec) -> list[Mistake]:
 
 
 def _mistakes(spec: JobSpec) -> Iterator[Mistake]:
-    yield from _name(spec)
-    yield from _command(spec)
-    yield from _env(spec)
-    yield from _amount("/replicas", spec.replicas, 1, MAX_REPLICAS)
-    yield from _indexes(spec)
-    yield from _array(spec)
-    yield from _each_line(spec)
-    yield from _max_parallel(spec)
-    yield from _resources(spec)
-    yield from constraints.validate(spec.constraints)
-    yield from topology.validate_coscheduling(spec)
-    yield from _retries(spec)
-    yield from _seconds("/scheduling_timeout_s", spec.scheduling_timeout_s)
-    yield from _seconds("/timeout_s", spec.timeout_s)
-    yield from stop_admission.mistakes(spec)
-    yield from _bundle(spec)
-    yield from _calls(spec)
-    yield from _ports(spec)
-    yield from _labels(spec)
-    yield from _user(spec)
-    yield from _probe(spec)
-    yield from _environment(spec)
-    yield from _output(spec)
-    yield from _gates(spec)
-    yield from _preload(spec)
-    yield from _terminal(spec)
+    """The mistakes that the rules find which read a field that was given; defaults are valid."""
+    given = {"name", "command"}
+    values = zip(_FIELDS, astuple(spec), _DEFAULTS, strict=True)
+    given |= {field for field, value, default in values if value is not default and value != default}
+    for reads, rule in _reads_of_rules():
+        if not reads.isdisjoint(given):
+            yield from rule(spec)
 
 
 def admit(spec: JobSpec) -> None:
@@ -162,7 +147,7 @@ def _env(spec: JobSpec) -> Iterator[Mistake]:
 def _resources(spec: JobSpec) -> Iterator[Mistake]:
     ask = spec.resources
     for resource in REQUESTED:
-        yield from _amount(pointer_to("resources", resource.name), getattr(ask, resource.name), 0, resource.largest)
+        yield from _amount(f"/resources/{resource.name}", getattr(ask, resource.name), 0, resource.largest)
     yield from _amount("/resources/cpu_limit_millis", ask.cpu_limit_millis, 0, CPU.largest)
     if ask.is_limited_below_request:
         limit = CPU.unit.show(ask.cpu_limit_millis)
@@ -185,6 +170,19 @@ def _resources(spec: JobSpec) -> Iterator[Mistake]:
         yield Mistake(pointer="/resources/device/variant", code="bad_alternatives", message=message, hint="H100, A100")
     else:
         yield from topology.validate_device(ask.device)
+
+
+def _replicas(spec: JobSpec) -> Iterator[Mistake]:
+    yield from _amount("/replicas", spec.replicas, 1, MAX_REPLICAS)
+
+
+def _constraints(spec: JobSpec) -> Iterable[Mistake]:
+    return constraints.validate(spec.constraints)
+
+
+def _timeouts(spec: JobSpec) -> Iterator[Mistake]:
+    yield from _seconds("/scheduling_timeout_s", spec.scheduling_timeout_s)
+    yield from _seconds("/timeout_s", spec.timeout_s)
 
 
 def _retries(spec: JobSpec) -> Iterator[Mistake]:
@@ -474,3 +472,62 @@ def _seconds(pointer: str, value: float | None) -> Iterator[Mistake]:
     if not math.isfinite(value) or not 0 < value <= MAX_SECONDS:
         message = f"{value} is not a time of more than 0 and at most {MAX_SECONDS} seconds"
         yield Mistake(pointer=pointer, code="out_of_range", message=message, hint="leave it out for never")
+
+
+SpecRule = Callable[[JobSpec], Iterable[Mistake]]
+_RULES: tuple[SpecRule, ...] = (
+    _name,
+    _command,
+    _env,
+    _replicas,
+    _indexes,
+    _array,
+    _each_line,
+    _max_parallel,
+    _resources,
+    _constraints,
+    topology.validate_coscheduling,
+    _retries,
+    _timeouts,
+    stop_admission.mistakes,
+    _bundle,
+    _calls,
+    _ports,
+    _labels,
+    _user,
+    _probe,
+    _environment,
+    _output,
+    _gates,
+    _preload,
+    _terminal,
+)
+"""In the order in which their mistakes are shown."""
+_FIELDS = JobSpec.__struct_fields__
+_DEFAULTS = astuple(JobSpec(name="", command=()))
+"""Of each field; a name and a command are always given."""
+
+
+class _Read(JobSpec, frozen=True):
+    """A specification that notes which of its fields are read."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in _FIELDS:
+            _READ.add(name)
+        return super().__getattribute__(name)
+
+
+_READ: set[str] = set()
+
+
+@cache
+def _reads_of_rules() -> tuple[tuple[frozenset[str], SpecRule], ...]:
+    """Each rule, and the fields that it reads of defaults. Where these have their defaults it goes the same way, and
+    finds nothing.
+    """
+    plain, found = _Read(name="/x", command=("true",)), []
+    for rule in _RULES:
+        _READ.clear()
+        list(rule(plain))
+        found.append((frozenset(_READ), rule))
+    return tuple(found)

@@ -8,11 +8,14 @@ from __future__ import annotations
 import gc
 import sys
 import tracemalloc
+from collections.abc import Callable
 from types import FrameType
 
 import pytest
 
 from benchmarks.loopback import Loopback
+from iris_core.admission import validate_spec
+from iris_core.spec import JobSpec
 
 HOSTS = 2
 
@@ -75,20 +78,33 @@ def test_no_worker_gets_more_than_one_order_or_sends_one_report_a_turn(narrow):
 
 
 def test_a_task_takes_no_more_than_205_calls_of_functions():
-    loopback, calls = turned(slots=1_000, tasks=1_000), 0
+    loopback = turned(slots=1_000, tasks=1_000)
+    loopback.submit("/counted", 1_000)
+    calls = _calls(loopback.run)
+    assert calls <= 205 * 1_000, f"{calls / 1_000:.1f} a task"
+
+
+def test_a_plain_job_is_validated_with_at_most_20_calls_of_functions():
+    plain = JobSpec(name="/plain", command=("true",))
+    validate_spec(plain)
+    assert _calls(lambda: validate_spec(plain)) <= 20
+
+
+def _calls(work: Callable[[], object]) -> int:
+    """How many functions of Iris are called."""
+    calls = 0
 
     def count(frame: FrameType, event: str, _: object) -> None:
         nonlocal calls
         calls += event == "call" and "/iris_" in frame.f_code.co_filename
 
     before = sys.getprofile()
-    loopback.submit("/counted", 1_000)
     sys.setprofile(count)
     try:
-        loopback.run()
+        work()
     finally:
         sys.setprofile(before)
-    assert calls <= 205 * 1_000, f"{calls / 1_000:.1f} a task"
+    return calls
 
 
 def test_a_finished_task_weighs_less_than_400_bytes_in_all_services():
