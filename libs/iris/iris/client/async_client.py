@@ -80,10 +80,30 @@ class AsyncClient(AsyncCalls):
         return AsyncJob(self, await self.call(lambda: self.sync.job(job)))
 
     def jobs(
-        self, *, state: str | None = None, user: str | None = None, band: str | None = None, order: str = NEWEST_FIRST
+        self,
+        *,
+        state: str | None = None,
+        user: str | None = None,
+        band: str | None = None,
+        name_prefix: str | None = None,
+        label: str | None = None,
+        parent: str | None = None,
+        order: str = NEWEST_FIRST,
+        without_routes: bool = False,
     ) -> AsyncIterator[JobView]:
         """As `Client.jobs`."""
-        return self.iterate(self.sync.jobs(state=state, user=user, band=band, order=order))
+        return self.iterate(
+            self.sync.jobs(
+                state=state,
+                user=user,
+                band=band,
+                name_prefix=name_prefix,
+                label=label,
+                parent=parent,
+                order=order,
+                without_routes=without_routes,
+            )
+        )
 
     async def tree(self, job: str) -> TreeView:
         """As `Client.tree`."""
@@ -93,9 +113,9 @@ class AsyncClient(AsyncCalls):
         """As `Client.demand`."""
         return await self.call(self.sync.demand)
 
-    def workers(self) -> AsyncIterator[WorkerView]:
+    def workers(self, *, state: str | None = None) -> AsyncIterator[WorkerView]:
         """As `Client.workers`."""
-        return self.iterate(self.sync.workers())
+        return self.iterate(self.sync.workers(state=state))
 
     def audit(
         self, *, by: str | None = None, of: str | None = None, since: str | None = None

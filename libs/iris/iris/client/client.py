@@ -272,13 +272,20 @@ class Client(GatewayApi):
         state: str | None = None,
         user: str | None = None,
         band: str | None = None,
+        name_prefix: str | None = None,
+        label: str | None = None,
+        parent: str | None = None,
         order: str = NEWEST_FIRST,
+        without_routes: bool = False,
     ) -> Iterator[JobView]:
         """Every job that matches, page by page, in an order of `iris_core.views.JOB_ORDERS`: ``-duration`` and so on.
 
-        Any but the default lists the newest `JOBS_ORDERED` only.
+        Any but the default lists the newest `JOBS_ORDERED` only. ``label``: ``key=value``. ``parent``: the jobs right
+        below this one. ``without_routes``: no jobs that are routes of deployments.
         """
-        return self.pages("/v1/jobs", JobView, {"state": state, "user": user, "band": band, "order": order})
+        query: UrlQuery = {"state": state, "user": user, "band": band, "order": order, "parent": parent}
+        more = {"name_prefix": name_prefix, "label": label, "without_routes": without_routes or None}
+        return self.pages("/v1/jobs", JobView, {**query, **more})
 
     def tree(self, job: str) -> TreeView:
         """A job and its descendants."""
@@ -288,9 +295,9 @@ class Client(GatewayApi):
         """How many slices and hosts are missing for what waits."""
         return self.get("/v1/demand", DemandView)
 
-    def workers(self) -> Iterator[WorkerView]:
-        """Every host."""
-        return self.pages("/v1/workers", WorkerView)
+    def workers(self, *, state: str | None = None) -> Iterator[WorkerView]:
+        """Every host, or those in one state."""
+        return self.pages("/v1/workers", WorkerView, {"state": state})
 
     def audit(self, *, by: str | None = None, of: str | None = None, since: str | None = None) -> Iterator[AuditView]:
         """Audit log, newest first: all for admins; for others what they did, and what was done to what is theirs.

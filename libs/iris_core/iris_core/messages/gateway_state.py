@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from iris_core.actions import ADMIN_ACTIONS, DEPLOYMENT_ACTIONS, Action, DeploymentAction, read_action
 from iris_core.messages.message import AttemptRef, ServiceMessage
 from iris_core.serving import DeploymentSpec
 from iris_core.spec import JobSpec
@@ -56,9 +57,7 @@ class CancelJob(ServiceMessage, frozen=True):
 
 
 class AdminCommand(ServiceMessage, frozen=True):
-    """An operator's command: ``action`` is drain, undrain, mark_lost, forget (target: worker id) or set_quota
-    (target: user).
-    """
+    """An operator's command on a worker or a user: one of `actions.ADMIN_ACTIONS`, with its arguments."""
 
     action: str
     target: str
@@ -66,6 +65,11 @@ class AdminCommand(ServiceMessage, frozen=True):
     request_id: str
     requested_ms: int
     arguments: dict[str, Any] = {}
+
+    @property
+    def asked(self) -> Action:
+        """The action. Raises Refused."""
+        return read_action(ADMIN_ACTIONS, self.action, self.arguments)
 
 
 class RerunJob(ServiceMessage, frozen=True):
@@ -153,14 +157,7 @@ class HoldQueue(ServiceMessage, frozen=True):
 
 
 class DeployCommand(ServiceMessage, frozen=True):
-    """A command on a deployment.
-
-    Attributes:
-        action: create (with ``spec``), update (``spec`` or ``patch``), scale (``replicas``), rollback (``revision``,
-            0: the one before), pause, resume, delete.
-        version: the expected version of the deployment; another one is refused. 0: any.
-        patch: a JSON merge patch (RFC 7396) of the deployment's specification.
-    """
+    """A command on a deployment: one of `actions.DEPLOYMENT_ACTIONS`, with its fields."""
 
     action: str
     name: str
@@ -173,6 +170,12 @@ class DeployCommand(ServiceMessage, frozen=True):
     version: int = 0
     traceparent: str = ""
     patch: bytes = b""
+
+    @property
+    def asked(self) -> DeploymentAction:
+        """The action. Raises Refused."""
+        kind = DEPLOYMENT_ACTIONS.get(self.action, DeploymentAction)
+        return read_action(DEPLOYMENT_ACTIONS, self.action, {f: getattr(self, f) for f in kind.__struct_fields__})
 
 
 class Answer(ServiceMessage, frozen=True):

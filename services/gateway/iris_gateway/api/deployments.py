@@ -13,6 +13,16 @@ from msgspec import UNSET, UnsetType
 from starlette.responses import Response
 
 from iris_core import view_queries as q
+from iris_core.actions import (
+    CreateDeployment,
+    DeleteDeployment,
+    DeploymentAction,
+    PauseDeployment,
+    ResumeDeployment,
+    RollBackDeployment,
+    ScaleDeployment,
+    UpdateDeployment,
+)
 from iris_core.admission import MASK
 from iris_core.codec import to_builtins, to_json
 from iris_core.errors import Mistake
@@ -78,25 +88,25 @@ async def create(call: Call) -> Response:
     check_media_type(call.request, JSON)
     spec = deployment_from(await read_body(call.request, call.gateway.settings.body_bytes, BODY_S), call.caller)
     await check_bundle(call, spec.template.bundle, spec.user, _BUNDLE)
-    answer = await _command(call, "create", spec.name, {"spec": spec})
+    answer = await _command(call, spec.name, CreateDeployment(spec=spec))
     name = msgspec.json.decode(answer.body, type=_Named).name
     return tagged(answer.body, 201, {"location": f"/v1/deployments/{name}"})
 
 
-async def _command(call: Call, action: str, name: str, fields: dict[str, Any], key: str = "") -> Answer:
+async def _command(call: Call, name: str, asked: DeploymentAction, key: str = "") -> Answer:
     """Send a command. ``key``: the key of a form."""
     if call.caller.role == "worker":
         raise ProblemResponse("forbidden", "worker tokens may not change deployments")
 
     def command(envelope: Envelope) -> DeployCommand:
         return DeployCommand(
-            action=action,
+            action=asked.action,
             name=name,
             caller=call.caller,
             request_id=envelope.request_id,
             requested_ms=envelope.at_ms,
             traceparent=envelope.traceparent,
-            **fields,
+            **msgspec.structs.asdict(asked),
         )
 
     return await call.command(CMD_DEPLOY, command, key=request_key(call, key))
@@ -111,17 +121,17 @@ async def patch(call: Call) -> Response:
 
 async def send_change(call: Call, name: str, value: Any, version: int, key: str = "") -> Answer:
     """Send one change, a `DeploymentPatch`. ``version``: the one it is based on, 0 for any. Raises ProblemResponse."""
-    action, fields = await _change(call, name, value)
-    return await _command(call, action, name, {"version": version, **fields}, key)
+    asked = await _change(call, name, value)
+    return await _command(call, name, msgspec.structs.replace(asked, version=version), key)
 
 
 async def send_delete(call: Call, name: str, version: int, key: str = "") -> Answer:
     """Delete a deployment. Raises ProblemResponse."""
-    return await _command(call, "delete", name, {"version": version}, key)
+    return await _command(call, name, DeleteDeployment(version=version), key)
 
 
-async def _change(call: Call, name: str, value: Any) -> tuple[str, dict[str, Any]]:
-    """The action of a patch, and its arguments. Raises ProblemResponse with every mistake."""
+async def _change(call: Call, name: str, value: Any) -> DeploymentAction:
+    """The action of a patch. Raises ProblemResponse with every mistake."""
     mistakes = shape_mistakes(value, DeploymentPatch)
     wanted = {field: value[field] for field in _SPECIFIED if isinstance(value, dict) and field in value}
     controls = [field for field in _CONTROLS if isinstance(value, dict) and field in value]
@@ -142,14 +152,14 @@ async def _change(call: Call, name: str, value: Any) -> tuple[str, dict[str, Any
     if mistakes:
         raise invalid(mistakes)
     if controls == ["paused"]:
-        return ("pause" if value["paused"] else "resume"), {}
+        return PauseDeployment() if value["paused"] else ResumeDeployment()
     if controls == ["revision"]:
-        return "rollback", {"revision": value["revision"]}
+        return RollBackDeployment(revision=value["revision"])
     if wanted.keys() == {"replicas"}:
-        return "scale", {"replicas": wanted["replicas"]}
+        return ScaleDeployment(replicas=wanted["replicas"])
     if (other := (wanted.get("template") or {}).get("bundle")) != code:
         await check_bundle(call, other, owner, _BUNDLE)
-    return "update", {"patch": to_json(wanted)}
+    return UpdateDeployment(patch=to_json(wanted))
 
 
 def _without_masks(spec: DeploymentSpec) -> Any:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import msgspec
-from msgspec import Meta
 from starlette.responses import Response
 
-from iris_core.quota import QUOTA_LIMITS
-from iris_core.spec import BandName
+from iris_core.actions import SetQuota
+from iris_core.spec import BANDS, BandName
 from iris_core.states import PriorityBand
 from iris_core.view_queries import QuotaQuery, QuotasQuery
 from iris_core.views import QuotaView
@@ -21,12 +18,10 @@ from iris_gateway.http.parameters import identifier
 
 QuotaBody = msgspec.defstruct(
     "QuotaBody",
-    [
-        *((limit.name, Annotated[int, Meta(ge=0, le=2**53, description=limit.about)], 0) for limit in QUOTA_LIMITS),
-        ("max_band", BandName, "production"),
-    ],
+    [("max_band", BandName, BANDS[0])],
+    bases=(SetQuota,),
     namespace={"__doc__": "The limits of one user; 0 is unlimited. ``max_band`` is the best band it may ask for."},
-    forbid_unknown_fields=True,
+    frozen=True,
 )
 
 
@@ -34,7 +29,7 @@ async def put(call: Call) -> Response:
     user = identifier(call.segment("user"), "user")
     limits = msgspec.structs.asdict(await json_body(call, QuotaBody))
     limits["max_band"] = PriorityBand[limits["max_band"].upper()].value
-    return passed_on(await administer(call, "set_quota", user, limits))
+    return passed_on(await administer(call, user, SetQuota(**limits)))
 
 
 ENDPOINTS = (

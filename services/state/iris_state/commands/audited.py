@@ -7,9 +7,9 @@ somebody else. Source: docs/adr/0055-changes-record-their-actor.md.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
+from iris_core.actions import CreateDeployment, WorkerAction
 from iris_core.actor import actor_of
 from iris_core.amendments import changes_in_words, patched_job
 from iris_core.errors import Refused
@@ -35,7 +35,10 @@ from iris_state.records.queue_holds import QueueHold
 
 def audited(ledger: Ledger, command: UserCommand) -> Audited | None:
     """The audit of a command if it changes something; None for one that is not audited, or about nothing known."""
-    return _OF[type(command)](ledger, command)
+    try:
+        return _OF[type(command)](ledger, command)
+    except Refused:  # then nothing is changed
+        return None
 
 
 def _job(command: UserCommand, action: str, job: Job | None, detail: str) -> Audited | None:
@@ -67,8 +70,7 @@ def _amend(ledger: Ledger, command: AmendJob) -> Audited | None:
     parts = [command.reason, "what runs is stopped" if command.stop else ""]
     parts += ["waits for no other job"] if command.drop_after else []
     if job is not None and command.patch:
-        with suppress(Refused):  # then nothing is changed, and nothing is audited
-            parts += changes_in_words(job.spec, patched_job(job.spec, command.patch))
+        parts += changes_in_words(job.spec, patched_job(job.spec, command.patch))
     return _job(command, action, job, "; ".join(filter(None, parts)))
 
 
@@ -96,23 +98,22 @@ def _submit(ledger: Ledger, command: SubmitJob) -> Audited | None:
 
 
 def _admin(ledger: Ledger, command: AdminCommand) -> Audited:
-    of_user, target = command.action == "set_quota", command.target
+    asked, target = command.asked, command.target
     words = ", ".join(f"{key} {value}" for key, value in sorted(command.arguments.items()))
-    detail = words if of_user else str(command.arguments.get("reason", ""))
-    kind, user = ("user", target) if of_user else ("worker", "")
-    return Audited(actor_of(command.caller), command.action, kind, target, target, user, clipped(detail))
+    kind, user, detail = ("worker", "", asked.reason) if isinstance(asked, WorkerAction) else ("user", target, words)
+    return Audited(actor_of(command.caller), asked.action, kind, target, target, user, clipped(detail))
 
 
 def _deploy(ledger: Ledger, command: DeployCommand) -> Audited | None:
-    by, create = actor_of(command.caller), command.action == "create"
-    detail = _DETAIL.get(command.action, "").format(command)
-    if create and command.spec is not None:
-        user = command.spec.user or command.caller.user or ANONYMOUS
-        return Audited(by, "create", "deployment", f"d{ledger.next_deployment}", command.name, user)
-    found = None if create else ledger.find_deployment(command.name)
+    by, asked = actor_of(command.caller), command.asked
+    if isinstance(asked, CreateDeployment):
+        user = (asked.spec.user if asked.spec is not None else "") or command.caller.user or ANONYMOUS
+        return Audited(by, asked.action, "deployment", f"d{ledger.next_deployment}", command.name, user)
+    found = ledger.find_deployment(command.name)
     if found is None:
         return None
-    return Audited(by, command.action, "deployment", found.id, found.name, found.user, detail)
+    detail = asked.detail.format(asked)
+    return Audited(by, asked.action, "deployment", found.id, found.name, found.user, detail)
 
 
 def _queue(ledger: Ledger, command: HoldQueue) -> Audited | None:
@@ -125,7 +126,6 @@ def _queue(ledger: Ledger, command: HoldQueue) -> Audited | None:
     return Audited(by, action, "queue", hold.id, clipped(hold.words), hold.user, detail)
 
 
-_DETAIL = {"scale": "to {0.replicas} routes", "rollback": "to revision {0.revision}"}
 _OF: dict[type, Callable[[Ledger, Any], Audited | None]] = {
     CancelJob: _cancel,
     RerunJob: _rerun,

@@ -10,6 +10,16 @@ from typing import Any
 
 import msgspec
 
+from iris_core.actions import (
+    CreateDeployment,
+    DeleteDeployment,
+    DeploymentAction,
+    PauseDeployment,
+    ResumeDeployment,
+    RollBackDeployment,
+    ScaleDeployment,
+    UpdateDeployment,
+)
 from iris_core.deployment_admission import MAX_ROUTES, patched, validate_deployment
 from iris_core.errors import Code, Invalid, Refused
 from iris_core.messages.gateway_state import DeployCommand
@@ -29,24 +39,20 @@ from iris_state.records.ledger import Ledger
 
 def on_deploy(ledger: Ledger, policy: Policy, command: DeployCommand) -> Iterator[Step]:
     """Execute a command, or raise Refused (Invalid lists every mistake)."""
-    if command.action == "create":
-        yield from _create(ledger, policy, command)
+    asked = command.asked
+    if isinstance(asked, CreateDeployment):
+        yield from _create(ledger, policy, command, asked)
         return
-    action = _ACTIONS.get(command.action)
-    if action is None:
-        raise Refused(Code.INVALID, f"unknown action: {command.action[:80]}")
     deployment = known_deployment(ledger, command.name)
     if command.caller.role != "admin" and command.caller.user != deployment.user:
         words = f"{deployment.name} belongs to {deployment.user}; only its owner or an admin may {command.action} it"
         raise Refused(Code.FORBIDDEN, words)
-    if command.version not in (0, deployment.version):
-        words = (
-            f"{deployment.name} has been changed since: it is at version {deployment.version}, not {command.version}"
-        )
+    if asked.version not in (0, deployment.version):
+        words = f"{deployment.name} has been changed since: it is at version {deployment.version}, not {asked.version}"
         raise Refused(Code.CHANGED, words)
-    if command.action != "delete" and deployment.status not in table.LIVE:
+    if not asked.when_ended and deployment.status not in table.LIVE:
         raise Refused(Code.CONFLICT, f"{deployment.name} is {deployment.status.value}")
-    yield from action(deployment, command)
+    yield from _ACTIONS[type(asked)](deployment, asked)
 
 
 def known_deployment(ledger: Ledger, name: str) -> Deployment:
@@ -57,8 +63,8 @@ def known_deployment(ledger: Ledger, name: str) -> Deployment:
     return deployment
 
 
-def _create(ledger: Ledger, policy: Policy, command: DeployCommand) -> Iterator[Step]:
-    spec = _checked(command, command.spec, command.name)
+def _create(ledger: Ledger, policy: Policy, command: DeployCommand, asked: CreateDeployment) -> Iterator[Step]:
+    spec = _checked(asked, asked.spec, command.name)
     user = spec.user or command.caller.user or ANONYMOUS
     check_may_act_for(command.caller, user, "create a deployment")
     known = ledger.deployment_named(spec.name)
@@ -75,9 +81,9 @@ def _create(ledger: Ledger, policy: Policy, command: DeployCommand) -> Iterator[
     yield DeploymentCreated(ledger.next_deployment, spec, user, command.request_id, command.traceparent)
 
 
-def _checked(command: DeployCommand, spec: DeploymentSpec | None, name: str) -> DeploymentSpec:
+def _checked(asked: DeploymentAction, spec: DeploymentSpec | None, name: str) -> DeploymentSpec:
     if spec is None:
-        raise Refused(Code.INVALID, f"{command.action} needs a specification")
+        raise Refused(Code.INVALID, f"{asked.action} needs a specification")
     if spec.name != name:
         raise Refused(Code.INVALID, f"the specification is of {spec.name[:80]!r}, not of {name[:80]!r}")
     mistakes = validate_deployment(spec)
@@ -100,13 +106,13 @@ def _job_of_that_name(ledger: Ledger, name: str) -> str:
     return ""
 
 
-def _update(deployment: Deployment, command: DeployCommand) -> Iterator[Step]:
+def _update(deployment: Deployment, asked: UpdateDeployment) -> Iterator[Step]:
     """Set a new specification; another template or port creates a new revision, and an update to it."""
-    wanted = patched(deployment.spec, command.patch) if command.patch else command.spec
-    spec = _checked(command, wanted, deployment.name)
+    wanted = patched(deployment.spec, asked.patch) if asked.patch else asked.spec
+    spec = _checked(asked, wanted, deployment.name)
     replicas = spec.replicas
     if spec.scaling is not None and deployment.spec.scaling is not None:
-        if command.patch and replicas != deployment.spec.replicas:
+        if asked.patch and replicas != deployment.spec.replicas:
             raise _scaled_by_rule(deployment)
         replicas = deployment.spec.replicas
     spec = msgspec.structs.replace(spec, user=deployment.user, replicas=_bounded(spec, replicas))
@@ -133,12 +139,12 @@ def _rested(deployment: Deployment, **fields: Any) -> Iterator[Step]:
         yield RolledOut(deployment.number, rested)
 
 
-def _scale(deployment: Deployment, command: DeployCommand) -> Iterator[Step]:
-    if not 0 <= command.replicas <= MAX_ROUTES:
-        raise Refused(Code.INVALID, f"a deployment has 0 to {MAX_ROUTES} routes, not {command.replicas}")
+def _scale(deployment: Deployment, asked: ScaleDeployment) -> Iterator[Step]:
+    if not 0 <= asked.replicas <= MAX_ROUTES:
+        raise Refused(Code.INVALID, f"a deployment has 0 to {MAX_ROUTES} routes, not {asked.replicas}")
     if deployment.spec.scaling is not None:
         raise _scaled_by_rule(deployment)
-    spec = msgspec.structs.replace(deployment.spec, replicas=command.replicas)
+    spec = msgspec.structs.replace(deployment.spec, replicas=asked.replicas)
     yield DeploymentChanged(deployment.number, spec, deployment.revision)
     yield from _rested(deployment)
 
@@ -148,8 +154,8 @@ def _scaled_by_rule(deployment: Deployment) -> Refused:
     return Refused(Code.CONFLICT, f"{words}, or remove the rule first")
 
 
-def _rollback(deployment: Deployment, command: DeployCommand) -> Iterator[Step]:
-    revision = _earlier(deployment, command.revision)
+def _roll_back(deployment: Deployment, asked: RollBackDeployment) -> Iterator[Step]:
+    revision = _earlier(deployment, asked.revision)
     spec = msgspec.structs.replace(deployment.spec, template=revision.template, port=revision.port)
     yield from _to_revision(deployment, spec, revision.number)
 
@@ -170,13 +176,13 @@ def _earlier(deployment: Deployment, number: int) -> Revision:
     return revision
 
 
-def _pause(deployment: Deployment, command: DeployCommand) -> Iterator[Step]:
+def _pause(deployment: Deployment, _: PauseDeployment) -> Iterator[Step]:
     if not deployment.rollout.paused:
         paused = msgspec.structs.replace(deployment.rollout, paused=True)
         yield RolledOut(deployment.number, paused, by_owner=True)
 
 
-def _resume(deployment: Deployment, command: DeployCommand) -> Iterator[Step]:
+def _resume(deployment: Deployment, _: ResumeDeployment) -> Iterator[Step]:
     """Continue an update, and retry after failed starts; no route is touched by that alone."""
     known = deployment.rollout
     resumed = msgspec.structs.replace(known, paused=False, pause_after=None, pacing=RESTED)
@@ -184,15 +190,15 @@ def _resume(deployment: Deployment, command: DeployCommand) -> Iterator[Step]:
         yield RolledOut(deployment.number, resumed, by_owner=True)
 
 
-def _delete(deployment: Deployment, command: DeployCommand) -> Iterator[Step]:
+def _delete(deployment: Deployment, _: DeleteDeployment) -> Iterator[Step]:
     yield from lifecycle.judged(deployment, table.DESTROY, Outcome.SUCCESS)
 
 
-_ACTIONS: dict[str, Callable[[Deployment, DeployCommand], Iterator[Step]]] = {
-    "update": _update,
-    "scale": _scale,
-    "rollback": _rollback,
-    "pause": _pause,
-    "resume": _resume,
-    "delete": _delete,
+_ACTIONS: dict[type[DeploymentAction], Callable[[Deployment, Any], Iterator[Step]]] = {
+    UpdateDeployment: _update,
+    ScaleDeployment: _scale,
+    RollBackDeployment: _roll_back,
+    PauseDeployment: _pause,
+    ResumeDeployment: _resume,
+    DeleteDeployment: _delete,
 }

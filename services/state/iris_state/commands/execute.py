@@ -6,11 +6,20 @@ docs/design/semantics.md#order, docs/design/semantics.md#jobs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 
+from iris_core.actions import (
+    Action,
+    DrainWorker,
+    ForgetWorker,
+    MarkWorkerLost,
+    SetQuota,
+    UndrainWorker,
+    WorkerAction,
+)
 from iris_core.actor import actor_of, named
 from iris_core.admission import validate_spec
 from iris_core.amendments import AMENDABLE
@@ -26,6 +35,7 @@ from iris_core.messages.gateway_state import (
     SubmitJob,
 )
 from iris_core.names import JobName
+from iris_core.quota import Quota
 from iris_core.spec import JobSpec
 from iris_core.states import TERMINAL, Cause, Initiator, TaskState, WorkerState
 from iris_core.tables import task as table
@@ -33,7 +43,7 @@ from iris_state.decide import cascade, gates, quota
 from iris_state.inputs.claims import Claim, Step
 from iris_state.inputs.reports.progress import lose
 from iris_state.records.changes import JobAdmitted, QuotaSet, Requeued, WorkerForgotten, WorkerMoved
-from iris_state.records.entities import Job, idempotency
+from iris_state.records.entities import Job, Worker, idempotency
 from iris_state.records.ledger import Ledger
 
 ANONYMOUS = "anonymous"
@@ -259,38 +269,52 @@ def _with(spec: JobSpec, **fields: Any) -> JobSpec:
     return msgspec.structs.replace(spec, **fields)
 
 
-def _why(what: str, command: AdminCommand) -> str:
-    """``drained by root: a new disk``."""
-    reason = str(command.arguments.get("reason", ""))
-    return f"{what} by {named(actor_of(command.caller))}" + (f": {reason}" if reason else "")
-
-
 def on_admin(ledger: Ledger, command: AdminCommand) -> Iterator[Step]:
-    """Execute an operator's command: drain, undrain, mark_lost, forget, set_quota. Raises Refused."""
+    """Execute an operator's command. Raises Refused."""
     if command.caller.role != "admin":
         raise Refused(Code.FORBIDDEN, f"only an admin may {command.action.replace('_', ' ')}")
     check_length("target", command.target)
-    if command.action == "set_quota":
-        yield QuotaSet(quota.quota_from(command.target, command.arguments))
+    asked = command.asked
+    if isinstance(asked, SetQuota):
+        yield QuotaSet(Quota(command.target, **msgspec.structs.asdict(asked)))
         return
     worker = ledger.workers.get(command.target)
     if worker is None:
         raise Refused(Code.NOT_FOUND, f"there is no worker {command.target}")
-    reason = str(command.arguments.get("reason", ""))
-    check_length("reason", reason)
-    lost = worker.state is WorkerState.LOST
-    if command.action == "drain":
-        state = WorkerState.LOST if lost else WorkerState.DRAINING
-        yield WorkerMoved(worker.id, state, _why("drained", command), drained=True)
-    elif command.action == "undrain":
-        if worker.drained:
-            yield WorkerMoved(worker.id, WorkerState.LOST if lost else WorkerState.HEALTHY, reason, drained=False)
-    elif command.action == "mark_lost" and worker.state is not WorkerState.LOST:
-        yield from lose(ledger, worker.id, _why("marked lost", command))
-    elif command.action == "forget":
-        if not lost:
-            words = f"{worker.id} is {worker.state.value}; only a lost worker is forgotten: mark it lost first"
-            raise Refused(Code.CONFLICT, words)
-        yield WorkerForgotten(worker.id)
-    elif command.action not in ("drain", "undrain", "mark_lost"):
-        raise Refused(Code.INVALID, f"unknown action: {command.action}")
+    yield from _WORKER_ACTIONS[type(asked)](ledger, worker, asked, named(actor_of(command.caller)))
+
+
+def _with_reason(what: str, asked: WorkerAction) -> str:
+    """``drained by root: a new disk``."""
+    return what + (f": {asked.reason}" if asked.reason else "")
+
+
+def _drain(ledger: Ledger, worker: Worker, asked: DrainWorker, by: str) -> Iterator[Step]:
+    state = WorkerState.LOST if worker.state is WorkerState.LOST else WorkerState.DRAINING
+    yield WorkerMoved(worker.id, state, _with_reason(f"drained by {by}", asked), drained=True)
+
+
+def _undrain(ledger: Ledger, worker: Worker, asked: UndrainWorker, by: str) -> Iterator[Step]:
+    if worker.drained:
+        state = WorkerState.LOST if worker.state is WorkerState.LOST else WorkerState.HEALTHY
+        yield WorkerMoved(worker.id, state, asked.reason, drained=False)
+
+
+def _mark_lost(ledger: Ledger, worker: Worker, asked: MarkWorkerLost, by: str) -> Iterator[Step]:
+    if worker.state is not WorkerState.LOST:
+        yield from lose(ledger, worker.id, _with_reason(f"marked lost by {by}", asked))
+
+
+def _forget(ledger: Ledger, worker: Worker, asked: ForgetWorker, by: str) -> Iterator[Step]:
+    if worker.state is not WorkerState.LOST:
+        words = f"{worker.id} is {worker.state.value}; only a lost worker is forgotten: mark it lost first"
+        raise Refused(Code.CONFLICT, words)
+    yield WorkerForgotten(worker.id)
+
+
+_WORKER_ACTIONS: dict[type[Action], Callable[[Ledger, Worker, Any, str], Iterator[Step]]] = {
+    DrainWorker: _drain,
+    UndrainWorker: _undrain,
+    MarkWorkerLost: _mark_lost,
+    ForgetWorker: _forget,
+}

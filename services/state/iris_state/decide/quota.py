@@ -5,12 +5,11 @@ Source: docs/design/semantics.md#order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from iris_core.errors import Code, Refused
-from iris_core.quota import QUOTA_LIMITS, Quota
+from iris_core.quota import QUOTA_LIMITS
 from iris_core.resources import Amount
 from iris_core.spec import JobSpec
 from iris_core.states import PriorityBand, TaskState
@@ -78,17 +77,6 @@ def check_growth(ledger: Ledger, job: Job, tasks: int) -> None:
 def _check_count(user: str, words: str, has: int, adds: int, most: int) -> None:
     if has + adds > most:
         raise Refused(Code.OVER_QUOTA, f"{user} may have {most} {words}, has {has} and asks for {adds} more")
-
-
-def quota_from(user: str, arguments: Mapping[str, Any]) -> Quota:
-    """The limits from an operator's command; an omitted limit is 0, unlimited. Raises Refused."""
-    names = (*(limit.name for limit in QUOTA_LIMITS), "max_band")
-    values = {name: arguments[name] for name in names if name in arguments}
-    if not all(type(value) is int and value >= 0 for value in values.values()):  # True would be stored as a boolean
-        raise Refused(Code.INVALID, "quota limits are whole numbers, 0 for no limit")
-    if values.get("max_band", 0) > max(PriorityBand):
-        raise Refused(Code.INVALID, f"max_band is a band from 1 to {max(PriorityBand):d}")
-    return Quota(user, **values)
 
 
 def used(ledger: Ledger, user: str, running: Amount) -> dict[str, int]:

@@ -12,6 +12,7 @@ import msgspec
 
 from iris_core import codec
 from iris_core import view_queries as q
+from iris_core.actions import ForgetWorker, SetQuota
 from iris_core.errors import Code, Mistake, Refused
 from iris_core.messages.gateway_state import AdminCommand, Caller, HoldQueue, Query
 from iris_state.commands import task_scope
@@ -49,9 +50,10 @@ def deployment(ledger: Ledger, record: Deployment, caller: Caller) -> bytes:
 
 def admin(ledger: Ledger, command: AdminCommand) -> bytes:
     """The answer to an operator's command: its target as it is now."""
-    if command.action == "set_quota":
+    asked = command.asked
+    if isinstance(asked, SetQuota):
         return codec.to_json(quota_view(ledger, command.target))
-    if command.action == "forget":
+    if isinstance(asked, ForgetWorker):
         return codec.to_json({"id": command.target, "state": "forgotten"})
     return codec.to_json(hosts.worker_view(ledger, ledger.workers[command.target]))
 
