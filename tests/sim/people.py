@@ -16,7 +16,6 @@ import msgspec
 
 from iris_bus.contract import Unavailable
 from iris_core import codec, subjects
-from iris_core.constraints import MAX_TEXT, MAX_VALUES
 from iris_core.errors import Code
 from iris_core.exit_rules import ExitRule
 from iris_core.limits import SENTENCE
@@ -39,6 +38,8 @@ from iris_core.serving import DeploymentSpec, RouteTemplate, UpdatePolicy
 from iris_core.spec import (
     MAX_COMMAND_BYTES,
     MAX_ENV_BYTES,
+    MAX_TEXT,
+    MAX_VALUES,
     Constraint,
     Coscheduling,
     Dependency,

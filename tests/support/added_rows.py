@@ -21,7 +21,10 @@ ADDED = {
             '    Resource("chips",',
             '    Resource("gpu_memory_bytes", "gpu_memory", BYTES, 1 << 50, scarcity=4),',
         ),
-        ("    device: Device | None = None\n", "    gpu_memory_bytes: int = 0"),
+        (
+            "    device: Device | None = None\n",
+            '    gpu_memory_bytes: Annotated[int, up_to_largest("gpu_memory_bytes")] = 0',
+        ),
         ("    chips: int = 0\n", "    gpu_memory_bytes: int = 0"),
         ("    chips: Declared = None\n", "    gpu_memory_bytes: Declared = None"),
         ("    disk: int | str | None\n", "    gpu_memory: int | str | None"),

@@ -7,7 +7,6 @@ docs/design/semantics.md#constraints-and-resources.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
@@ -16,62 +15,53 @@ from typing import Any
 
 from msgspec.structs import astuple
 
-from iris_core import archive_paths, codec, constraints, exit_rules, stop_admission, topology
+from iris_core import archive_paths, codec, constraints, exit_rules, field_rules, stop_admission, topology
 from iris_core.errors import Invalid, Mistake, Refused
 from iris_core.index_set import IndexSet
 from iris_core.limits import MISTAKES, SPEC_BYTES
 from iris_core.moments import parse_moment
 from iris_core.names import JobName
-from iris_core.resources import AUTO, CHIPS, CPU, REQUESTED
+from iris_core.resources import AUTO, CPU, VARIANT
 from iris_core.spec import (
     INLINE_BYTES,
+    MAX_AFTER,
     MAX_COMMAND_BYTES,
     MAX_ENV_BYTES,
-    MAX_REPLICAS,
-    Calls,
+    MAX_PORTS,
+    MAX_PRELOAD,
     Environment,
     JobSpec,
     inlined,
     is_inline,
 )
 
-MAX_RETRIES = 10_000
-MAX_SECONDS = 10 * 365 * 86_400
-MAX_IDLE_S = 86_400
-MAX_LABELS = 64
-MAX_PORTS = 32
-MAX_AFTER = 32
-MAX_PRELOAD = 64
 _MODULE = 200
 _INTERPRETER = re.compile(r"python[0-9.]*\Z")
 _ENV_LINE = 60_000
 MASK = "***"
 """What views show in place of a secret value; a value that was read and is sent back."""
 
-_ENV_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\Z")
-_PORT = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}\Z")
-_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}\Z")
 SHA256 = re.compile(r"[0-9a-f]{64}\Z")
-_USER = re.compile(r"[^\s\x00-\x1f\x7f][^\x00-\x1f\x7f]{0,127}\Z")
-_IMAGE = re.compile(
-    r"(?=[A-Za-z0-9].{0,511}\Z)([A-Za-z0-9.-]+(:[0-9]+)?/)?[a-z0-9._/-]+"
-    r"(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[0-9a-f]{64})?\Z"
-)
-_PYTHON = re.compile(r"3\.[0-9]{1,2}(\.[0-9]{1,2})?\Z")
-_SINGLETON = re.compile(r"[!-~]{1,128}\Z")
-_VARIANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
+_VARIANT = re.compile(rf"{VARIANT}\Z")
 
 MAX_VARIANTS = 8
 """Alternatives of a device."""
 
 
 def validate_spec(spec: JobSpec) -> list[Mistake]:
-    """The mistakes in a job's specification, at most `MISTAKES`; empty when the job is valid."""
-    return list(_size(spec)) or list(islice(_mistakes(spec), MISTAKES))
+    """The mistakes in a job's specification by its fields, at most `MISTAKES`; empty when the job is valid."""
+    return list(_size(spec)) or sorted(islice(_mistakes(spec), MISTAKES), key=_place)
+
+
+def _place(mistake: Mistake) -> int:
+    return _FIELDS.index(mistake.pointer.split("/")[1])
 
 
 def _mistakes(spec: JobSpec) -> Iterator[Mistake]:
-    """The mistakes that the rules find which read a field that was given; defaults are valid."""
+    """The mistakes in single fields, and those that the rules find which read a field that was given; defaults are
+    valid.
+    """
+    yield from field_rules.mistakes(spec)
     given = {"name", "command"}
     values = zip(_FIELDS, astuple(spec), _DEFAULTS, strict=True)
     given |= {field for field, value, default in values if value is not default and value != default}
@@ -115,9 +105,6 @@ def command_bytes(command: Sequence[str]) -> int:
 def _command(spec: JobSpec) -> Iterator[Mistake]:
     if not spec.command or not spec.command[0]:
         yield Mistake(pointer="/command", code="empty", message="command is empty", hint='["python", "a.py"]')
-    for number, word in enumerate(spec.command):
-        if "\0" in word:
-            yield Mistake(pointer=pointer_to("command", number), code="nul_byte", message="a word holds a NUL byte")
     size = command_bytes(spec.command)
     if size > MAX_COMMAND_BYTES:
         message = f"the command is {size} bytes long; the limit is {MAX_COMMAND_BYTES}"
@@ -127,13 +114,6 @@ def _command(spec: JobSpec) -> Iterator[Mistake]:
 def _env(spec: JobSpec) -> Iterator[Mistake]:
     for key, value in spec.env.items():
         pointer = pointer_to("env", key)
-        if not _ENV_KEY.match(key):
-            hint = "letters, digits and _ . -, not starting with a digit"
-            yield Mistake(
-                pointer=pointer, code="bad_env_key", message=f"{key[:80]!r} is not a valid variable name", hint=hint
-            )
-        if "\0" in value:
-            yield Mistake(pointer=pointer, code="nul_byte", message="the value holds a NUL byte")
         if value == MASK:
             message = f"{MASK} stands for the value of {key[:80]}, which is not shown"
             hint = "the value; in a change of a deployment leave the variable out, and it stays"
@@ -146,9 +126,6 @@ def _env(spec: JobSpec) -> Iterator[Mistake]:
 
 def _resources(spec: JobSpec) -> Iterator[Mistake]:
     ask = spec.resources
-    for resource in REQUESTED:
-        yield from _amount(f"/resources/{resource.name}", getattr(ask, resource.name), 0, resource.largest)
-    yield from _amount("/resources/cpu_limit_millis", ask.cpu_limit_millis, 0, CPU.largest)
     if ask.is_limited_below_request:
         limit = CPU.unit.show(ask.cpu_limit_millis)
         message = f"the limit of {limit} cores is below the request"
@@ -157,7 +134,6 @@ def _resources(spec: JobSpec) -> Iterator[Mistake]:
         )
     if ask.device is None:
         return
-    yield from _amount("/resources/device/count", ask.device.count, 1, CHIPS.largest)
     variants = ask.device.variants
     wrong = next((one for one in variants if not _VARIANT.match(one)), None)
     if wrong is not None:
@@ -172,28 +148,7 @@ def _resources(spec: JobSpec) -> Iterator[Mistake]:
         yield from topology.validate_device(ask.device)
 
 
-def _replicas(spec: JobSpec) -> Iterator[Mistake]:
-    yield from _amount("/replicas", spec.replicas, 1, MAX_REPLICAS)
-
-
-def _constraints(spec: JobSpec) -> Iterable[Mistake]:
-    return constraints.validate(spec.constraints)
-
-
-def _timeouts(spec: JobSpec) -> Iterator[Mistake]:
-    yield from _seconds("/scheduling_timeout_s", spec.scheduling_timeout_s)
-    yield from _seconds("/timeout_s", spec.timeout_s)
-
-
-def _retries(spec: JobSpec) -> Iterator[Mistake]:
-    yield from _amount("/max_retries_failure", spec.max_retries_failure, 0, MAX_RETRIES)
-    yield from _amount("/max_retries_preemption", spec.max_retries_preemption, 0, MAX_RETRIES)
-    yield from _amount("/max_task_failures", spec.max_task_failures, 0, MAX_REPLICAS)
-    yield from _seconds("/backoff_s", spec.backoff_s)
-    yield from _seconds("/max_backoff_s", spec.max_backoff_s)
-    yield from _amount("/max_requeues", spec.max_requeues, 0, MAX_RETRIES)
-    if len(spec.on_exit) > exit_rules.MAX_RULES:
-        yield Mistake(pointer="/on_exit", code="too_many", message=f"at most {exit_rules.MAX_RULES} rules")
+def _on_exit(spec: JobSpec) -> Iterator[Mistake]:
     for number, rule in enumerate(spec.on_exit[: exit_rules.MAX_RULES]):
         for message in exit_rules.mistakes(rule):
             pointer = pointer_to("on_exit", number, "codes")
@@ -217,11 +172,15 @@ def _indexes(spec: JobSpec) -> Iterator[Mistake]:
         yield Mistake(pointer="/indexes", code="out_of_range", message=message, hint="more replicas")
 
 
+def _together(spec: JobSpec) -> Iterator[Mistake]:
+    for field in ("array", "each_line", "max_parallel") if spec.is_gang else ():
+        if getattr(spec, field):
+            message = f"the tasks of a gang run together, so it has no {field}"
+            yield Mistake(pointer=f"/{field}", code="unexpected", message=message, hint=f"leave {field} out")
+
+
 def _array(spec: JobSpec) -> Iterator[Mistake]:
-    if not spec.array:
-        return
-    if spec.is_gang:
-        yield _not_in_a_gang("array")
+    if not spec.array or spec.is_gang:
         return
     try:
         found = IndexSet.parse(spec.array)
@@ -236,8 +195,6 @@ def _array(spec: JobSpec) -> Iterator[Mistake]:
 def _each_line(spec: JobSpec) -> Iterator[Mistake]:
     if not spec.each_line:
         return
-    if spec.is_gang:
-        yield _not_in_a_gang("each_line")
     if spec.array:
         message = "a task has one value, of the array or of the file"
         yield Mistake(pointer="/each_line", code="unexpected", message=message, hint="leave array out")
@@ -247,32 +204,10 @@ def _each_line(spec: JobSpec) -> Iterator[Mistake]:
     yield from _plain_path("/each_line", spec.each_line, "a file of the bundle", "params.txt")
 
 
-def _max_parallel(spec: JobSpec) -> Iterator[Mistake]:
-    if spec.max_parallel is None:
-        return
-    if spec.is_gang:
-        yield _not_in_a_gang("max_parallel")
-    yield from _amount("/max_parallel", spec.max_parallel, 1, MAX_REPLICAS)
-
-
-def _not_in_a_gang(field: str) -> Mistake:
-    message = f"the tasks of a gang run together, so it has no {field}"
-    return Mistake(pointer=f"/{field}", code="unexpected", message=message, hint=f"leave {field} out")
-
-
-def _bundle(spec: JobSpec) -> Iterator[Mistake]:
-    if spec.bundle is not None and not SHA256.match(spec.bundle):
-        message = f"{spec.bundle[:80]!r} is not a bundle digest"
-        yield Mistake(pointer="/bundle", code="bad_digest", message=message, hint="64 hexadecimal digits (SHA-256)")
-
-
 def _calls(spec: JobSpec) -> Iterator[Mistake]:
     calls = spec.calls
     if calls is None:
         return
-    if not all(SHA256.match(digest) for digest in calls.digests):
-        message = "a file is named by its digest"
-        yield Mistake(pointer="/calls", code="bad_digest", message=message, hint="64 hexadecimal digits (SHA-256)")
     inside = [one for one in calls.segments if is_inline(one)]
     if len(inside) > 1 or not all(_is_small_file(one) for one in inside):
         message = f"only one file of arguments may be in the specification, in base64, of at most {INLINE_BYTES} bytes"
@@ -281,12 +216,11 @@ def _calls(spec: JobSpec) -> Iterator[Mistake]:
     if len(calls.firsts) != len(calls.segments) or calls.firsts[:1] != (0,) or not ascending:
         message = "not one ascending index for each segment, from 0"
         yield Mistake(pointer="/calls/firsts", code="bad_indexes", message=message)
-    yield from _amount("/calls/reuse", calls.reuse, 1, MAX_REPLICAS)
     if calls.reuse > 1 and spec.environment is not None and spec.environment.image:
         message = "calls in containers have a process each"
         yield Mistake(pointer="/calls/reuse", code="unexpected", message=message, hint="leave reuse or the image out")
     if calls.idle_s is not None:
-        yield from _open(spec, calls)
+        yield from _open(spec)
 
 
 def _is_small_file(segment: str) -> bool:
@@ -296,11 +230,8 @@ def _is_small_file(segment: str) -> bool:
         return False
 
 
-def _open(spec: JobSpec, calls: Calls) -> Iterator[Mistake]:
+def _open(spec: JobSpec) -> Iterator[Mistake]:
     """An open job: what refers to a fixed number of tasks cannot be beside further calls."""
-    if not 1 <= (calls.idle_s or 0) <= MAX_IDLE_S:
-        message = f"an open job is closed after 1 to {MAX_IDLE_S} s without a request"
-        yield Mistake(pointer="/calls/idle_s", code="out_of_range", message=message)
     fixed = [name for name in ("indexes", "array", "each_line", "coscheduling") if getattr(spec, name)]
     fixed += ["after"] if any(one.each for one in spec.after) else []
     for name in fixed:
@@ -309,36 +240,11 @@ def _open(spec: JobSpec, calls: Calls) -> Iterator[Mistake]:
 
 
 def _ports(spec: JobSpec) -> Iterator[Mistake]:
-    if len(spec.ports) > MAX_PORTS:
-        yield Mistake(pointer="/ports", code="too_many", message=f"at most {MAX_PORTS} ports")
     seen: set[str] = set()
     for number, port in enumerate(spec.ports[:MAX_PORTS]):
-        if not _PORT.match(port):
-            hint = "1 to 32 letters, digits, _ and -, starting with a letter"
-            message = f"{port[:80]!r} is not a port name"
-            yield Mistake(pointer=pointer_to("ports", number), code="bad_port", message=message, hint=hint)
         if port.upper() in seen:
             yield Mistake(pointer=pointer_to("ports", number), code="duplicate", message=f"{port!r} appears twice")
         seen.add(port.upper())
-
-
-def _labels(spec: JobSpec) -> Iterator[Mistake]:
-    if len(spec.labels) > MAX_LABELS:
-        yield Mistake(pointer="/labels", code="too_many", message=f"at most {MAX_LABELS} labels")
-    for key, value in spec.labels.items():
-        pointer = pointer_to("labels", key)
-        if not _LABEL.match(key):
-            hint = "1 to 128 letters, digits and . _ / -, starting with a letter or digit"
-            yield Mistake(pointer=pointer, code="bad_label", message=f"{key[:80]!r} is not a label key", hint=hint)
-        if len(value) > constraints.MAX_TEXT:
-            message = f"a label's value has at most {constraints.MAX_TEXT} characters"
-            yield Mistake(pointer=pointer, code="too_long", message=message)
-
-
-def _user(spec: JobSpec) -> Iterator[Mistake]:
-    if spec.user and not _USER.match(spec.user):
-        message = f"{spec.user[:80]!r} is not a valid user name"
-        yield Mistake(pointer="/user", code="bad_user", message=message, hint="1 to 128 printable characters")
 
 
 def _probe(spec: JobSpec) -> Iterator[Mistake]:
@@ -354,11 +260,6 @@ def _environment(spec: JobSpec) -> Iterator[Mistake]:
     if wanted.packages and spec.bundle is None:
         message = f"there is no bundle that holds {wanted.packages}"
         yield Mistake(pointer="/environment/packages", code="no_bundle", message=message, hint="send a --workdir")
-    if wanted.python and not _PYTHON.match(wanted.python):
-        message = f"{wanted.python[:80]!r} is not a Python version"
-        yield Mistake(pointer="/environment/python", code="bad_version", message=message, hint="3.12")
-    if "\0" in wanted.setup:
-        yield Mistake(pointer="/environment/setup", code="nul_byte", message="the command holds a NUL byte")
     if (size := len(wanted.setup.encode())) > MAX_COMMAND_BYTES:
         message = f"the command is {size} bytes long; the limit is {MAX_COMMAND_BYTES}"
         yield Mistake(pointer="/environment/setup", code="too_long", message=message, hint="put it into the bundle")
@@ -368,9 +269,6 @@ def _environment(spec: JobSpec) -> Iterator[Mistake]:
 
 def _image(spec: JobSpec, wanted: Environment) -> Iterator[Mistake]:
     """Runtimes read the variables of a container from the lines of a file, each of which they limit to 64 KiB."""
-    if not _IMAGE.match(wanted.image):
-        message = f"{wanted.image[:80]!r} is not an image reference"
-        yield Mistake(pointer="/environment/image", code="bad_image", message=message, hint="ghcr.io/lab/train:1")
     for name in ("packages", "setup", "python"):
         if getattr(wanted, name):
             message = f"an image brings its own packages and takes no {name}"
@@ -387,9 +285,6 @@ def _output(spec: JobSpec) -> Iterator[Mistake]:
 
 
 def _preload(spec: JobSpec) -> Iterator[Mistake]:
-    if len(spec.preload) > MAX_PRELOAD:
-        message = f"{len(spec.preload)} modules; the limit is {MAX_PRELOAD}"
-        yield Mistake(pointer="/preload", code="too_many", message=message)
     for number, name in enumerate(spec.preload[:MAX_PRELOAD]):
         if not all(part.isidentifier() for part in name.split(".")) or len(name) > _MODULE:
             message = f"{name[:80]!r} is not the name of a Python module"
@@ -440,12 +335,7 @@ def _plain_path(pointer: str, path: str, kind: str, hint: str) -> Iterator[Mista
 
 
 def _gates(spec: JobSpec) -> Iterator[Mistake]:
-    if len(spec.after) > MAX_AFTER:
-        message = f"a job waits for at most {MAX_AFTER} others"
-        yield Mistake(pointer="/after", code="too_many", message=message, hint="wait for one job that waits for them")
     for place, wanted in enumerate(spec.after[:MAX_AFTER]):
-        if not wanted.job:
-            yield Mistake(pointer=pointer_to("after", place, "job"), code="empty", message="it names no job")
         if wanted.each and spec.is_gang:
             message = "the tasks of a gang start together: they do not wait one by one"
             pointer = pointer_to("after", place, "each")
@@ -455,23 +345,10 @@ def _gates(spec: JobSpec) -> Iterator[Mistake]:
             parse_moment(spec.not_before, 0)
         except ValueError as error:
             yield Mistake(pointer="/not_before", code="bad_time", message=str(error))
-    if spec.singleton and not _SINGLETON.match(spec.singleton):
-        message = f"{spec.singleton[:80]!r} is not a singleton key"
-        hint = "1 to 128 printable characters without spaces"
-        yield Mistake(pointer="/singleton", code="bad_key", message=message, hint=hint)
 
 
-def _amount(pointer: str, value: int, low: int, high: int) -> Iterator[Mistake]:
-    if not low <= value <= high:
-        yield Mistake(pointer=pointer, code="out_of_range", message=f"{value} is not between {low} and {high}")
-
-
-def _seconds(pointer: str, value: float | None) -> Iterator[Mistake]:
-    if value is None:
-        return
-    if not math.isfinite(value) or not 0 < value <= MAX_SECONDS:
-        message = f"{value} is not a time of more than 0 and at most {MAX_SECONDS} seconds"
-        yield Mistake(pointer=pointer, code="out_of_range", message=message, hint="leave it out for never")
+def _constraints(spec: JobSpec) -> Iterable[Mistake]:
+    return constraints.validate(spec.constraints)
 
 
 SpecRule = Callable[[JobSpec], Iterable[Mistake]]
@@ -479,22 +356,17 @@ _RULES: tuple[SpecRule, ...] = (
     _name,
     _command,
     _env,
-    _replicas,
     _indexes,
+    _together,
     _array,
     _each_line,
-    _max_parallel,
     _resources,
     _constraints,
     topology.validate_coscheduling,
-    _retries,
-    _timeouts,
+    _on_exit,
     stop_admission.mistakes,
-    _bundle,
     _calls,
     _ports,
-    _labels,
-    _user,
     _probe,
     _environment,
     _output,
@@ -502,7 +374,7 @@ _RULES: tuple[SpecRule, ...] = (
     _preload,
     _terminal,
 )
-"""In the order in which their mistakes are shown."""
+"""Rules between fields, or that need more than a limit of one."""
 _FIELDS = JobSpec.__struct_fields__
 _DEFAULTS = astuple(JobSpec(name="", command=()))
 """Of each field; a name and a command are always given."""

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from iris_core.errors import Mistake
 from iris_core.limits import clipped
 from iris_core.resources import AUTO, ResourceRequest
-from iris_core.spec import NEEDS_RUNTIME, Attribute, Constraint
+from iris_core.spec import MAX_CONSTRAINTS, MAX_VALUES, NEEDS_RUNTIME, Attribute, Constraint
 from iris_core.states import ConstraintOp
 
 Attributes = Mapping[str, Attribute]
@@ -29,10 +29,6 @@ TPU_TOPOLOGY = "tpu-topology"
 TPU_VM_COUNT = "tpu-vm-count"
 TPU_WORKER_ID = "tpu-worker-id"
 TAINT = "taint:"
-
-MAX_CONSTRAINTS = 64
-MAX_VALUES = 1000
-MAX_TEXT = 256
 
 LABEL = 400
 """Maximum length of a constraint as text, in characters: the key and one value, or the first of many."""
@@ -146,9 +142,6 @@ def describe(constraint: Constraint) -> str:
 def validate(constraints: Sequence[Constraint]) -> list[Mistake]:
     """All mistakes in a job's constraints, each with its pointer below ``/constraints``."""
     mistakes: list[Mistake] = []
-    if len(constraints) > MAX_CONSTRAINTS:
-        message = f"{len(constraints)} constraints; a job has at most {MAX_CONSTRAINTS}"
-        mistakes.append(Mistake(pointer="/constraints", code="too_many", message=message))
     for number, constraint in enumerate(constraints[:MAX_CONSTRAINTS]):
         pointer = f"/constraints/{number}"
         mistakes += [*key_mistakes(f"{pointer}/key", constraint.key), *_operand_mistakes(pointer, constraint)]
@@ -181,8 +174,6 @@ def _operand_mistakes(pointer: str, constraint: Constraint) -> list[Mistake]:
         found.append(
             Mistake(pointer=f"{pointer}/values", code="unexpected", message=f"{op} takes no values", hint=hint)
         )
-    if len(values) > MAX_VALUES:
-        found.append(Mistake(pointer=f"{pointer}/values", code="too_many", message=f"at most {MAX_VALUES} values"))
     if op in ORDERING and isinstance(value, str):
         message = f"{op} orders numbers, {value[:80]!r} is a string"
         found.append(
@@ -196,8 +187,6 @@ def _value_mistakes(pointer: str, value: Attribute | None) -> list[Mistake]:
     if isinstance(value, bool):
         hint = "use the string 'true' or 'false'"
         return [Mistake(pointer=pointer, code="bad_type", message="true and false are not attribute values", hint=hint)]
-    if isinstance(value, str) and len(value) > MAX_TEXT:
-        return [Mistake(pointer=pointer, code="too_long", message=f"a value has at most {MAX_TEXT} characters")]
     if isinstance(value, float) and not math.isfinite(value):
         return [Mistake(pointer=pointer, code="not_finite", message=f"{value} is not a number")]
     return []

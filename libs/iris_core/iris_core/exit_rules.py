@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
 ExitAction = Literal["retry", "requeue", "fail"]
 TaskExit = int | str
@@ -23,6 +24,8 @@ _SIGNALS = (
 )
 SIGNALS = {f"SIG{name}": number for number, name in enumerate(_SIGNALS, start=1)}
 """The signals of Linux, from signal(7); real-time signals have no names."""
+SIGNAL_PATTERN = f"SIG({'|'.join(_SIGNALS)})"
+_CODE = "(0{0,2}[1-9]|0?[1-9][0-9]|1[0-9][0-9]|2[0-4][0-9]|25[0-5])"
 LARGEST = 255
 MAX_RULES = 32
 
@@ -32,7 +35,14 @@ _RANGE = re.compile(r"([0-9]{1,3})(?:-([0-9]{1,3}))?\Z")
 class ExitRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What is done when a task ends with one of these: retry charges a failure, requeue a requeue, fail ends it."""
 
-    codes: tuple[TaskExit, ...]
+    codes: Annotated[
+        tuple[
+            Annotated[int, Meta(extra_json_schema={"minimum": 1, "maximum": 255})]
+            | Annotated[str, Meta(extra_json_schema={"pattern": f"^({SIGNAL_PATTERN}|{_CODE}(-{_CODE})?)$"})],
+            ...,
+        ],
+        Meta(extra_json_schema={"minItems": 1}),
+    ]
     do: ExitAction
 
 

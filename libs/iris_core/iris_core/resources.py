@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypedDict
 
 import msgspec
 
+from iris_core.field_rules import between
 from iris_core.units import BYTES, CORES, COUNT, Unit
 
 DeviceKind = Literal["gpu", "tpu"]
@@ -62,6 +63,16 @@ REQUESTED = tuple(resource for resource in RESOURCES if resource.requested)
 """The resources that a task requests by name."""
 
 
+def up_to_largest(resource: str) -> msgspec.Meta:
+    """The limit of an amount that one task may request."""
+    return between(0, RESOURCE[resource].largest)
+
+
+VARIANT = "[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
+_SOME = msgspec.Meta(extra_json_schema={"minItems": 1})
+DeviceVariant = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": f"^{VARIANT}$"})]
+
+
 class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An accelerator: kind, variant (``H100``, ``v5litepod-16``, or ``auto``), and how many a task takes.
 
@@ -69,8 +80,8 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     kind: DeviceKind
-    variant: str | tuple[str, ...] = AUTO
-    count: int = 1
+    variant: DeviceVariant | Annotated[tuple[DeviceVariant, ...], _SOME] = AUTO
+    count: Annotated[int, between(1, RESOURCE["chips"].largest)] = 1
 
     @property
     def variants(self) -> tuple[str, ...]:
@@ -92,11 +103,11 @@ class ResourceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ``cpu_limit_millis``: the most it may use, also of processors that are idle; 0: no limit. It decides no placement.
     """
 
-    cpu_millis: int = 1000
-    memory_bytes: int = 0
-    disk_bytes: int = 0
+    cpu_millis: Annotated[int, up_to_largest("cpu_millis")] = 1000
+    memory_bytes: Annotated[int, up_to_largest("memory_bytes")] = 0
+    disk_bytes: Annotated[int, up_to_largest("disk_bytes")] = 0
     device: Device | None = None
-    cpu_limit_millis: int = 0
+    cpu_limit_millis: Annotated[int, up_to_largest("cpu_millis")] = 0
 
     @property
     def is_limited_below_request(self) -> bool:

@@ -6,12 +6,26 @@ Source: docs/design/semantics.md#deployments-and-routes.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
+from iris_core.field_rules import between, more_than_0, seconds, text
 from iris_core.resources import ResourceRequest
-from iris_core.spec import BandName, Constraint, Environment, JobSpec, Probe, Spread
+from iris_core.spec import (
+    BandName,
+    BundleDigest,
+    CommandWords,
+    Constraints,
+    Environment,
+    EnvVariables,
+    JobSpec,
+    OwnerText,
+    PortNames,
+    Probe,
+    Spread,
+    TaskLabels,
+)
 
 TASK_TOKEN = "iristask_"
 """The beginning of every token of a task, for people and for programs that look for secrets."""
@@ -20,7 +34,15 @@ TOKEN_COOKIE, SECURE_TOKEN_COOKIE = "iris_token", "__Host-iris_token"
 accepts it from this very host only. Browsers send cookies to every port of a host, so the proxy removes these from
 requests and answers: no route receives one or sets one.
 """
-
+MAX_ROUTES = 1000
+"""Routes of one deployment, including the surplus of an update."""
+MAX_OUTSTANDING = 100_000
+MAX_WINDOW_S = 600.0
+"""Over which the load of a deployment is measured; as long are its samples kept."""
+RouteShare = (
+    Annotated[int, between(0, MAX_ROUTES)]
+    | Annotated[str, text("(100|[1-9]?[0-9])%", "bad_per_cent", "is not a percentage", '"25%"')]
+)
 
 LATENCY_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 30_000, 60_000)
 """Bounds of the classes in which proxies count how long requests waited for the head of their answer."""
@@ -35,14 +57,14 @@ class RouteTemplate(_Part, frozen=True):
     revision.
     """
 
-    command: tuple[str, ...]
-    env: dict[str, str] = {}
+    command: CommandWords
+    env: EnvVariables = {}
     resources: ResourceRequest = ResourceRequest()
-    constraints: tuple[Constraint, ...] = ()
+    constraints: Constraints = ()
     band: BandName = "interactive"
-    bundle: str | None = None
-    ports: tuple[str, ...] = ("http",)
-    labels: dict[str, str] = {}
+    bundle: BundleDigest | None = None
+    ports: PortNames = ("http",)
+    labels: TaskLabels = {}
     probe: Probe = Probe()
     environment: Environment | None = None
     spread: Spread = "hosts"
@@ -82,11 +104,11 @@ class UpdatePolicy(_Part, frozen=True):
         rollback: whether a failed update returns to the last complete revision.
     """
 
-    max_surge: int | str = 1
-    max_unavailable: int | str = 0
-    min_ready_s: float = 5.0
-    progress_deadline_s: float = 660.0
-    pause_after: int | None = None
+    max_surge: RouteShare = 1
+    max_unavailable: RouteShare = 0
+    min_ready_s: Annotated[float, seconds(0)] = 5.0
+    progress_deadline_s: Annotated[float, seconds(1)] = 660.0
+    pause_after: Annotated[int, between(1, MAX_ROUTES)] | None = None
     rollback: bool = True
 
 
@@ -102,15 +124,15 @@ class ScalingPolicy(_Part, frozen=True):
         window_s: the load is its mean over so long. panic_window_s: a sudden rise is its mean over so long.
     """
 
-    minimum: int = 1
-    maximum: int = 1
-    outstanding: float = 1.0
+    minimum: Annotated[int, between(0, MAX_ROUTES)] = 1
+    maximum: Annotated[int, between(1, MAX_ROUTES)] = 1
+    outstanding: Annotated[float, more_than_0(MAX_OUTSTANDING)] = 1.0
     query: str = ""
-    per_route: float = 1.0
-    stabilization_s: float = 300.0
-    cooldown_s: float = 15.0
-    window_s: float = 60.0
-    panic_window_s: float = 6.0
+    per_route: Annotated[float, more_than_0(MAX_OUTSTANDING)] = 1.0
+    stabilization_s: Annotated[float, seconds(0)] = 300.0
+    cooldown_s: Annotated[float, seconds(0)] = 15.0
+    window_s: Annotated[float, seconds(1, MAX_WINDOW_S)] = 60.0
+    panic_window_s: Annotated[float, seconds(1)] = 6.0
 
     @property
     def target(self) -> float:
@@ -138,14 +160,21 @@ class ProxyPolicy(_Part, frozen=True):
             issuer; else those are removed.
     """
 
-    connect_s: float = 2.0
-    first_byte_s: float = 60.0
-    idle_s: float = 300.0
-    total_s: float | None = None
-    body_bytes: int = 1 << 30
-    max_outstanding: int = 100
-    queue_s: float = 10.0
-    affinity: str = ""
+    connect_s: Annotated[float, seconds(0.01)] = 2.0
+    first_byte_s: Annotated[float, seconds(0.01)] = 60.0
+    idle_s: Annotated[float, seconds(0.01)] = 300.0
+    total_s: Annotated[float, seconds(0.01)] | None = None
+    body_bytes: Annotated[int, between(0, 1 << 50)] = 1 << 30
+    max_outstanding: Annotated[int, between(1, MAX_OUTSTANDING)] = 100
+    queue_s: Annotated[float, seconds(0)] = 10.0
+    affinity: Annotated[
+        str,
+        text(
+            *(r"cookie|header:[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}", "bad_affinity", "is not an affinity"),
+            hint="cookie, or header:NAME",
+            optional=True,
+        ),
+    ] = ""
     retry: Literal["never", "idempotent"] = "never"
     forward_authorization: bool = False
 
@@ -159,16 +188,22 @@ class DeploymentSpec(_Part, frozen=True):
         settle_s: between the removal of a route from discovery and TERM. grace_s: between TERM and KILL.
     """
 
-    name: str
+    name: Annotated[
+        str,
+        text(
+            *("(?![0-9]+$)[A-Za-z0-9][A-Za-z0-9_-]{0,62}", "bad_name", "is not a deployment name"),
+            hint="1 to 63 letters, digits, _ and -, starting with a letter or digit, not all digits",
+        ),
+    ]
     template: RouteTemplate
-    replicas: int = 1
+    replicas: Annotated[int, between(0, MAX_ROUTES)] = 1
     port: str = "http"
     update: UpdatePolicy = UpdatePolicy()
     scaling: ScalingPolicy | None = None
     proxy: ProxyPolicy = ProxyPolicy()
-    settle_s: float = 2.0
-    grace_s: float = 30.0
-    user: str = ""
+    settle_s: Annotated[float, seconds(0, 3600)] = 2.0
+    grace_s: Annotated[float, seconds(0, 86_400)] = 30.0
+    user: OwnerText = ""
 
 
 class DiscoveredRoute(msgspec.Struct, frozen=True):

@@ -7,18 +7,20 @@ unknown fields. Source: docs/design/semantics.md#jobs, docs/design/semantics.md#
 from __future__ import annotations
 
 import base64
+import math
 from bisect import bisect_right
 from collections.abc import Iterable
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import msgspec
+from msgspec import Meta
 
-from iris_core.exit_rules import ExitRule, signal_number
+from iris_core.exit_rules import MAX_RULES, SIGNAL_PATTERN, ExitRule, signal_number
+from iris_core.field_rules import at_most, between, duration, filled, seconds, text, without_nul
 from iris_core.index_set import IndexSet, indexes_of
 from iris_core.resources import ResourceRequest
 from iris_core.states import ConstraintOp, PriorityBand
 
-Attribute = str | int | float
 BandName = Literal["production", "interactive", "batch"]
 BANDS: tuple[BandName, ...] = get_args(BandName)
 SuccessPolicy = Literal["all", "leader"]
@@ -38,6 +40,19 @@ PACKAGE_FILES: dict[PackageList, tuple[str, ...]] = {
 """The files that a list of packages consists of, best list first."""
 
 MAX_REPLICAS = 10_000
+MAX_RETRIES = 10_000
+MAX_PORTS = 32
+MAX_LABELS = 64
+MAX_AFTER = 32
+MAX_PRELOAD = 64
+MAX_CONSTRAINTS = 64
+MAX_VALUES = 1000
+MAX_TEXT = 256
+MAX_IDLE_S = 86_400
+MAX_GRACE_S = 3600
+"""A cancelled or preempted task holds its resources for so long at most."""
+MAX_PROTECT_S = 7 * 86_400
+"""Lower bands keep higher ones waiting for so long at most."""
 MAX_ENV_BYTES = 256 * 1024
 MAX_COMMAND_BYTES = 128 * 1024
 DEFAULT_PREEMPTION_RETRIES = 100
@@ -45,15 +60,88 @@ DEFAULT_REQUEUES = 100
 DEFAULT_MAX_BACKOFF_S = 300.0
 DEFAULT_NOTICE_S = 60.0
 
+_PART = "[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
+_IMAGE = (
+    r"(?=[A-Za-z0-9].{0,511}$)([A-Za-z0-9.-]+(:[0-9]+)?/)?[a-z0-9._/-]+"
+    r"(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[0-9a-f]{64})?"
+)
+_JOB_NAME = f"^/?(?![0-9]+(/|$)){_PART}(/(?![0-9]+$){_PART}){{0,15}}$"
+JobNameText = Annotated[str, Meta(extra_json_schema={"pattern": _JOB_NAME}, examples=["/train"])]
+_FIRST_WORD = {"type": "string", "pattern": r"^[^\x00]+$"}
+CommandWords = Annotated[
+    tuple[Annotated[str, without_nul("a word holds a NUL byte")], ...],
+    Meta(extra_json_schema={"minItems": 1, "prefixItems": [_FIRST_WORD]}, examples=[["python", "train.py"]]),
+]
+EnvVariables = Annotated[
+    dict[str, Annotated[str, without_nul("the value holds a NUL byte")]],
+    text(
+        *("[A-Za-z_][A-Za-z0-9_.-]*", "bad_env_key", "is not a valid variable name"),
+        hint="letters, digits and _ . -, not starting with a digit",
+        of_keys=True,
+    ),
+]
+TaskLabels = Annotated[
+    dict[str, Annotated[str, at_most(MAX_TEXT, f"a label's value has at most {MAX_TEXT} characters", of="Length")]],
+    at_most(MAX_LABELS, f"at most {MAX_LABELS} labels", of="Properties"),
+    text(
+        *("[A-Za-z0-9][A-Za-z0-9._/-]{0,127}", "bad_label", "is not a label key"),
+        hint="1 to 128 letters, digits and . _ / -, starting with a letter or digit",
+        of_keys=True,
+    ),
+]
+PortNames = Annotated[
+    tuple[
+        Annotated[
+            str,
+            text(
+                *("[A-Za-z][A-Za-z0-9_-]{0,31}", "bad_port", "is not a port name"),
+                hint="1 to 32 letters, digits, _ and -, starting with a letter",
+            ),
+        ],
+        ...,
+    ],
+    at_most(MAX_PORTS, f"at most {MAX_PORTS} ports"),
+]
+Attribute = Annotated[str, at_most(MAX_TEXT, f"a value has at most {MAX_TEXT} characters", of="Length")] | int | float
+DIGEST = "64 hexadecimal digits (SHA-256)"
+_INDEXES = " *[0-9]{1,4}(-[0-9]{1,4}(:[1-9][0-9]{0,3})?)? *"
+BundleDigest = Annotated[str, text("[0-9a-f]{64}", "bad_digest", "is not a bundle digest", DIGEST)]
+FileDigest = Annotated[str, text("[0-9a-f]{64}", "bad_digest", "is not the digest of a file", DIGEST)]
+SegmentText = Annotated[
+    str, text("[0-9a-f]{64}|inline:[A-Za-z0-9+/]*={0,2}", "bad_digest", "is not the digest of a file", DIGEST)
+]
+OwnerText = Annotated[
+    str,
+    text(
+        *(r"[^\s\x00-\x1f\x7f][^\x00-\x1f\x7f]{0,127}", "bad_user", "is not a valid user name"),
+        hint="1 to 128 printable characters",
+        optional=True,
+    ),
+]
+SignalName = Annotated[
+    str, Meta(extra_json_schema={"pattern": f"^(?!(SIG)?(KILL|STOP|CONT)$)(SIG)?{SIGNAL_PATTERN[3:]}$"})
+]
+IndexText = Annotated[str, Meta(extra_json_schema={"pattern": f"^({_INDEXES}(,{_INDEXES})*)?$"})]
+AttributeKey = Annotated[str, Meta(extra_json_schema={"pattern": "^[a-z0-9][a-z0-9._:/-]{0,127}$"})]
+"""Checked by `constraints.key_mistakes`, which tells a key that is not in lower case."""
+RetryCount = Annotated[int, between(0, MAX_RETRIES)]
+ParallelTasks = Annotated[int, between(1, MAX_REPLICAS)]
+Seconds = Annotated[float, duration()]
+
 
 class Constraint(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One condition on a worker's attributes; ``value`` for one operand, ``values`` for ``in``."""
 
-    key: str
+    key: AttributeKey
     op: ConstraintOp = ConstraintOp.EQ
     value: Attribute | None = None
-    values: tuple[Attribute, ...] = ()
+    values: Annotated[tuple[Attribute, ...], at_most(MAX_VALUES, f"at most {MAX_VALUES} values")] = ()
     mode: Literal["required", "preferred"] = "required"
+
+
+Constraints = Annotated[
+    tuple[Constraint, ...], at_most(MAX_CONSTRAINTS, f"a job has at most {MAX_CONSTRAINTS} constraints")
+]
 
 
 class Level(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -64,7 +152,7 @@ class Level(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
         mode: all tasks are in one domain (required), or in as few domains as possible (preferred).
     """
 
-    key: str
+    key: AttributeKey
     mode: LevelMode = "required"
 
     @property
@@ -84,10 +172,10 @@ class Coscheduling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         within: an attribute of which all parts share a value, for example ``zone``; empty: they may be anywhere.
     """
 
-    group_by: str | tuple[Level, ...]
+    group_by: AttributeKey | Annotated[tuple[Level, ...], Meta(extra_json_schema={"minItems": 1})]
     success: SuccessPolicy = "all"
-    slices: int = 1
-    within: str = ""
+    slices: Annotated[int, Meta(extra_json_schema={"minimum": 1})] = 1
+    within: Annotated[str, Meta(extra_json_schema={"pattern": "^([a-z0-9][a-z0-9._:/-]{0,127})?$"})] = ""
 
     @property
     def levels(self) -> tuple[Level, ...]:
@@ -120,7 +208,7 @@ class Dependency(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
         each: each task waits for the task in its place of the other job, which has as many.
     """
 
-    job: str
+    job: Annotated[str, filled("it names no job")]
     when: When = "ok"
     each: bool = False
 
@@ -132,8 +220,8 @@ class StopPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         signal: sent first to its process group. grace_s: KILL follows so much later; None: the cluster's.
     """
 
-    signal: str = "SIGTERM"
-    grace_s: float | None = None
+    signal: SignalName = "SIGTERM"
+    grace_s: Annotated[float, duration(MAX_GRACE_S, "60")] | None = None
 
 
 class NoticePolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
@@ -144,8 +232,8 @@ class NoticePolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
             soon as they are known, in place of the stop signal where the task is stopped.
     """
 
-    signal: str = "SIGUSR1"
-    before_s: float = DEFAULT_NOTICE_S
+    signal: SignalName = "SIGUSR1"
+    before_s: Annotated[float, duration(math.inf, "60")] = DEFAULT_NOTICE_S
 
 
 class Probe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
@@ -166,16 +254,16 @@ class Probe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     kind: Literal["http", "tcp", "command"] = "http"
     port: str = "http"
     path: str = "/healthz"
-    expect: tuple[int, ...] = ()
+    expect: tuple[Annotated[int, between(100, 599)], ...] = ()
     ready_path: str = ""
     command: tuple[str, ...] = ()
-    initial_delay_s: float = 0.0
-    interval_s: float = 10.0
-    timeout_s: float = 5.0
-    failures: int = 3
-    passes: int = 1
-    start_timeout_s: float = 600.0
-    grace_s: float = 60.0
+    initial_delay_s: Annotated[float, seconds(0)] = 0.0
+    interval_s: Annotated[float, seconds(0.1)] = 10.0
+    timeout_s: Annotated[float, seconds(0.1)] = 5.0
+    failures: Annotated[int, between(1, 1000)] = 3
+    passes: Annotated[int, between(1, 1000)] = 1
+    start_timeout_s: Annotated[float, seconds(1)] = 600.0
+    grace_s: Annotated[float, seconds(0)] = 60.0
 
 
 class Environment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
@@ -191,9 +279,13 @@ class Environment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """
 
     packages: PackageList = ""
-    setup: str = ""
-    python: str = ""
-    image: str = ""
+    setup: Annotated[str, without_nul("the command holds a NUL byte")] = ""
+    python: Annotated[
+        str, text(r"3\.[0-9]{1,2}(\.[0-9]{1,2})?", "bad_version", "is not a Python version", "3.12", optional=True)
+    ] = ""
+    image: Annotated[
+        str, text(_IMAGE, "bad_image", "is not an image reference", "ghcr.io/lab/train:1", optional=True)
+    ] = ""
 
 
 NEEDS_RUNTIME = Constraint("container-runtime", ConstraintOp.EXISTS)
@@ -232,14 +324,14 @@ class Calls(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         reuse: how many tasks one process may make, one after the other.
     """
 
-    runner: str
-    function: str
-    segments: tuple[str, ...]
+    runner: FileDigest
+    function: FileDigest
+    segments: tuple[SegmentText, ...]
     firsts: tuple[int, ...]
     count: int
     chunksize: int = 1
-    idle_s: float | None = None
-    reuse: int = 1
+    idle_s: Annotated[float, seconds(1, MAX_IDLE_S)] | None = None
+    reuse: Annotated[int, between(1, MAX_REPLICAS)] = 1
 
     @property
     def digests(self) -> tuple[str, ...]:
@@ -267,56 +359,66 @@ class Calls(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One job's specification. Times in seconds; None: no limit."""
 
-    name: str
-    command: tuple[str, ...]
-    env: dict[str, str] = {}
-    replicas: int = 1
+    name: JobNameText
+    command: CommandWords
+    env: EnvVariables = {}
+    replicas: Annotated[int, between(1, MAX_REPLICAS)] = 1
     resources: ResourceRequest = ResourceRequest()
-    constraints: tuple[Constraint, ...] = ()
+    constraints: Constraints = ()
     coscheduling: Coscheduling | None = None
     band: BandName = "interactive"
-    max_retries_failure: int = 0
-    max_retries_preemption: int = DEFAULT_PREEMPTION_RETRIES
-    max_task_failures: int = 0
-    scheduling_timeout_s: float | None = None
-    timeout_s: float | None = None
-    bundle: str | None = None
-    ports: tuple[str, ...] = ()
-    labels: dict[str, str] = {}
-    user: str = ""
+    max_retries_failure: RetryCount = 0
+    max_retries_preemption: RetryCount = DEFAULT_PREEMPTION_RETRIES
+    max_task_failures: Annotated[int, between(0, MAX_REPLICAS)] = 0
+    scheduling_timeout_s: Seconds | None = None
+    timeout_s: Seconds | None = None
+    bundle: BundleDigest | None = None
+    ports: PortNames = ()
+    labels: TaskLabels = {}
+    user: OwnerText = ""
     probe: Probe | None = None
     """Set for a route's job only; a submitted job may not have one."""
     environment: Environment | None = None
     """None: tasks run with what their host has."""
     output: str = ""
     """A directory below each task's own that is kept when an attempt has ended; empty: nothing is kept."""
-    indexes: str = ""
+    indexes: IndexText = ""
     """The tasks of 0 to ``replicas`` - 1 that the job has, for example ``1,3,5`` or ``0-15:4,20``; empty: all."""
     spread: Spread = "hosts"
-    array: str = ""
+    array: IndexText = ""
     """A value for each task, ascending, for example ``0-15:4,20``: `array_index`; empty: none."""
     each_line: str = ""
     """A file of the bundle with a line for each task: task i finds its line i in ``IRIS_ARRAY_VALUE``; empty: none."""
-    max_parallel: int | None = None
+    max_parallel: ParallelTasks | None = None
     """How many of its tasks may have an open attempt at a time."""
-    after: tuple[Dependency, ...] = ()
+    after: Annotated[
+        tuple[Dependency, ...],
+        at_most(MAX_AFTER, f"a job waits for at most {MAX_AFTER} others", "wait for one job that waits for them"),
+    ] = ()
     not_before: str = ""
     """Tasks are not placed earlier: a moment (RFC 3339), or a duration after the submission; empty: at any time."""
-    singleton: str = ""
+    singleton: Annotated[
+        str,
+        text(
+            *("[!-~]{1,128}", "bad_key", "is not a singleton key"),
+            hint="1 to 128 printable characters without spaces",
+            optional=True,
+        ),
+    ] = ""
     """At most one job of a user with this key runs at a time, in the order of submission; empty: no such limit."""
     hold: bool = False
     """Pending tasks are not placed until the job is released."""
-    on_exit: tuple[ExitRule, ...] = ()
+    on_exit: Annotated[tuple[ExitRule, ...], at_most(MAX_RULES, f"at most {MAX_RULES} rules")] = ()
     """What is done when a task exits with other codes than 0; the first rule that matches counts."""
-    max_requeues: int = DEFAULT_REQUEUES
+    max_requeues: RetryCount = DEFAULT_REQUEUES
     """How often a task may return to the queue because it asked for it."""
-    backoff_s: float | None = None
+    backoff_s: Seconds | None = None
     """The pause before a task is tried again after a failure or a requeue, doubled each time."""
-    max_backoff_s: float = DEFAULT_MAX_BACKOFF_S
+    max_backoff_s: Seconds = DEFAULT_MAX_BACKOFF_S
     """The longest such pause."""
     calls: Calls | None = None
     """Set for a map: ``command`` runs ``calls.runner``."""
-    preload: tuple[str, ...] = ()
+    preload: Annotated[tuple[str, ...], at_most(MAX_PRELOAD, f"at most {MAX_PRELOAD} modules")] = ()
     """Python modules that each host imports once; the job's tasks there are clones of the process that did."""
     stop: StopPolicy | None = None
     """How its tasks are stopped; None: TERM, and KILL after the cluster's grace period."""
@@ -326,7 +428,7 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """What its tasks are told before they are stopped; None: nothing."""
     on_timeout: OnTimeout = "kill"
     """What becomes of a task that has run for ``timeout_s``: it is KILLED, or is requeued."""
-    protect_s: float | None = None
+    protect_s: Annotated[float, duration(MAX_PROTECT_S, "60")] | None = None
     """A task is not preempted before it has run for so long."""
 
     @property

@@ -112,6 +112,7 @@ def test_the_largest_and_the_smallest_job_may_be_admitted() -> None:
         ({"resources": ResourceRequest(device=Device("tpu", "v4-8", 5))}, "/resources/device/count", "too_many_chips"),
         ({"resources": ResourceRequest(device=Device("gpu", ""))}, "/resources/device/variant", "bad_variant"),
         ({"constraints": (Constraint("z", ConstraintOp.LT, "a"),)}, "/constraints/0/value", "ordering_on_string"),
+        ({"constraints": (Constraint("k", value="x" * 257),)}, "/constraints/0/value", "too_long"),
         ({"max_retries_failure": -1}, "/max_retries_failure", "out_of_range"),
         ({"max_retries_preemption": 1 << 40}, "/max_retries_preemption", "out_of_range"),
         ({"max_task_failures": -1}, "/max_task_failures", "out_of_range"),

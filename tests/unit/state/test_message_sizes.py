@@ -13,7 +13,6 @@ from iris_bus import framing
 from iris_bus.contract import Message, Publication
 from iris_core import codec, subjects
 from iris_core.admission import validate_spec
-from iris_core.constraints import MAX_TEXT, MAX_VALUES
 from iris_core.limits import (
     ATTEMPTS,
     CHUNK_BYTES,
@@ -40,7 +39,7 @@ from iris_core.messages.state_worker import (
 )
 from iris_core.reasons import Reason, ReasonCode
 from iris_core.resources import Amount, ResourceRequest
-from iris_core.spec import MAX_COMMAND_BYTES, MAX_ENV_BYTES, Constraint, JobSpec
+from iris_core.spec import MAX_COMMAND_BYTES, MAX_ENV_BYTES, MAX_TEXT, MAX_VALUES, Constraint, JobSpec
 from iris_core.states import Cause, ConstraintOp, KernelStatus
 from iris_scheduler.cache import Cache
 from iris_scheduler.mirror.mirror import Mirror

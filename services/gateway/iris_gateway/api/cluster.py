@@ -54,7 +54,7 @@ _WORKER = Answers("The worker.", WorkerView)
 def _action(kind: type[WorkerAction], summary: str, answer: Answers = _WORKER) -> Endpoint:
     async def act(call: Call) -> Response:
         target = identifier(call.segment("worker"), "worker")
-        return passed_on(await administer(call, target, await json_body(call, kind, kind())), 202)
+        return passed_on(await administer(call, target, await json_body(call, kind)), 202)
 
     path = f"/v1/workers/{{worker}}/{kind.action.replace('_', '-')}"
     return Endpoint("POST", path, act, summary, {202: answer}, body=kind, admin=True)

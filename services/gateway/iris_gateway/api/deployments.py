@@ -6,7 +6,7 @@ A change holds the changed fields, and in ``If-Match`` the version it is based o
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -26,9 +26,10 @@ from iris_core.actions import (
 from iris_core.admission import MASK
 from iris_core.codec import to_builtins, to_json
 from iris_core.errors import Mistake
+from iris_core.field_rules import between, seconds
 from iris_core.messages.gateway_state import Answer, DeployCommand
 from iris_core.patches import merged
-from iris_core.serving import DeploymentSpec
+from iris_core.serving import MAX_ROUTES, DeploymentSpec
 from iris_core.subjects import CMD_DEPLOY
 from iris_core.views import DeploymentView, HistoryRow, RouteView
 from iris_gateway.api.handling import TAG, expected_version, listing, request_key, tagged, view
@@ -51,16 +52,16 @@ class DeploymentPatch(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     revision. ``paused``: pause or resume an update. ``revision``: roll back to it; 0: the one before.
     """
 
-    replicas: int | UnsetType = UNSET
+    replicas: Annotated[int, between(0, MAX_ROUTES)] | UnsetType = UNSET
     port: str | UnsetType = UNSET
     template: dict[str, Any] | UnsetType = UNSET
     update: dict[str, Any] | UnsetType | None = UNSET
     scaling: dict[str, Any] | UnsetType | None = UNSET
     proxy: dict[str, Any] | UnsetType | None = UNSET
-    settle_s: float | UnsetType | None = UNSET
-    grace_s: float | UnsetType | None = UNSET
+    settle_s: Annotated[float, seconds(0, 3600)] | UnsetType | None = UNSET
+    grace_s: Annotated[float, seconds(0, 86_400)] | UnsetType | None = UNSET
     paused: bool | UnsetType = UNSET
-    revision: int | UnsetType = UNSET
+    revision: Annotated[int, msgspec.Meta(ge=0, le=2**53)] | UnsetType = UNSET
 
 
 _CONTROLS = ("paused", "revision")
@@ -114,8 +115,10 @@ async def _command(call: Call, name: str, asked: DeploymentAction, key: str = ""
 
 async def patch(call: Call) -> Response:
     name, version = name_of(call), expected_version(call)
-    check_media_type(call.request, JSON, MERGE_PATCH)
-    value = json_from(await read_body(call.request, call.gateway.settings.body_bytes, BODY_S))
+    body = await read_body(call.request, call.gateway.settings.body_bytes, BODY_S)
+    if body:
+        check_media_type(call.request, JSON, MERGE_PATCH)
+    value = json_from(body or b"{}")
     return tagged((await send_change(call, name, value, version)).body)
 
 

@@ -16,7 +16,7 @@ from iris_gateway.streams.event import A_TYPE, Filter, of_run
 from iris_gateway.streams.event_history import newest_first, oldest_first
 from iris_gateway.streams.sse import resume_point, stream_events
 
-_FARTHEST = 10**18
+_FARTHEST = 10**18 - 1
 ORDERS = ("desc", "asc")
 
 

@@ -10,19 +10,16 @@ from typing import Any, TypeVar
 import msgspec
 from starlette.responses import Response
 
-from iris_core.codec import Undecodable, from_json
 from iris_core.errors import Mistake
 from iris_core.request_ids import keyed_request
 from iris_core.view_queries import PageQuery, ViewQuery
-from iris_gateway.api.work.admission import json_from
+from iris_gateway.api.work.admission import decoded
 from iris_gateway.api.work.validation import shape_mistakes
 from iris_gateway.http.bodies import BODY, BODY_S, check_media_type, read_body
-from iris_gateway.http.endpoint import JSON, Answers, Call, Endpoint, passed_on
-from iris_gateway.http.problem import ProblemResponse, invalid
+from iris_gateway.http.endpoint import JSON, Answers, Call, Endpoint, needs_body, passed_on
+from iris_gateway.http.problem import ProblemResponse
 
-T = TypeVar("T")
-
-MAX_KEY = 255
+S = TypeVar("S", bound=msgspec.Struct)
 
 TAG = {"ETag": "The version, for `If-Match`."}
 
@@ -54,28 +51,15 @@ def listing(path: str, kind: type[PageQuery], summary: str, answer: Any) -> Endp
     return view(path, kind, summary, Answers("One page.", answer))
 
 
-async def json_body(
-    call: Call, kind: type[T], default: T | None = None, explain: Callable[[Mistake], Mistake] = lambda mistake: mistake
-) -> T:
-    """The request's body as a ``kind``; ``default`` when there is none. Raises ProblemResponse with every mistake, each
-    as ``explain`` words it.
+async def json_body(call: Call, kind: type[S], explain: Callable[[Mistake], Mistake] = lambda mistake: mistake) -> S:
+    """The request's body as a ``kind``; its defaults when there is none. Raises ProblemResponse with every mistake,
+    each as ``explain`` words it.
     """
     body = await read_body(call.request, call.gateway.settings.body_bytes, BODY_S)
-    if not body and default is not None:
-        return default
+    if not body and not needs_body(call.request.method, kind):
+        return kind()
     check_media_type(call.request, JSON)
-    try:
-        return from_json(body, kind)
-    except Undecodable:
-        raise invalid([explain(mistake) for mistake in shape_mistakes(json_from(body), kind)]) from None
-
-
-def idempotency_key(call: Call) -> str:
-    """The ``Idempotency-Key`` header, or nothing. Raises ProblemResponse malformed."""
-    key: str = call.request.headers.get("idempotency-key", "")
-    if len(key) > MAX_KEY or not (key.isascii() and (key.isprintable())):
-        raise ProblemResponse("malformed", f"an Idempotency-Key has at most {MAX_KEY} printable ASCII characters")
-    return key
+    return decoded(body, kind, lambda value: [explain(mistake) for mistake in shape_mistakes(value, kind)])
 
 
 def request_key(call: Call, form_key: str = "") -> str:
@@ -84,7 +68,7 @@ def request_key(call: Call, form_key: str = "") -> str:
     ``form_key``: the key in a form, which cannot send the header. Call it after the body was read: the id digests
     what was sent, so that a key that is used for something else is refused.
     """
-    key, request = form_key or idempotency_key(call), call.request
+    key, request = form_key or call.idempotency_key, call.request
     if not key:
         return ""
     parts = (call.caller.user, request.method, request.scope["path"], key)

@@ -28,7 +28,7 @@ class QueueHoldBody(msgspec.Struct, forbid_unknown_fields=True):
 
     user: _Text = ""
     band: BandName | None = None
-    label: _Text = ""
+    label: Annotated[_Text, msgspec.Meta(extra_json_schema={"pattern": "^$|="})] = ""
     reason: _Text = ""
 
 

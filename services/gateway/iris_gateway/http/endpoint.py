@@ -20,6 +20,7 @@ from iris_gateway.commands import Envelope
 from iris_gateway.gateway import Gateway
 from iris_gateway.http.parameters import path_fields, read_query, segment
 from iris_gateway.http.position import HEADER, SCOPE, position_from
+from iris_gateway.http.problem import ProblemResponse
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -28,6 +29,7 @@ TEXT = "text/plain"
 JSON_LINES = "application/x-ndjson"
 EVENT_STREAM = "text/event-stream"
 BYTES = "application/octet-stream"
+MAX_KEY = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,14 @@ class Call:
         """The path and the query as a struct; see `read_query`. Raises ProblemResponse."""
         path, query = path_fields(kind, self.request.path_params), self.request.query_params.multi_items()
         return read_query(kind, query, path, self.gateway.now_ms())
+
+    @property
+    def idempotency_key(self) -> str:
+        """The ``Idempotency-Key`` header, or nothing. Raises ProblemResponse malformed."""
+        key: str = self.request.headers.get("idempotency-key", "")
+        if len(key) > MAX_KEY or not (key.isascii() and key.isprintable()):
+            raise ProblemResponse("malformed", f"an Idempotency-Key has at most {MAX_KEY} printable ASCII characters")
+        return key
 
     async def read(self, query: ViewQuery) -> bytes:
         """The JSON of one view, at least as new as the caller's position. Raises Problem."""
@@ -103,6 +113,16 @@ class Endpoint:
     problems: tuple[str, ...] = ()
     page: bool = False
     task: bool = False
+
+    @property
+    def takes_key(self) -> bool:
+        """Whether it reads an ``Idempotency-Key``."""
+        return self.method in ("POST", "PATCH", "DELETE") or "idempotency_mismatch" in self.problems
+
+
+def needs_body(method: str, kind: type[msgspec.Struct]) -> bool:
+    """Whether a request with a JSON body must send one: to replace something, or where a field has no default."""
+    return method == "PUT" or any(field.required for field in msgspec.structs.fields(kind))
 
 
 def json_response(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

@@ -72,6 +72,8 @@ class PathRoutes:
         """The endpoint's response; a change is a span of the request's trace, or begins one."""
         if endpoint.parameters is None and endpoint.path.startswith("/v1/"):
             call.asked(msgspec.Struct)  # refuses any
+        if endpoint.takes_key:
+            _ = call.idempotency_key  # refuses an invalid one, also where nothing is stored under it
         if call.request.method in SAFE:
             return await endpoint.handler(call)
         tracer = self._gateway.tracer

@@ -11,11 +11,9 @@ from typing import Any
 
 import msgspec
 
-from iris_core.admission import MAX_RETRIES
-from iris_core.spec import MAX_REPLICAS
 from iris_gateway.http import problem
-from iris_gateway.http.endpoint import EVENT_STREAM, JSON, Answers, Endpoint
-from iris_gateway.http.parameters import query_parameters
+from iris_gateway.http.endpoint import EVENT_STREAM, JSON, MAX_KEY, Answers, Endpoint, needs_body
+from iris_gateway.http.parameters import names_a_job, query_parameters
 from iris_gateway.http.problem import ProblemDocument
 from iris_gateway.http.problem_types import PROBLEM_TYPES
 
@@ -26,31 +24,18 @@ _SEGMENTS = {
     "task": ("A task's name, percent-encoded.", {"type": "string", "examples": ["%2Ftrain%2F0", "j7%2F0"]}),
     "sha256": ("The SHA-256 of the bytes.", {"type": "string", "pattern": "^[0-9a-f]{64}$"}),
 }
-_PART = "[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
-_RULES: tuple[tuple[str, str, dict[str, Any]], ...] = (
-    ("JobSpec", "name", {"pattern": f"^/?{_PART}(/{_PART}){{0,15}}$", "examples": ["/train"]}),
-    ("JobSpec", "command", {"minItems": 1, "examples": [["python", "train.py"]]}),
-    ("JobSpec", "replicas", {"minimum": 1, "maximum": MAX_REPLICAS}),
-    ("JobSpec", "max_retries_failure", {"minimum": 0, "maximum": MAX_RETRIES}),
-    ("JobSpec", "max_retries_preemption", {"minimum": 0, "maximum": MAX_RETRIES}),
-    ("JobSpec", "max_task_failures", {"minimum": 0, "maximum": MAX_REPLICAS}),
-    ("JobSpec", "max_parallel", {"minimum": 1, "maximum": MAX_REPLICAS}),
-    ("JobSpec", "max_requeues", {"minimum": 0, "maximum": MAX_RETRIES}),
-)
-"""Rules of `iris_core.admission` that a schema can express."""
-
 _PLACEHOLDER = re.compile(r"\{([a-z0-9]+)\}")
 _IDEMPOTENCY = {
     "name": "Idempotency-Key",
     "in": "header",
     "description": "Reusing a key returns the first answer instead of repeating the request.",
-    "schema": {"type": "string", "maxLength": 255, "pattern": "^[ -~]*$"},
+    "schema": {"type": "string", "maxLength": MAX_KEY, "pattern": "^[ -~]*$"},
 }
 _IF_MATCH = {
     "name": "If-Match",
     "in": "header",
     "description": "The `ETag` this is a change of; refused when it has been changed since.",
-    "schema": {"type": "string"},
+    "schema": {"type": "string", "anyOf": [{"const": "*"}, {"pattern": '^"[0-9]{1,15}"$'}], "examples": ['"7"']},
 }
 
 
@@ -58,8 +43,6 @@ def describe(endpoints: Sequence[Endpoint], version: str) -> dict[str, Any]:
     """The OpenAPI document."""
     kinds = _kinds(endpoints)
     schemas, components = msgspec.json.schema_components(kinds, ref_template=TEMPLATE)
-    for struct, field, rule in _RULES:
-        components[struct]["properties"][field] |= rule
     known = dict(zip(map(repr, kinds), schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
@@ -101,7 +84,7 @@ def _operation(endpoint: Endpoint, known: dict[str, Any]) -> dict[str, Any]:
     }
     operation["responses"] |= _problems(endpoint, known)
     if endpoint.body is not None:
-        operation["requestBody"] = _body(endpoint.body, known)
+        operation["requestBody"] = _body(endpoint, known)
     if endpoint.public:
         operation["security"] = []
     return operation
@@ -119,17 +102,17 @@ def _parameters(endpoint: Endpoint) -> Iterator[dict[str, Any]]:
     for parameter in query_parameters(endpoint.parameters) if endpoint.parameters is not None else ():
         schema = dict(parameter.schema)
         yield {"name": parameter.name, "in": "query", "description": parameter.description, "schema": schema}
-    if endpoint.method in ("POST", "PATCH", "DELETE") or "idempotency_mismatch" in endpoint.problems:
+    if endpoint.takes_key:
         yield _IDEMPOTENCY
     if "precondition_failed" in endpoint.problems:
         yield _IF_MATCH
 
 
-def _body(body: Any, known: dict[str, Any]) -> dict[str, Any]:
+def _body(endpoint: Endpoint, known: dict[str, Any]) -> dict[str, Any]:
+    body = endpoint.body
     if isinstance(body, str):
         return {"required": True, "content": {body: {"schema": {"type": "string", "format": "binary"}}}}
-    required = any(field.required for field in msgspec.structs.fields(body))
-    return {"required": required, "content": {JSON: {"schema": known[repr(body)]}}}
+    return {"required": needs_body(endpoint.method, body), "content": {JSON: {"schema": known[repr(body)]}}}
 
 
 def _answer(answers: Answers, known: dict[str, Any]) -> dict[str, Any]:
@@ -154,7 +137,7 @@ def problem_codes(endpoint: Endpoint) -> list[str]:
     """The codes of the refusals an endpoint may give, in the order of the table."""
     codes = {"malformed", "internal", *endpoint.problems}
     codes |= set() if endpoint.public else {"unauthenticated", "forbidden", "too_many_requests"}
-    codes |= {"not_found"} if "{" in endpoint.path else set()
+    codes |= {"not_found"} if "{" in endpoint.path or names_a_job(endpoint.parameters) else set()
     codes |= {"invalid"} if endpoint.path.startswith("/v1") else set()
     codes |= {"unavailable"} if endpoint.path != "/healthz" else set()
     codes |= {"too_large", "unsupported_media_type", "timeout"} if endpoint.body is not None else set()

@@ -201,6 +201,13 @@ def _moment_ms(text: str, now_ms: int) -> int | None:
 
 _REFERENCES = {"parent": job_reference, "within": job_reference}
 """Query parameters that name a job."""
+
+
+def names_a_job(kind: type[msgspec.Struct] | None) -> bool:
+    """Whether a query may name a job, which there may not be."""
+    return kind is not None and any(one.name in _REFERENCES for one in query_parameters(kind))
+
+
 _SEGMENTS: dict[str, Callable[[str], str]] = {"job": job_reference, "task": task_reference}
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from iris_core import codec
 from iris_core.codec import Undecodable
-from iris_core.errors import Code, InvariantBroken, Refused
+from iris_core.errors import Code, Invalid, InvariantBroken, Refused
 from iris_core.limits import MESSAGE_BYTES
 from iris_core.messages.gateway_state import Answer, Query
 from iris_state import views
@@ -141,7 +141,8 @@ def answer(ledger: Ledger, query: Query, position: int) -> bytes:
     try:
         data = codec.pack(Answer("ok", views.read(ledger, query), position))
     except Refused as error:
-        return codec.pack(Answer(error.code.value, views.refusal(error.detail), position))
+        mistakes = error.mistakes if isinstance(error, Invalid) else ()
+        return codec.pack(Answer(error.code.value, views.refusal(error.detail, mistakes), position))
     return data if len(data) <= MESSAGE_BYTES else refusal(Code.UNAVAILABLE, TOO_LARGE)
 
 

@@ -6,13 +6,14 @@ time and returns all mistakes at once. Source: docs/ARCHITECTURE.md#the-path-of-
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
 
 from iris_core.admission import validate_spec
-from iris_core.codec import Undecodable, from_json
+from iris_core.codec import Undecodable, from_builtins, from_json
 from iris_core.deployment_admission import validate_deployment
 from iris_core.errors import Mistake
 from iris_core.messages.gateway_state import Caller
@@ -27,6 +28,7 @@ _STAND_INS: dict[type, dict[str, Any]] = {
     DeploymentSpec: {"name": "x", "template": {"command": ["true"]}},
 }
 """Substitutes for invalid required fields, so that the rules can be applied to the other fields."""
+T = TypeVar("T")
 _Spec = TypeVar("_Spec", JobSpec, DeploymentSpec)
 
 
@@ -36,19 +38,30 @@ def spec_from(body: bytes, caller: Caller) -> JobSpec:
     A body that decodes is validated by the rules. For one that does not, the mistakes of its shape and those of its
     valid fields are returned together.
     """
-    return _allowed(with_absolute_name(_decoded(body, JobSpec)), caller)
+    return _allowed(with_absolute_name(_specification(body, JobSpec)), caller)
 
 
 def deployment_from(body: bytes, caller: Caller) -> DeploymentSpec:
     """The deployment in a request's body, as `spec_from`. Raises ProblemResponse."""
-    return _allowed(_decoded(body, DeploymentSpec), caller)
+    return _allowed(_specification(body, DeploymentSpec), caller)
 
 
-def _decoded(body: bytes, kind: type[_Spec]) -> _Spec:
-    try:
+def _specification(body: bytes, kind: type[_Spec]) -> _Spec:
+    return decoded(body, kind, lambda value: all_mistakes(value, kind))
+
+
+def decoded(body: bytes, kind: type[T], mistakes: Callable[[Any], list[Mistake]]) -> T:
+    """A body as a ``kind``. Raises ProblemResponse with the ``mistakes`` of its JSON value, malformed when it has none.
+
+    A number such as ``2.0`` is a whole one, as JSON Schema has it; the decoder alone refuses it.
+    """
+    with suppress(Undecodable):
         return from_json(body, kind)
+    value = json_from(body)
+    try:
+        return from_builtins(value, kind)
     except Undecodable:
-        raise invalid(all_mistakes(json_from(body), kind)) from None
+        raise invalid(mistakes(value)) from None
 
 
 def _allowed(spec: _Spec, caller: Caller) -> _Spec:
@@ -71,10 +84,21 @@ def with_owner(spec: _Spec, caller: Caller) -> _Spec:
     return spec if spec.user else msgspec.structs.replace(spec, user=caller.user)
 
 
+def _with_whole_numbers(value: Any) -> Any:
+    """The same JSON value, in which a float without a fraction is an integer."""
+    if isinstance(value, float):
+        return int(value) if value.is_integer() and abs(value) < 2**63 else value
+    if isinstance(value, list):
+        return [_with_whole_numbers(item) for item in value]
+    return {key: _with_whole_numbers(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+
 def json_from(body: bytes) -> Any:
-    """The JSON value in a body. Raises ProblemResponse malformed with the position of the syntax error."""
+    """The JSON value in a body, whole numbers as integers. Raises ProblemResponse malformed with the position of the
+    syntax error.
+    """
     try:
-        return msgspec.json.decode(body)
+        return _with_whole_numbers(msgspec.json.decode(body))
     except UnicodeDecodeError as error:
         raise ProblemResponse("malformed", f"the body is not UTF-8: {error.reason} at byte {error.start}") from None
     except RecursionError:
@@ -91,9 +115,10 @@ def all_mistakes(value: Any, kind: type[JobSpec] | type[DeploymentSpec]) -> list
     wrong = [mistake.pointer for mistake in mistakes]
     sound = merged(_STAND_INS[kind], _without(value, wrong)) if isinstance(value, dict) else None
     try:
-        spec = msgspec.convert(sound, kind)
+        spec: JobSpec | DeploymentSpec = msgspec.convert(sound, kind)
     except msgspec.ValidationError:
         return mistakes
+    spec = with_absolute_name(spec) if isinstance(spec, JobSpec) else spec
     return mistakes + [mistake for mistake in _rules(spec) if not any(_touch(mistake.pointer, one) for one in wrong)]
 
 

@@ -5,14 +5,17 @@ Out of scope: what a change must pass and what follows from it (the state servic
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 from starlette.responses import Response
 
+from iris_core.actions import ReasonText
 from iris_core.amendments import AMENDABLE, unchangeable
 from iris_core.codec import to_json
 from iris_core.errors import Mistake
 from iris_core.messages.gateway_state import AmendJob, Answer
-from iris_core.spec import BandName, Dependency, JobSpec
+from iris_core.spec import BandName, Dependency, JobSpec, ParallelTasks, RetryCount, Seconds
 from iris_core.subjects import CMD_AMEND
 from iris_gateway.api.handling import expected_version, json_body, request_key, tagged
 from iris_gateway.commands import Envelope
@@ -34,15 +37,15 @@ class JobPatch(msgspec.Struct, forbid_unknown_fields=True):
     """
 
     hold: bool | None = None
-    reason: str = ""
-    after: tuple[Dependency, ...] | None = None
+    reason: ReasonText = ""
+    after: Annotated[tuple[Dependency, ...], msgspec.Meta(extra_json_schema={"maxItems": 0})] | None = None
     stop: bool = False
     band: BandName | msgspec.UnsetType = msgspec.UNSET
-    timeout_s: float | msgspec.UnsetType | None = msgspec.UNSET
-    max_parallel: int | msgspec.UnsetType | None = msgspec.UNSET
-    max_retries_failure: int | msgspec.UnsetType = msgspec.UNSET
-    max_retries_preemption: int | msgspec.UnsetType = msgspec.UNSET
-    max_requeues: int | msgspec.UnsetType = msgspec.UNSET
+    timeout_s: Seconds | msgspec.UnsetType | None = msgspec.UNSET
+    max_parallel: ParallelTasks | msgspec.UnsetType | None = msgspec.UNSET
+    max_retries_failure: RetryCount | msgspec.UnsetType = msgspec.UNSET
+    max_retries_preemption: RetryCount | msgspec.UnsetType = msgspec.UNSET
+    max_requeues: RetryCount | msgspec.UnsetType = msgspec.UNSET
     labels: dict[str, str | None] | msgspec.UnsetType = msgspec.UNSET
 
     @property
@@ -59,7 +62,7 @@ _FIXED = frozenset(JobSpec.__struct_fields__) - frozenset(JobPatch.__struct_fiel
 async def amend(call: Call) -> Response:
     """Change a job by the patch in the body."""
     job, version = job_reference(call.segment("job")), expected_version(call)
-    body = await json_body(call, JobPatch, JobPatch(), explain=_explained)
+    body = await json_body(call, JobPatch, explain=_explained)
     return tagged((await send_amend(call, job, body, version, request_key(call))).body)
 
 

@@ -31,6 +31,7 @@ from iris_core.messages.gateway_worker import (
 )
 from iris_core.messages.message import AttemptRef
 from iris_core.spec import MAX_COMMAND_BYTES
+from iris_core.view_queries import WorkerQuery
 from iris_core.views import ExecutionLine, ExecutionPosition
 from iris_gateway.api.handling import json_body
 from iris_gateway.api.work.tasks import task_of, task_record
@@ -198,7 +199,7 @@ async def _next(call: Call, execution: str, after: int) -> ExecutionOutput:
 
 
 async def _ask(call: Call, execution: str, request: Any, kind: type[M], *, repeatable: bool = True) -> M:
-    """Send a request to the worker of an execution. Raises ProblemResponse unavailable.
+    """Send a request to the worker of an execution. Raises ProblemResponse unavailable, or not_found.
 
     Args:
         repeatable: what was received and not answered may be sent again.
@@ -206,6 +207,7 @@ async def _ask(call: Call, execution: str, request: Any, kind: type[M], *, repea
     try:
         answer = await call.gateway.bus.request(_subject(execution), pack(request), timeout=_ANSWER_S)
     except NoResponders:
+        await call.read(WorkerQuery(_worker(execution)))  # refuses one that there is not
         raise ProblemResponse("unavailable", f"{_worker(execution)} is not connected") from None
     except Unavailable:
         raise ProblemResponse("unavailable", f"{_worker(execution)} does not answer", retryable=repeatable) from None

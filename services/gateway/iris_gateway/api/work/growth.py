@@ -5,10 +5,14 @@ Source: docs/adr/0082-an-open-job-takes-further-calls.md.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 from starlette.responses import Response
 
+from iris_core.actions import ReasonText
 from iris_core.messages.gateway_state import GrowJob
+from iris_core.spec import FileDigest
 from iris_core.subjects import CMD_GROW
 from iris_core.views import JobView
 from iris_gateway.api.handling import json_body, request_key
@@ -18,6 +22,8 @@ from iris_gateway.api.work.tasks import task_record
 from iris_gateway.commands import Envelope
 from iris_gateway.http.endpoint import Answers, Call, Endpoint, passed_on
 from iris_gateway.http.problem import ProblemResponse
+
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
 class GrowthBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -29,17 +35,17 @@ class GrowthBody(msgspec.Struct, forbid_unknown_fields=True):
         count: how many calls they are. close: the job takes no further calls. reason: why, shown with the job.
     """
 
-    offset: int = 0
-    segments: tuple[str, ...] = ()
-    firsts: tuple[int, ...] = ()
-    count: int = 0
+    offset: _Count = 0
+    segments: tuple[FileDigest, ...] = ()
+    firsts: tuple[_Count, ...] = ()
+    count: _Count = 0
     close: bool = False
-    reason: str = ""
+    reason: ReasonText = ""
 
 
 async def grow(call: Call) -> Response:
     job = job_of(call)
-    body = await json_body(call, GrowthBody, GrowthBody())
+    body = await json_body(call, GrowthBody)
     if call.caller.role == "worker":
         raise ProblemResponse("forbidden", "worker tokens may not change jobs")
     if body.segments:

@@ -10,6 +10,7 @@ from typing import Annotated
 import msgspec
 from starlette.responses import Response
 
+from iris_core.actions import ReasonText
 from iris_core.messages.gateway_state import Answer, CancelJob, RequeueTasks, RerunJob, SubmitJob
 from iris_core.spec import MAX_REPLICAS, JobSpec
 from iris_core.subjects import CMD_CANCEL, CMD_REQUEUE, CMD_RERUN, CMD_SUBMIT
@@ -17,7 +18,6 @@ from iris_core.view_queries import HistoryQuery, JobQuery, JobsQuery, PageQuery,
 from iris_core.views import HistoryRow, JobView, SessionView, TreeView
 from iris_gateway.api.handling import (
     TAG,
-    idempotency_key,
     json_body,
     listing,
     request_key,
@@ -49,7 +49,8 @@ class SubmitParameters(msgspec.Struct, frozen=True):
         str,
         about(
             "The job this one is a child of: refused when there is none. "
-            "Without it a child of a job nobody knows is a root."
+            "Without it a child of a job nobody knows is a root.",
+            min_length=1,
         ),
     ] = ""
 
@@ -71,7 +72,7 @@ class CancelBody(msgspec.Struct, forbid_unknown_fields=True):
 class RequeueBody(msgspec.Struct, forbid_unknown_fields=True):
     """Why tasks return to the queue."""
 
-    reason: str = ""
+    reason: ReasonText = ""
 
 
 class RerunBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -91,7 +92,7 @@ def job_of(call: Call) -> str:
 
 async def submit(call: Call) -> Response:
     how = call.asked(SubmitParameters)
-    key = idempotency_key(call)
+    key = call.idempotency_key
     spec = await read_spec(call)
     await check_code(call, spec, spec.user)
 
@@ -134,7 +135,7 @@ async def history(call: Call) -> Response:
 
 async def cancel(call: Call) -> Response:
     job = job_of(call)
-    body = await json_body(call, CancelBody, CancelBody())
+    body = await json_body(call, CancelBody)
     return passed_on((await send_cancel(call, job, body.reason, request_key(call))).body, 202)
 
 
@@ -155,7 +156,7 @@ async def requeue(call: Call) -> Response:
 
 async def requeue_by_api(call: Call, target: str) -> Response:
     """Requeue a job or a task for the reason in the body."""
-    body = await json_body(call, RequeueBody, RequeueBody())
+    body = await json_body(call, RequeueBody)
     return passed_on((await send_requeue(call, target, body.reason, request_key(call))).body, 202)
 
 
@@ -172,7 +173,7 @@ async def send_requeue(call: Call, target: str, reason: str, key: str = "") -> A
 
 async def rerun(call: Call) -> Response:
     job = job_of(call)
-    body = await json_body(call, RerunBody, RerunBody())
+    body = await json_body(call, RerunBody)
     return made(await send_rerun(call, job, body.failed_only, request_key(call)))
 
 

@@ -55,7 +55,7 @@ async def task_record(call: Call, task: str) -> TaskRecord:
 
 async def cancel(call: Call) -> Response:
     task = task_of(call)
-    body = await json_body(call, CancelBody, CancelBody())
+    body = await json_body(call, CancelBody)
     return passed_on((await send_cancel(call, task, body.reason, request_key(call))).body, 202)
 
 

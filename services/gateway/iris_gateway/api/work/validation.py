@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterator
-from typing import Any, Union, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import msgspec
 from msgspec.structs import FieldInfo
@@ -30,7 +30,7 @@ def _mistakes(value: Any, kind: Any, pointer: str) -> Iterator[Mistake]:
     try:
         msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        kind = _member_for(value, kind)
+        kind = _member_for(value, _bare(kind))
         inside = list(_inside(value, kind, pointer))
         yield from inside or [_leaf(str(error), pointer)]
 
@@ -69,10 +69,15 @@ def _hint(field: FieldInfo) -> str:
     return _name_of(field.type)
 
 
+def _bare(kind: Any) -> Any:
+    """A type without its limits."""
+    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
+
+
 def _name_of(kind: Any) -> str:
-    origin = get_origin(kind)
-    if origin in (list, tuple):
-        return f"a list of {getattr(get_args(kind)[0], '__name__', 'values')}"
+    kind = _bare(kind)
+    if get_origin(kind) in (list, tuple):
+        return f"a list of {getattr(_bare(get_args(kind)[0]), '__name__', 'values')}"
     return WORDS.get(getattr(kind, "__name__", ""), "a value")
 
 
@@ -82,7 +87,7 @@ def _member_for(value: Any, kind: Any) -> Any:
     """
     if get_origin(kind) not in (Union, types.UnionType):
         return kind
-    for member in get_args(kind):
+    for member in map(_bare, get_args(kind)):
         if isinstance(value, dict) and (_is_struct(member) or get_origin(member) is dict):
             return member
         if isinstance(value, list) and get_origin(member) in (list, tuple):
