@@ -8,8 +8,9 @@ import re
 import shutil
 import time
 from pathlib import Path
-from subprocess import run
+from subprocess import DEVNULL, run
 
+import psutil
 import pytest
 
 from iris_bus.jetstream import connect
@@ -17,7 +18,7 @@ from iris_core import subjects
 from iris_nats.nats_process import DamagedFiles, streams_of
 from iris_service.child import DAMAGED
 from tests.support import damage
-from tests.support.cluster import IRIS, Ended, environment, start, stop
+from tests.support.cluster import IRIS, Ended, cluster_on, environment, owns, start, stop
 from tests.support.damage import Hurt, admin, lost_by
 from tests.support.nats import OpenServer
 from tests.support.records import jobs_of, ledger_of
@@ -150,9 +151,16 @@ async def test_an_index_that_is_damaged_or_gone_costs_nothing(directory: Path, h
     assert await names_after_a_start(directory) == NAMES
 
 
-async def test_a_damaged_newest_snapshot_is_said_and_costs_nothing(tmp_path: Path):
-    directory = tmp_path / "nats"
-    await work(directory, "state.snapshot_changes=10")
+@pytest.fixture(scope="module")
+def snapshotted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As `worked`, with several snapshots."""
+    directory = tmp_path_factory.mktemp("snapshotted") / "nats"
+    asyncio.run(work(directory, "state.snapshot_changes=10"))
+    return directory
+
+
+async def test_a_damaged_newest_snapshot_is_said_and_costs_nothing(snapshotted: Path, tmp_path: Path):
+    directory = shutil.copytree(snapshotted, tmp_path / "nats")
     damage.flip_newest_snapshot(directory)
     found = admin("verify", store=directory)
     assert "chunks are there" in found.out or "does not match" in found.out
@@ -168,10 +176,9 @@ def snapshot_of(words: str) -> int:
 
 
 @pytest.fixture(scope="module")
-def covered(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def covered(snapshotted: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of a stopped server whose journal is damaged right before what the newest snapshot covers ends."""
-    directory = tmp_path_factory.mktemp("covered") / "nats"
-    asyncio.run(work(directory, "state.snapshot_changes=10"))
+    directory = shutil.copytree(snapshotted, tmp_path_factory.mktemp("covered") / "nats")
     damage.flip_before(directory, snapshot_of(admin("verify", store=directory).out))
     return directory
 
@@ -281,16 +288,28 @@ async def test_a_file_changed_under_a_running_server_is_reported_when_read(tmp_p
     assert await names_after_a_start(directory) == NAMES - lost_by(repaired.out)
 
 
-def test_a_local_cluster_starts_on_damage_that_costs_nothing(tmp_path: Path, covered: Path):
-    data = tmp_path / "data"
-    data.mkdir()
-    cluster = start(data, "--workers", "1", "--no-auth")
-    stop(cluster)
+NAMES_OF_JOBS = {f"/job-{number}" for number in range(5)}
+SOCKETS = shutil.ignore_patterns("launcher")
+"""Of workers that have stopped."""
+
+
+@pytest.fixture(scope="module")
+def lived(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data of a local cluster that has stopped after its jobs."""
+    data = tmp_path_factory.mktemp("lived") / "data"
+    with cluster_on(data, "--workers", "1") as cluster:
+        for job in [cluster.submit("true", name=name) for name in sorted(NAMES_OF_JOBS)]:
+            job.wait()
+    return data
+
+
+def test_a_local_cluster_starts_on_damage_that_costs_nothing(tmp_path: Path, lived: Path, covered: Path):
+    data = shutil.copytree(lived, tmp_path / "data", ignore=SOCKETS)
     for stored in ("IRIS_JOURNAL", "IRIS_EVENTS", "OBJ_iris-snapshots"):
         place = streams_of(data / "nats")
         shutil.rmtree(place / stored)
         shutil.copytree(streams_of(covered) / stored, place / stored)
-    cluster = start(data, "--workers", "1", "--no-auth")
+    cluster = start(data, "--workers", "1")
     try:
         assert {job.name for job in cluster.client.jobs()} >= NAMES
         assert list(data.glob("replaced-*/IRIS_JOURNAL/msgs"))
@@ -299,14 +318,12 @@ def test_a_local_cluster_starts_on_damage_that_costs_nothing(tmp_path: Path, cov
         stop(cluster)
 
 
-NAMES_OF_JOBS = {f"/job-{number}" for number in range(5)}
-
-
-def ups(data: Path) -> Ended:
-    """Try to start a cluster, and be told why not."""
+def iris(*words: object, **environ: str) -> Ended:
+    """Run `iris` to its end without a cluster."""
     done = run(
-        [*IRIS, "up", "--data", str(data), "--http", "127.0.0.1:0", "--workers", "1", "--detach"],
-        env=environment(),
+        [*IRIS, *map(str, words)],
+        env={**environment(), **environ},
+        stdin=DEVNULL,
         capture_output=True,
         text=True,
         timeout=60,
@@ -320,22 +337,18 @@ def ups(data: Path) -> Ended:
     [pytest.param(damage.flip_middle, marks=pytest.mark.soak), damage.flip_last],
     ids=lambda hurt: hurt.__name__,
 )
-def test_a_local_cluster_does_not_start_on_damage_and_says_what_to_do(tmp_path: Path, hurt: Hurt):
-    data = tmp_path / "data"
-    cluster = start(data, "--workers", "1")
-    for job in [cluster.submit("true", name=name) for name in sorted(NAMES_OF_JOBS)]:
-        job.wait()
-    stop(cluster)
+def test_a_local_cluster_does_not_start_on_damage_and_says_what_to_do(tmp_path: Path, lived: Path, hurt: Hurt):
+    data = shutil.copytree(lived, tmp_path / "data", ignore=SOCKETS)
     hurt(data / "nats")
-    failed = ups(data)
+    failed = iris("up", "--data", data, "--http", "127.0.0.1:0", "--workers", "1", "--detach")
     assert failed.code == 1
     assert f"iris admin repair --data {data}" in failed.err
-    assert f"iris admin repair --data {data}" in cluster.iris("doctor").out
-    assert cluster.processes() == []
-    assert cluster.iris("admin", "verify", "--data", data).code == DAMAGED
-    declined = cluster.iris("admin", "repair", "--data", data)
+    assert f"iris admin repair --data {data}" in iris("doctor", IRIS_DATA=str(data)).out
+    assert not [process for process in psutil.process_iter() if owns(data, process)]
+    assert iris("admin", "verify", "--data", data).code == DAMAGED
+    declined = iris("admin", "repair", "--data", data)
     assert (declined.code, "nothing was changed" in declined.out) == (1, True)
-    repaired = cluster.iris("admin", "repair", "--yes", "--data", data)
+    repaired = iris("admin", "repair", "--yes", "--data", data)
     assert repaired.code == 0, repaired
     cluster = start(data, "--workers", "1")
     try:

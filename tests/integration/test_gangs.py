@@ -198,8 +198,13 @@ def test_members_that_were_done_run_again_when_another_loses_its_host(tmp_path: 
     with cluster_on(data, "--workers", "4", *settings(data, SHORT_GRACE)) as cluster:
         job = cluster.submit("sh", "-c", script, name="three", replicas=3, group_by="hostname", cpu=0.1)
         waiting = until(
-            lambda: (now := list(job.tasks())) and [exit_of(task) for task in now] == [0, 0, None] and now,
-            "two members are done",
+            lambda: (
+                (now := list(job.tasks()))
+                and [exit_of(task) for task in now] == [0, 0, None]
+                and now[2].state == "running"
+                and now
+            ),
+            "two members are done and the third runs",
         )
         cluster.kill_worker(waiting[2].worker)
         ended = job.wait(30)

@@ -122,12 +122,16 @@ class Cluster:
         return [" ".join(process.info["cmdline"]) for process in psutil.process_iter(["cmdline"]) if self.owns(process)]
 
     def owns(self, process: psutil.Process) -> bool:
-        """Whether a process was started with the data directory in its command line or environment."""
-        try:
-            words = [*process.cmdline(), *process.environ().values()]
-            return process.status() != psutil.STATUS_ZOMBIE and any(str(self.data) in word for word in words)
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            return False
+        return owns(self.data, process)
+
+
+def owns(data: Path, process: psutil.Process) -> bool:
+    """Whether a process was started with the data directory in its command line or environment."""
+    try:
+        words = [*process.cmdline(), *process.environ().values()]
+        return process.status() != psutil.STATUS_ZOMBIE and any(str(data) in word for word in words)
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return False
 
 
 def environment() -> dict[str, str]:

@@ -7,7 +7,9 @@ from iris_state.policy import Policy
 from iris_state.records.check import check
 from tests.support.exploration import Cell, Path, endless, explore, gang
 from tests.support.growth import check_timeouts
+from tests.support.turns import in_turns
 
+TURNS = 3
 STRICT = Policy(prepare_tries=0, start_tries=0, schedule_tries=0, max_reschedules=0, forget_workers_after_s=0)
 """Nothing is forgiven, so the space of states is finite and small."""
 
@@ -51,7 +53,7 @@ def what_must_hold(cell: Cell, path: Path) -> None:
         raise
 
 
-@pytest.mark.parametrize("name", SPACES)
+@pytest.mark.parametrize("name", in_turns(SPACES, TURNS))
 def test_every_way_a_session_can_go(name):
     spec, policy, limit, root = SPACES[name]
     space = explore(spec, policy, what_must_hold, limit, root)
