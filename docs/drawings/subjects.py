@@ -7,7 +7,8 @@ import msgspec
 from drawings.docstrings import prose
 from drawings.fields import answer_table
 from drawings.markdown import document, grid
-from iris_core import subjects, views
+from iris_core import subjects
+from iris_core.event_views import DeploymentEvent, JobEvent, RouteEvent, SessionEvent, TaskEvent
 from iris_core.roles import ACCOUNT, ROLES, BusRole, Login, permissions
 
 EXPLAINED = (
@@ -27,11 +28,12 @@ ROLES_EXPLAINED = (
 EVENTS_EXPLAINED = (
     "One message for each stored change, in the order of the changes of a task. The body is JSON. `state` is the last "
     "token of the subject, `previous` the state before, null for a new object. `cause` is why, `at_ms` when, in ms "
-    "since 1970. `seq` is the position in the journal of the commit that holds the change. The header `Nats-Msg-Id` is "
-    "`seq` and the event's place in that commit, `12.0`: an event that is published again has the same. Other headers: "
-    "`Iris-Job`, `Iris-Task`, `Iris-Attempt`, `Iris-Deployment`, and `traceparent` of the submission where it has one."
+    "since 1970, `by` whose command caused it, left out without one. `seq` is the position in the journal of the "
+    "commit that holds the change. The header `Nats-Msg-Id` is `seq` and the event's place in that commit, `12.0`: an "
+    "event that is published again has the same. Other headers: `Iris-Job`, `Iris-Task`, `Iris-Attempt`, "
+    "`Iris-Deployment`, and `traceparent` of the submission where it has one."
 )
-EVENTS = (views.TaskEvent, views.JobEvent, views.SessionEvent, views.DeploymentEvent, views.RouteEvent)
+EVENTS = (TaskEvent, JobEvent, SessionEvent, DeploymentEvent, RouteEvent)
 
 
 def event_sections() -> list[str]:

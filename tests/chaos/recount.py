@@ -16,7 +16,8 @@ from iris_bus.connection import Credentials
 from iris_bus.jetstream import connect
 from iris_core import codec, subjects
 from iris_core.errors import InvariantBroken
-from iris_core.views import DeploymentEvent, LogLineView, RouteEvent, TaskEvent
+from iris_core.event_views import DeploymentEvent, RouteEvent, TaskEvent
+from iris_core.stream_views import LogLineView
 from tests.chaos.load import CHILD, PRINTED, Nomination
 from tests.chaos.serving import RolloutEvent, Rollouts
 from tests.support.cluster import Cluster

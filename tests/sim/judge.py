@@ -16,12 +16,12 @@ from operator import or_
 import msgspec
 
 from iris_core import codec, subjects
+from iris_core.event_views import JobEvent, TaskEvent
 from iris_core.exit_rules import action
 from iris_core.messages.message import AttemptRef
 from iris_core.resources import NOTHING
 from iris_core.serving import DeploymentSpec, Discovery
 from iris_core.states import Budget, Cause, DeploymentLifecycle, JobState, RouteStatus, TaskState, WorkerState
-from iris_core.views import JobEvent, TaskEvent
 from iris_state.decide.coordinator import REQUEUED_BY_A_HANDLER
 from iris_state.decide.machine import Machine
 from iris_state.deployments.reconciler import DEPLOYMENT

@@ -12,6 +12,7 @@ import msgspec
 from iris_bus.contract import Bus, Message, Streams, Subscription
 from iris_core import subjects
 from iris_core.codec import pack, to_json, unpack
+from iris_core.event_views import JobEvent, TaskEvent
 from iris_core.messages.gateway_scheduler import PlanPreview, PlanRequest
 from iris_core.messages.gateway_state import (
     AdminCommand,
@@ -30,7 +31,7 @@ from iris_core.messages.gateway_worker import LogChunk, TaskOutput
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.processes import Ping, ReplicaInfo, ServiceInfo
 from iris_core.view_queries import DEFAULT_LIMIT
-from iris_core.views import AttemptView, JobEvent, JobView, Page, TaskEvent, TaskView, moment
+from iris_core.views import AttemptView, JobView, Page, TaskView, moment
 
 COMMANDS = {
     subjects.CMD_SUBMIT: SubmitJob,

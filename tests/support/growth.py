@@ -15,7 +15,7 @@ from iris_state.inputs.kinds import TimerKey
 from iris_state.policy import Policy
 from iris_state.records.apply.sessions import HISTORY_KEPT
 from iris_state.records.changes import GANG
-from iris_state.records.check import Wrongs
+from iris_state.records.check_deployments import Wrongs
 from iris_state.records.entities import AttemptKey, Key
 from iris_state.records.ledger import Ledger
 

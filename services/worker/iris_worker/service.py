@@ -31,7 +31,7 @@ from iris_service.tracing import Tracer
 from iris_worker.agent import accelerators, host, host_warnings, metadata
 from iris_worker.agent.agent import Agent
 from iris_worker.agent.heartbeat import HeartbeatSchedule, StallDetector, to_ms
-from iris_worker.agent.instance import Notice, attributes_of
+from iris_worker.agent.instance import Notice
 from iris_worker.agent.instructions import Discard, Instruction, Kill, Notify, Prepare, RenewToken, SetTimeout
 from iris_worker.agent.reporter import HANDS, Reporter
 from iris_worker.agent.spans import AttemptSpans
@@ -54,6 +54,7 @@ from iris_worker.clock import HostClock
 from iris_worker.launcher import limits, spawn
 from iris_worker.launcher.adopt import boot_id
 from iris_worker.metrics import WorkerMetrics
+from iris_worker.recognition import recognise
 from iris_worker.settings import WorkerSettings, read_attributes
 
 log = logging.getLogger(__name__)
@@ -471,18 +472,6 @@ def lock_data(settings: WorkerSettings) -> int:
     """Lock the data directory until this process ends. Raises DirectoryInUse."""
     settings.root.mkdir(mode=0o700, parents=True, exist_ok=True)
     return lock(settings.root, f"another worker runs on {settings.root}")
-
-
-async def recognise(settings: WorkerSettings) -> dict[str, Attribute]:
-    """Attributes that take a while to find out: the memory of GPUs, the container runtime, what the metadata says."""
-    if not settings.detect:
-        return {}
-    asked = metadata.ask(metadata.server(settings.metadata_url))
-    memory_gib, runtime, instance = await asyncio.gather(
-        asyncio.to_thread(accelerators.gpu_memory_gib), find_runtime(settings.container_runtime), asked
-    )
-    found: dict[str, Attribute] = {"gpu-memory-gib": memory_gib, NEEDS_RUNTIME.key: runtime}
-    return {**{key: value for key, value in found.items() if value}, **attributes_of(instance, os.environ)}
 
 
 async def main(service: Service[WorkerSettings], kind: type[WorkerService] = WorkerService) -> None:

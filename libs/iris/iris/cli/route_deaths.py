@@ -15,7 +15,7 @@ from iris.client.deployments import Deployment
 from iris.client.problems import ClientError
 from iris.client.transport import in_path
 from iris_core.codec import to_builtins
-from iris_core.views import DeploymentView, RouteView
+from iris_core.deployment_views import DeploymentView, RouteView
 
 
 class RouteDeaths:

@@ -20,7 +20,8 @@ from iris.client.events import Event, read_events, read_lines
 from iris.client.option_names import takes
 from iris.client.transport import RETRY_FOR_S, HttpRequest, Response, Transport, UrlQuery, in_path
 from iris.client.update_options import UpdateOptions, job_changes
-from iris_core.views import JobView, LogLineView, QueueHoldView, TaskView
+from iris_core.stream_views import LogLineView
+from iris_core.views import JobView, QueueHoldView, TaskView
 
 T = TypeVar("T")
 

@@ -21,7 +21,9 @@ from iris.client.map_options import MapOptions
 from iris.client.mapping import Mapped
 from iris.client.problems import gave_up
 from iris.client.transport import RETRY_FOR_S, UrlQuery
-from iris_core.views import DeploymentView, JobView, LogLineView
+from iris_core.deployment_views import DeploymentView
+from iris_core.stream_views import LogLineView
+from iris_core.views import JobView
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -16,17 +16,16 @@ from iris.client.deployment_options import DeployOptions
 from iris.client.job_options import CommandLine, JobOptions
 from iris.client.update_options import UpdateOptions
 from iris_core.causes import FailureGroup
+from iris_core.deployment_views import DeploymentView, RouteView
 from iris_core.spec import JobSpec
 from iris_core.views import (
     NEWEST_FIRST,
     AuditView,
     DemandView,
-    DeploymentView,
     HistoryRow,
     JobView,
     PlanView,
     QueueHoldView,
-    RouteView,
     TaskView,
     TreeView,
     WorkerView,

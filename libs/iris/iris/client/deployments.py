@@ -16,7 +16,8 @@ from iris.client.job_options import CommandLine
 from iris.client.option_names import takes
 from iris.client.problems import DeploymentFailed, InvalidOption, WaitTimeout
 from iris.client.transport import in_path
-from iris_core.views import DeploymentView, HistoryRow, RouteView
+from iris_core.deployment_views import DeploymentView, RouteView
+from iris_core.views import HistoryRow
 
 _POLL_S = 2.0
 """How often the deployment is polled, for changes without an event, such as the end of retries."""

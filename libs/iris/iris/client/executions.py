@@ -17,7 +17,7 @@ from iris.client.decode import from_json
 from iris.client.problems import ExecutionLost
 from iris.client.transport import BROKEN, HttpRequest, in_path
 from iris_core.codec import to_json
-from iris_core.views import ExecutionLine, ExecutionPosition
+from iris_core.stream_views import ExecutionLine, ExecutionPosition
 
 PIECE = 192 * 1024
 _SILENCE_S = 60.0

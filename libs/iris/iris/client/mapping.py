@@ -24,7 +24,8 @@ from iris.client.outcomes import death_of, ending_of, outcomes_of, payload_of
 from iris.client.problems import ClientError, Conflict
 from iris_core.spec import Calls
 from iris_core.states import TERMINAL, display_name
-from iris_core.views import CallResultView, JobView, ResultsView
+from iris_core.stream_views import CallResultView, ResultsView
+from iris_core.views import JobView
 
 R = TypeVar("R")
 _LOOK_S = 5.0

@@ -25,13 +25,14 @@ from iris_core.actions import (
 )
 from iris_core.admission import MASK
 from iris_core.codec import to_builtins, to_json
+from iris_core.deployment_views import DeploymentView, RouteView
 from iris_core.errors import Mistake
 from iris_core.field_rules import between, seconds
 from iris_core.messages.gateway_state import Answer, DeployCommand
 from iris_core.patches import merged
 from iris_core.serving import MAX_ROUTES, DeploymentSpec
 from iris_core.subjects import CMD_DEPLOY
-from iris_core.views import DeploymentView, HistoryRow, RouteView
+from iris_core.views import HistoryRow
 from iris_gateway.api.handling import TAG, expected_version, listing, request_key, tagged, view
 from iris_gateway.api.pages import page_of
 from iris_gateway.api.work.admission import all_mistakes, deployment_from, json_from

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from iris_core.codec import to_json
-from iris_core.views import LogLineView, moment
+from iris_core.stream_views import LogLineView
+from iris_core.views import moment
 from iris_gateway.streams.log_lines import LogLine
 
 Write = Callable[[Iterable[LogLine], int], bytes]

@@ -43,7 +43,8 @@ from iris_state.decide import cascade, gates, quota
 from iris_state.inputs.claims import Claim, Step
 from iris_state.inputs.reports.progress import lose
 from iris_state.records.changes import JobAdmitted, QuotaSet, Requeued, WorkerForgotten, WorkerMoved
-from iris_state.records.entities import Job, Worker, idempotency
+from iris_state.records.entities import Job, idempotency
+from iris_state.records.hosts import Worker
 from iris_state.records.ledger import Ledger
 
 ANONYMOUS = "anonymous"

@@ -30,7 +30,8 @@ from iris_core.queue import as_ranges
 from iris_core.states import KernelStatus
 from iris_state.policy import Policy
 from iris_state.records import changes as c
-from iris_state.records.entities import Job, Key, Worker
+from iris_state.records.entities import Job, Key
+from iris_state.records.hosts import Worker
 from iris_state.records.ledger import Ledger
 from iris_state.records.reactions import complete
 

@@ -20,7 +20,8 @@ from iris_core.spec import Environment
 from iris_core.states import Cause, KernelStatus, NoticeReason, SessionStatus, WorkerState
 from iris_core.task_tokens import SigningKey
 from iris_state.records import changes as c
-from iris_state.records.entities import Attempt, AttemptKey, Job, Ordered, ref_of
+from iris_state.records.entities import Attempt, AttemptKey, Job, ref_of
+from iris_state.records.hosts import Ordered
 from iris_state.records.ledger import Ledger
 from iris_state.records.reactions import complete
 

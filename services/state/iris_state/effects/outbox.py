@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import islice
+from typing import Any
 
 import msgspec
 
 from iris_bus.contract import Publication
 from iris_core import codec, subjects
 from iris_core.actor import Actor, named
+from iris_core.event_views import DeploymentEvent, JobEvent, RouteEvent, SessionEvent, TaskEvent
 from iris_core.states import Cause
-from iris_core.views import DeploymentEvent, JobEvent, RouteEvent, SessionEvent, TaskEvent
 from iris_state.deployments.records import DeploymentFact, PublicFact
 from iris_state.records.entities import Fact
 
@@ -77,30 +78,17 @@ def _task_events(fact: Fact, index: int, sequence: int, first: int) -> list[Publ
 
 def _whole_event(fact: Fact, sequence: int, place: int) -> Publication:
     job = fact.job
-    body: JobEvent | SessionEvent
-    if fact.entity == "job":
-        body = JobEvent(
-            job=job.name,
-            state=fact.state,
-            previous=fact.previous,
-            cause=_word(fact.cause),
-            at_ms=fact.at_ms,
-            seq=sequence,
-            job_id=job.id,
-            by=_name(fact.by),
-        )
-    else:
-        body = SessionEvent(
-            session=job.id,
-            job=job.name,
-            state=fact.state,
-            previous=fact.previous,
-            cause=_word(fact.cause),
-            at_ms=fact.at_ms,
-            seq=sequence,
-            job_id=job.id,
-            by=_name(fact.by),
-        )
+    shared: dict[str, Any] = {
+        "job": job.name,
+        "state": fact.state,
+        "previous": fact.previous,
+        "cause": _word(fact.cause),
+        "at_ms": fact.at_ms,
+        "seq": sequence,
+        "job_id": job.id,
+        "by": _name(fact.by),
+    }
+    body = JobEvent(**shared) if fact.entity == "job" else SessionEvent(session=job.id, **shared)
     headers = {"Iris-Job": job.name}
     if job.traceparent:
         headers["traceparent"] = job.traceparent

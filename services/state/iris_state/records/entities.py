@@ -7,19 +7,17 @@ is one encoding of them. Source: docs/design/semantics.md#entities.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import msgspec
 
 from iris_core.actor import Actor
 from iris_core.gates import Gate
 from iris_core.index_set import IndexSet
-from iris_core.limits import ATTEMPTS
 from iris_core.messages.message import AttemptRef
-from iris_core.messages.state_worker import Artifact, GivenNotice, HeartbeatMessage, LiveUsage, TaskUsage
+from iris_core.messages.state_worker import Artifact, GivenNotice, TaskUsage
 from iris_core.priority import PriorityKey, priority_key
-from iris_core.resources import NOTHING, Amount
-from iris_core.spec import Attribute, JobSpec
+from iris_core.resources import Amount
+from iris_core.spec import JobSpec
 from iris_core.states import (
     ACTIVE,
     JOB_TERMINAL,
@@ -34,10 +32,8 @@ from iris_core.states import (
     SchedulingResult,
     SessionStatus,
     TaskState,
-    WorkerState,
 )
 from iris_core.tables.task import BUDGET_OF_STATE, is_finished
-from iris_state.records.chains import Chains
 from iris_state.records.stops import GRACE_MS, UNCONFIRMED_MS, Ending
 
 Key = tuple[int, int]
@@ -345,122 +341,6 @@ class HeldAmount(msgspec.Struct, array_like=True, frozen=True):
     number: int
     committed: Amount
     capacity: Amount
-
-
-class Worker(msgspec.Struct, array_like=True):
-    """One host.
-
-    Its open attempts and what they hold are rebuilt from the attempts, never stored. ``monotonic_ms`` is the time of
-    its registration by its own clock since ``boot``; ``drained`` stays true while a drained host is lost. ``lost_ms``
-    is when it last became LOST. ``held``: samples of the last hour, oldest first, one where the amount had changed.
-    ``by``: whose command set its state. ``chains``: as of `Register`.
-    """
-
-    id: str
-    incarnation: str
-    attributes: dict[str, Attribute]
-    total: Amount
-    state: WorkerState = WorkerState.HEALTHY
-    reason: str = ""
-    address: str = ""
-    version: str = ""
-    registered_ms: int = 0
-    monotonic_ms: int = 0
-    drained: bool = False
-    lost_ms: int = 0
-    max_attempts: int = ATTEMPTS
-    boot: str = ""
-    held: list[HeldAmount] = []
-    by: Actor | None = None
-    chains: bool = False
-
-
-class Ordered(NamedTuple):
-    """What a leader knows of its orders to start one attempt.
-
-    Attributes:
-        expires_ms: by the host's monotonic clock: an order that arrives later is refused. 0: it never expires.
-        once: no leader has sent another order for it.
-        inherited: the previous leader may have sent orders for it too.
-    """
-
-    expires_ms: int
-    once: bool = False
-    inherited: bool = False
-
-
-class Presence:
-    """The unrecorded state of a host: open attempts, what they hold, and the time of its last message.
-
-    Attributes:
-        sequence: its newest heartbeat's. reported_ms: its monotonic clock in its newest report.
-        listed_ms: when its newest heartbeat was reconciled with the records; 0: this leader has had none.
-        answered: it has registered with this leader or accepted an order of it, which ``reported_ms`` includes.
-        heard: it has sent a message since this leader leads. clock_ms: upper bound of its monotonic clock less the
-            leader's time, from its last message; None: unknown. clock_ahead_ms: its time of day less the leader's.
-        orders: the orders to start its open attempts. undelivered: consecutive orders that did not reach it.
-        renew_ms: when this leader next renews the tokens of its attempts.
-        chains: those of its open attempts.
-        usage: what its running attempts use, and warnings: what is misconfigured there, from its newest heartbeat.
-    """
-
-    __slots__ = (
-        "answered",
-        "building",
-        "chains",
-        "clock_ahead_ms",
-        "clock_ms",
-        "committed",
-        "detail",
-        "heard",
-        "heartbeat_ms",
-        "listed_ms",
-        "open",
-        "orders",
-        "renew_ms",
-        "reported_ms",
-        "sequence",
-        "undelivered",
-        "usage",
-        "warnings",
-    )
-
-    def __init__(self, heartbeat_ms: int) -> None:
-        self.heartbeat_ms = heartbeat_ms
-        self.listed_ms = 0
-        self.heard = False
-        self.clock_ms: int | None = None
-        self.clock_ahead_ms = 0
-        self.orders: dict[AttemptKey, Ordered] = {}
-        self.undelivered = 0
-        self.renew_ms = 0
-        self.sequence = -1
-        self.answered = False
-        self.reported_ms = 0
-        self.open: dict[AttemptKey, Attempt] = {}
-        self.building = 0
-        self.chains = Chains()
-        self.committed = NOTHING
-        self.detail = ""
-        self.usage: dict[AttemptRef, LiveUsage] = {}
-        self.warnings: dict[str, str] = {}
-
-    def begin(self) -> None:
-        """The host has restarted: its heartbeat numbers, and possibly its clock, start again."""
-        self.sequence, self.answered, self.reported_ms = -1, True, 0
-        self.orders.clear()
-        self.undelivered = self.renew_ms = 0
-
-    def note(self, heartbeat: HeartbeatMessage, now_ms: int) -> None:
-        """Keep what a heartbeat tells of its host."""
-        self.detail, self.clock_ahead_ms = heartbeat.detail, heartbeat.at_ms - now_ms
-        self.usage = {live.ref: live for live in heartbeat.usage}
-        self.warnings = heartbeat.warnings
-
-    def hear(self, monotonic_ms: int, at_ms: int) -> None:
-        """The host has sent a message, with its monotonic clock at that time."""
-        self.heard = True
-        self.clock_ms = monotonic_ms - at_ms if monotonic_ms else None
 
 
 def ref_of(key: AttemptKey) -> AttemptRef:

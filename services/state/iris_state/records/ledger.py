@@ -33,16 +33,15 @@ from iris_state.records.entities import (
     HistoryEntry,
     Job,
     Key,
-    Presence,
     Session,
     Task,
     Totals,
-    Worker,
     kernel_status,
     lingers,
     was_cancelled,
 )
 from iris_state.records.gate_index import GateIndex
+from iris_state.records.hosts import Presence, Worker
 from iris_state.records.index import WAITING, JobIndex
 from iris_state.records.queue_holds import QueueHold
 from iris_state.records.timer_queue import TimeoutQueue, TimerQueue

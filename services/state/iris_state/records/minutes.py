@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from iris_core.resources import NOTHING, Amount
 from iris_core.states import TERMINAL, TaskState, WorkerState
-from iris_state.records.entities import HeldAmount, Minute, Worker
+from iris_state.records.entities import HeldAmount, Minute
+from iris_state.records.hosts import Worker
 from iris_state.records.ledger import Ledger
 
 KEPT = 60

@@ -21,7 +21,8 @@ from iris_core.quota import Quota
 from iris_core.states import WorkerState
 from iris_state.deployments.records import Deployment
 from iris_state.records import changes as c
-from iris_state.records.entities import Job, Presence, Totals, Worker
+from iris_state.records.entities import Job, Totals
+from iris_state.records.hosts import Presence, Worker
 from iris_state.records.ledger import Ledger
 from iris_state.records.queue_holds import QueueHold
 from iris_state.records.reactions import complete

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from iris_core.actor import actor_view
+from iris_core.deployment_views import ConditionView, DeploymentView, RouteView, ScalingView, UpdateView
 from iris_core.errors import Code, Refused
 from iris_core.limits import clipped
 from iris_core.states import DeploymentLifecycle, RouteStatus
@@ -20,16 +21,7 @@ from iris_core.view_queries import (
     DeploymentsQuery,
     DeploymentWhyQuery,
 )
-from iris_core.views import (
-    ConditionView,
-    DeploymentView,
-    HistoryRow,
-    Page,
-    RouteView,
-    ScalingView,
-    UpdateView,
-    moment,
-)
+from iris_core.views import HistoryRow, Page, moment
 from iris_state.deployments import health, lifecycle, pacing, rollout
 from iris_state.deployments.records import AUTOSCALE, ITSELF, Deployment, Route
 from iris_state.deployments.routes import failed_probes, healths

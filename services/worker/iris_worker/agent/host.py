@@ -38,7 +38,7 @@ def attributes(
     """The attributes for constraints. Raises BadAttribute.
 
     Args:
-        recognised: what took longer to find out; see `recognise` of the shell.
+        recognised: what took longer to find out; see `iris_worker.recognition`.
     """
     configured = read_attributes(settings.attributes)
     return {**(detected(found) if settings.detect else {}), **recognised, **configured}

@@ -18,7 +18,7 @@ from iris.client.client import Client
 from iris.client.executions import RemoteCommand
 from iris.client.extraction import extract
 from iris_core.archive_paths import InvalidArchive
-from iris_core.views import ExecutionLine
+from iris_core.stream_views import ExecutionLine
 
 
 class TaskPath(click.ParamType):  # type: ignore[type-arg]

@@ -28,7 +28,7 @@ from iris.client.events import read_events
 from iris.client.problems import ClientError
 from iris.client.transport import UrlQuery, in_path
 from iris.client.units import parse_duration
-from iris_core.views import RouteEvent
+from iris_core.event_views import RouteEvent
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -17,7 +17,8 @@ from iris.cli.terminal import raw_option
 from iris.client.api import is_task
 from iris.client.client import Client
 from iris.client.transport import UrlQuery, in_path
-from iris_core.views import LogLineView, TaskView
+from iris_core.stream_views import LogLineView
+from iris_core.views import TaskView
 
 
 @click.command(cls=CliCommand)

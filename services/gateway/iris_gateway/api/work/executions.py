@@ -31,8 +31,8 @@ from iris_core.messages.gateway_worker import (
 )
 from iris_core.messages.message import AttemptRef
 from iris_core.spec import MAX_COMMAND_BYTES
+from iris_core.stream_views import ExecutionLine, ExecutionPosition
 from iris_core.view_queries import WorkerQuery
-from iris_core.views import ExecutionLine, ExecutionPosition
 from iris_gateway.api.handling import json_body
 from iris_gateway.api.work.tasks import task_of, task_record
 from iris_gateway.auth.bearer import may_act

@@ -23,7 +23,8 @@ from iris_state.inputs.kinds import DeliveryResult, Fate
 from iris_state.inputs.reports.progress import lose, missing, on_stages
 from iris_state.policy import Policy
 from iris_state.records.changes import GANG, WorkerForgotten, WorkerMoved
-from iris_state.records.entities import AttemptKey, Presence, ref_of
+from iris_state.records.entities import AttemptKey, ref_of
+from iris_state.records.hosts import Presence
 from iris_state.records.ledger import Ledger
 
 _STARTING = frozenset({SessionStatus.PREPARED, SessionStatus.CREATING})

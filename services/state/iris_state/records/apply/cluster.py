@@ -13,7 +13,7 @@ from iris_core.errors import Code
 from iris_core.messages.scheduler_state import OCCUPIED
 from iris_core.states import WorkerState
 from iris_state.records import changes as c
-from iris_state.records.entities import Presence, Worker
+from iris_state.records.hosts import Presence, Worker
 from iris_state.records.ledger import Ledger
 
 

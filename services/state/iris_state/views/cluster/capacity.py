@@ -8,7 +8,8 @@ from iris_core.constraints import eligible
 from iris_core.coscheduling import Grouping, groupings
 from iris_core.resources import AUTO, RESOURCES, Device
 from iris_core.states import WorkerState
-from iris_state.records.entities import Job, Worker
+from iris_state.records.entities import Job
+from iris_state.records.hosts import Worker
 from iris_state.records.ledger import Ledger
 
 

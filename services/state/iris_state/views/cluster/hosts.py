@@ -17,7 +17,7 @@ from iris_core.states import JobState, TaskState, WorkerState, display_name
 from iris_core.topology import topology_of
 from iris_core.view_queries import DeadLettersQuery, LastHourQuery, SlicesQuery, WorkerQuery, WorkersQuery
 from iris_core.views import Page, WorkerView, moment
-from iris_state.records.entities import Worker
+from iris_state.records.hosts import Worker
 from iris_state.records.ledger import Ledger
 from iris_state.records.minutes import held_by_all, held_in_last_hour
 from iris_state.views.pages import MAX_TEXT, behind, behind_name, cursor_of, page, shortened
