@@ -96,18 +96,13 @@ class Mirror:
         """
         if (delta.after, delta.drafts) != (self.version, self.drafts) or not self._knows_jobs_of(delta):
             return False
-        for job in delta.jobs:
-            self._job(job)
-        for worker in delta.workers:
-            self.hosts.put(worker)
-        for quota in delta.quotas:
-            self.quotas[quota.user] = quota
+        _put_rows(self, delta)
         self._close(delta.closed)
         for queued in delta.unqueued:
             self._unqueue(queued)
         self._open(delta.opened)
         self._hold(delta.moved)
-        self._waits(delta.queued, delta.avoid, delta.nominations)
+        _put_pending(self, delta)
         for nomination in delta.released:
             self._remove_nomination(nomination.job, nomination.index)
         for ran in delta.ran:
@@ -315,14 +310,9 @@ class Mirror:
                 if job in self._leaving:
                     self._gone(job)
 
-    def _waits(self, queued: Iterable[Queued], avoid: Iterable[Avoid], nominations: Iterable[Nomination]) -> None:
-        for tasks in queued:
-            self._queue(tasks)
-        for place in avoid:
-            self.avoids.setdefault(place.job, {}).setdefault(place.index, {})[place.worker] = place.until_ms
-            self.changes.fresh.add(place.job)
-        for nomination in nominations:
-            self._add_nomination(nomination)
+    def _avoid(self, place: Avoid) -> None:
+        self.avoids.setdefault(place.job, {}).setdefault(place.index, {})[place.worker] = place.until_ms
+        self.changes.fresh.add(place.job)
 
     def _queue(self, tasks: Queued) -> None:
         row = self.jobs[tasks.job]
@@ -366,24 +356,29 @@ class Mirror:
             self.changes.fresh.add(job)
 
 
-def _load_rows(mirror: Mirror, chunk: FullSnapshot) -> None:
-    for job in chunk.jobs:
+def _put_rows(mirror: Mirror, rows: Delta | FullSnapshot) -> None:
+    for job in rows.jobs:
         mirror._job(job)
-    for worker in chunk.workers:
+    for worker in rows.workers:
         mirror.hosts.put(worker)
-    for quota in chunk.quotas:
+    for quota in rows.quotas:
         mirror.quotas[quota.user] = quota
 
 
-def _load_holds(mirror: Mirror, chunk: FullSnapshot) -> None:
+def _put_holds(mirror: Mirror, chunk: FullSnapshot) -> None:
     mirror._hold(chunk.holds)
 
 
-def _load_queue(mirror: Mirror, chunk: FullSnapshot) -> None:
-    mirror._waits(chunk.queued, chunk.avoid, chunk.nominations)
+def _put_pending(mirror: Mirror, rows: Delta | FullSnapshot) -> None:
+    for tasks in rows.queued:
+        mirror._queue(tasks)
+    for place in rows.avoid:
+        mirror._avoid(place)
+    for nomination in rows.nominations:
+        mirror._add_nomination(nomination)
 
 
-_PARTS = (_load_rows, _load_holds, _load_queue)
+_PARTS = (_put_rows, _put_holds, _put_pending)
 
 
 def _sorted(rows: Iterable[T], key: Callable[[T], object]) -> tuple[T, ...]:
