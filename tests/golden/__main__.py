@@ -13,10 +13,11 @@ from typing import Any
 from iris_core import codec
 from iris_core.messages.gateway_scheduler import PlanPreview, PlanRequest
 from iris_core.messages.gateway_state import AdminCommand, Caller, RerunJob
-from iris_core.messages.gateway_worker import LogChunk, TaskOutput
+from iris_core.messages.gateway_worker import CallResult, CallResults, LogChunk, TaskOutput
 from iris_core.messages.message import AttemptRef
 from iris_core.reasons import Reason, ReasonCode
 from iris_core.spec import JobSpec
+from iris_core.states import Cause
 from iris_state.decide.machine import Machine
 from iris_state.policy import Policy
 from iris_state.snapshots import snapshot
@@ -24,7 +25,7 @@ from tests.golden import KINDS
 from tests.golden.test_golden import summary
 from tests.sim.world import World
 
-SEED = 46
+SEED = 98
 LONGEST = 4096
 OUTSIDE: tuple[Any, ...] = (
     AdminCommand("drain", "w0", Caller("root", "admin"), "r", 7, {"reason": "a new disk"}),
@@ -32,6 +33,14 @@ OUTSIDE: tuple[Any, ...] = (
     LogChunk("stderr", 7, 40, b"caf\xc3\xa9\n", 3, True),
     TaskOutput(
         AttemptRef(1, 0, 2), (LogChunk("stderr", 7, 40, b"caf\xc3\xa9\n", 3, True, 1, "log_attempt_bytes = 40"),)
+    ),
+    CallResults(
+        1,
+        (
+            CallResult(0, 0, "value", b"v", Cause.EXITED, 0),
+            CallResult(1, 2, "died", b"", Cause.EXITED, None, 9),
+            CallResult(2, 0, "chunk", b"", Cause.EXITED, 1, None, True),
+        ),
     ),
     PlanRequest(JobSpec(name="/a", command=("true",)), Caller("ann"), 7),
     PlanPreview("not_now", ((0, "w0"),), ("/b/0",), Reason(ReasonCode.BEHIND, "behind others"), 3, 9),

@@ -38,7 +38,17 @@ def summary(machine: Machine) -> dict[str, Any]:
         "workers": {worker.id: worker.state.value for worker in machine.ledger.workers.values()},
         "keys": machine.ledger.idempotency,
         "answered": len(machine.ledger.answers),
-    } | deployments(machine)
+        **chains(machine),
+        **deployments(machine),
+    }
+
+
+def chains(machine: Machine) -> dict[str, Any]:
+    """How many attempts waited behind others, and in which jobs processes make several calls, where there are any."""
+    jobs = machine.ledger.jobs.values()
+    waited = sum(attempt.chain is not None for job in jobs for task in job.tasks for attempt in task.attempts)
+    reuse = {job.id: job.spec.calls.reuse for job in jobs if job.spec.calls is not None and job.spec.calls.reuse > 1}
+    return ({"waited": waited} if waited else {}) | ({"reuse": reuse} if reuse else {})
 
 
 def deployments(machine: Machine) -> dict[str, Any]:
@@ -96,7 +106,7 @@ def test_what_services_of_an_earlier_release_say_is_understood(release):
         assert begins_with(understood, meant), f"{kind}: {meant} is understood as {understood}"
 
 
-NEW: frozenset[str] = frozenset({"CallResults", "ExecutionRequest", "ServiceInfo"})
+NEW: frozenset[str] = frozenset({"ExecutionRequest", "ServiceInfo"})
 """Kinds of messages that no release kept has."""
 
 

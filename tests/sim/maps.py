@@ -26,7 +26,8 @@ def _as_map(rng: random.Random, spec: JobSpec) -> JobSpec:
     if spec.is_gang or spec.probe or spec.indexes or spec.replicas > 100 or rng.random() < 0.5:
         return spec
     count = rng.choice((6, 30, 60))
-    calls = Calls(runner="a" * 64, function="b" * 64, segments=("c" * 64,), firsts=(0,), count=count)
+    reuse = 20 if count > 6 else 1
+    calls = Calls(runner="a" * 64, function="b" * 64, segments=("c" * 64,), firsts=(0,), count=count, reuse=reuse)
     ask = ResourceRequest(rng.choice((500, 1000, 2000)), 1 << 20)
     return msgspec.structs.replace(spec, replicas=count, calls=calls, resources=ask)
 
