@@ -86,6 +86,7 @@ class Maps:
     def _call(self, kind: str, name: str) -> None:
         numbers = [self.rng.randrange(1000) for _ in range(self.rng.randint(2, 8))]
         options: dict[str, Any] = {"name": name, "cpu": 0.25, "max_retries_preemption": 100, "env": _path()}
+        options["reuse"] = self.rng.choice((1, 5))
         try:
             if kind == "executor":
                 with_executor(self.calls.setdefault(name, []), self.client, squares(str(self.runs)), numbers, options)
