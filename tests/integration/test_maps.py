@@ -275,6 +275,19 @@ def test_a_cancelled_call_is_killed_and_the_others_go_on(cluster, tmp_path):
     assert mapped.job.wait(WITHIN_S).task_counts == {"succeeded": 2, "killed": 1}
 
 
+def test_a_call_that_somebody_else_cancelled_ends_its_future_at_once(cluster, monkeypatch):
+    monkeypatch.setattr("iris.client.mapping._LOOK_S", 1000.0)
+    mapped = cluster.client.map(lambda _: time.sleep(1000), range(2), name="m-other", cpu=0.1)
+    until(lambda: cluster.client.task("/m-other/1").state == "running")
+
+    assert cluster.iris("cancel", "/m-other/1").code == 0
+    error = mapped[1].exception(WITHIN_S)
+    assert isinstance(error, JobKilled)
+    assert "cancelled" in str(error)
+    assert not mapped[0].done()
+    mapped.job.cancel()
+
+
 def test_nothing_of_a_result_is_in_the_output(cluster):
     mapped = cluster.client.map(lambda _: "secret" * 10, [0], name="m-quiet", cpu=0.1)
 

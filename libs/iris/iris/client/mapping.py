@@ -30,6 +30,7 @@ from iris_core.views import JobView
 R = TypeVar("R")
 _LOOK_S = 5.0
 _FETCHED_AT_ONCE = 4
+_LAST_CAUSES = ("timeout", "cancelled")
 _ENDED = frozenset(display_name(state) for state in TERMINAL)
 
 
@@ -304,7 +305,7 @@ class Mapped(list[CallFuture[R]]):
 
     def _is_last(self, result: CallResultView) -> bool:
         """Whether no attempt follows a failed one, as far as its result shows; else the job's record does."""
-        if result.cause == "timeout":
+        if result.cause in _LAST_CAUSES:
             return True
         if result.cause != "exited":
             return False
@@ -338,7 +339,8 @@ class Mapped(list[CallFuture[R]]):
     def _watch(self) -> None:
         """Look at intervals for tasks that ended without a result: on a lost host, or before they started.
 
-        Two looks must find it, because a result may be on its way when the record of its end is read.
+        Two looks must find it, because a result may be on its way when the record of its end is read, unless it has
+        never been placed.
         """
         while not self._ended.wait(_LOOK_S):
             with suppress(ClientError):
@@ -357,7 +359,7 @@ class Mapped(list[CallFuture[R]]):
             for task in self.job.tasks(state=state)
             if task.index not in failed
         }
-        for index in self._suspects & found.keys():
+        for index in (self._suspects & found.keys()) | {index for index, task in found.items() if not task.attempts}:
             self._fail(self._of(index), ending_of(found[index].task, found[index]))
         self._suspects = set(found)
 
