@@ -22,7 +22,7 @@ from iris_core import subjects
 from iris_core.limits import clipped
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Artifact
-from iris_worker.attempt.artifacts.directory import ArtifactLimits, NotStored, OutputDirectory
+from iris_worker.attempt.artifacts.directory import PIECE_BYTES, ArtifactLimits, NotStored, OutputDirectory
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,8 @@ class ArtifactUpload:
 
     Attributes:
         until_s: when to stop trying. timeout: ends it then, once it has begun.
-        on_measured: called with the bytes of its files. on_end: called once, with what has become of it.
+        on_measured: called with the bytes of its files, which are ``measured``, when storing them takes a while: when
+            they are several pieces, or cannot be stored now. on_end: called once, with what has become of it.
         late: what is said when it was not stored by then.
     """
 
@@ -49,6 +50,7 @@ class ArtifactUpload:
     on_measured: Callable[[int], None]
     on_end: Callable[[Artifact], None]
     late: str
+    measured: int = 0
     timeout: asyncio.Timeout | None = None
 
 
@@ -129,24 +131,32 @@ class Uploader:
         while True:
             directory = OutputDirectory(upload.workdir, upload.output, self._limits)
             try:
-                upload.on_measured(await _in_thread(directory.measure))
-                return await self._store(upload.ref, directory)
+                return await self._store(upload, directory)
             except (Full, Unavailable) as error:
                 log.warning("an output directory cannot be stored now: %s", error)
+                upload.on_measured(upload.measured)
             finally:
                 directory.close()
             await asyncio.sleep(_RETRY_S)
 
-    async def _store(self, ref: AttemptRef, directory: OutputDirectory) -> Artifact:
-        """Upload once. Raises NotStored, OSError, Full, Unavailable."""
+    async def _store(self, upload: ArtifactUpload, directory: OutputDirectory) -> Artifact:
+        """Upload once. Raises NotStored, OSError, Full, Unavailable.
+
+        What is measured and packed together, and small, is one piece: each turn of a thread costs as much as packing
+        a few files.
+        """
         name, size = secrets.token_hex(8), 0
-        subject = subjects.artifact(self._worker, ref.job, name)
+        subject = subjects.artifact(self._worker, upload.ref.job, name)
         with contextlib.closing(directory.pack()) as pieces:
+            measured, piece = await _in_thread(lambda: (directory.measure(), next(pieces, b"")))
+            upload.measured = measured
+            if len(piece) >= PIECE_BYTES:
+                upload.on_measured(measured)
             for part in itertools.count():
-                if not (piece := await _in_thread(lambda: next(pieces, b""))):
-                    break
                 await self._streams.publish(subject, piece, headers={subjects.PART: str(part)}, timeout=_ANSWER_S)
                 size += len(piece)
+                if len(piece) < PIECE_BYTES or not (piece := await _in_thread(lambda: next(pieces, b""))):
+                    break
         return Artifact(name, size, directory.files, str(directory.left_out))
 
 
