@@ -2,7 +2,7 @@
 
 JAX takes the coordinator, the number of processes and the rank from the first cluster that it recognises. This module
 adds Iris before the others, since a gang may run inside one of them: on Kubernetes, under Slurm, on TPU VMs. Outside a
-gang it changes nothing. Needs ``jax``, which is no dependency of Iris; the class is an interface of JAX for clusters
+gang it changes nothing. Needs ``jax``, which is not a dependency of Iris; the class is an interface of JAX for clusters
 of others, though in a module with a private name.
 Source: docs/gangs.md.
 """

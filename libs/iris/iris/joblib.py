@@ -1,6 +1,6 @@
 """Lets joblib, and so scikit-learn, call on a cluster: ``import iris.joblib``, then ``joblib.parallel_config("iris")``.
 
-Each batch of joblib, by default one call, is a call of `iris.Executor`. Needs ``joblib``, which is no dependency of
+Each batch of joblib, by default one call, is a call of `iris.Executor`. Needs ``joblib``, which is not a dependency of
 Iris, here and on the hosts. Source: docs/howto/functions.md.
 """
 

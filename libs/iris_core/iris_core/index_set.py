@@ -43,7 +43,7 @@ class IndexSet:
 
     @classmethod
     def parse(cls, text: str) -> IndexSet:
-        """Raises ValueError, for a person, when the text is no set of at most `MAX_INDEXES` indexes."""
+        """Raises ValueError, for a person, when the text is not a set of at most `MAX_INDEXES` indexes."""
         parts = [_part(part.strip()) for part in text.split(",")]
         if sum(map(len, parts)) > MAX_INDEXES:
             raise ValueError(f"{sum(map(len, parts))} indexes; the limit is {MAX_INDEXES}")

@@ -59,7 +59,7 @@ def _read_ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def listen(section: str, host: str, port: int, *, shared: bool = False) -> socket.socket:
-    """A bound socket, ``shared`` with other processes of this user. Raises BadSetting when it cannot be had."""
+    """A bound socket, ``shared`` with other processes of this user. Raises BadSetting when it cannot be opened."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(
         family, socket.SOCK_STREAM, socket.IPPROTO_TCP

@@ -44,7 +44,7 @@ class CliGroup(click.Group):
 
 
 def unknown_command(word: str, known: Iterable[str], ctx: click.Context) -> click.UsageError:
-    """The error of a word that is no command."""
+    """The error of a word that is not a command."""
     return click.UsageError(f"There is no command {word!r}.{did_you_mean(word, known)}", ctx)
 
 

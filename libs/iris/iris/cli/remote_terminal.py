@@ -88,7 +88,7 @@ class TypedInput:
 
 @contextlib.contextmanager
 def raw_terminal() -> Iterator[None]:
-    """Pass on every key as it is typed; nothing where standard input is no terminal."""
+    """Pass on every key as it is typed; nothing where standard input is not a terminal."""
     if not sys.stdin.isatty():
         yield
         return

@@ -53,7 +53,7 @@ def find_script(command: Sequence[str], workdir: Path = Path()) -> Path | None:
 
 
 def impossible(command: Sequence[str], workdir: Path) -> str:
-    """Why the first word of a command is no program of any host: it is a whole command line, or a missing file."""
+    """Why the first word of a command is not a program of any host: it is a whole command line, or a missing file."""
     word = command[0] if command else ""
     if not word or any(os.path.lexists(place) for place in (workdir / word, Path(word)) if "\0" not in word):
         return ""

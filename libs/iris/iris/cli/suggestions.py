@@ -44,7 +44,7 @@ _CUTOFF = 0.5
 
 
 def alias(word: str, commands: Iterable[str]) -> str:
-    """The command of a group that ``word`` runs; ``word`` itself when it is no alias of one."""
+    """The command of a group that ``word`` runs; ``word`` itself when it is not an alias of one."""
     there = set(commands)
     return word if word in there else next((one for one in ALIASES.get(word, ()) if one in there), word)
 

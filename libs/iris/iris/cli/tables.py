@@ -59,7 +59,7 @@ TablePart = tuple[Column, list[str]]
 
 
 def state_word(state: str) -> str:
-    """A state in its colour; colours are dropped where stdout is no terminal."""
+    """A state in its colour; colours are dropped where stdout is not a terminal."""
     return click.style(state, fg=COLOURS.get(state.lower()))
 
 

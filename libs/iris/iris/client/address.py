@@ -97,8 +97,8 @@ def find_gateway(
 
 
 def _address(url: str, token: str, origin: str, file: str, environ: Mapping[str, str]) -> Address:
-    """``file`` is read again for each request, unless a token is given that is no task's. Without either, the token is
-    that of the local cluster, if this is its address.
+    """``file`` is read again for each request, unless a token is given that is not a task's. Without either, the token
+    is that of the local cluster, if this is its address.
     """
     if not token and not file and (local := _local_cluster(url, environ)):
         url, file = local.url, local.token_file

@@ -137,7 +137,7 @@ def pack_directory(
     """Write ``root`` as tar.gz to ``into`` (a seekable file), and the ``added`` files below these names.
 
     Owners, times and all permission bits but the owner's execute bit are left out. ``everything``: also what ignore
-    files name. Raises InvalidOption when ``root`` is no directory or holds what cannot be packed.
+    files name. Raises InvalidOption when ``root`` is not a directory or holds what cannot be packed.
     """
     if not root.is_dir():
         raise InvalidOption(f"{root} is not a directory")

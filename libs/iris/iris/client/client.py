@@ -205,7 +205,7 @@ class Client(GatewayApi):
         """The futures of a map by the name or id of its job: of another process, or one that was killed.
 
         ``options``: ``order``, ``return_exceptions`` and ``progress``. Raises NotFound, InvalidOption for a job that is
-        no map of yours.
+        not a map of yours.
         """
         shown, others = split_options(options)
         refuse_unknown("map_of", others, SHOWN)

@@ -92,7 +92,7 @@ class JobOptions(TaskOptions, total=False):
     ``array``: a task for each of these values, ``0-15:4,20``, in ``IRIS_ARRAY_INDEX``. ``each_line``: a task for each
     line of this file, in ``IRIS_ARRAY_VALUE``. ``max_parallel``: how many of the tasks run at a time.
     ``on_exit``: what other exit codes than 0 mean, as ``75,64-78=requeue``: retry, requeue or fail.
-    ``max_requeues``: how often a task may return to the queue by its own wish.
+    ``max_requeues``: how often a task may return to the queue at its own request.
     ``stop_signal``: sent to a task that is stopped, TERM by default; KILL follows after ``grace``, at most an hour.
     ``group_by``: place all tasks together on hosts that share this attribute; a list: levels of the topology, innermost
     first, each as ``rack``, or as ``rack:preferred`` for as few racks as possible.

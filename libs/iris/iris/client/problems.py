@@ -172,7 +172,7 @@ _KINDS: dict[int, type[Problem]] = {
 
 
 def problem_from(status: int, body: bytes, retry_after: str | None = None, gateway: str = "") -> Problem:
-    """The exception for a refusal. An answer that is no problem document, such as a proxy's page, becomes one line:
+    """The exception for a refusal. An answer that is not a problem document, such as a proxy's page, becomes one line:
     its status, its host, what to do.
     """
     try:

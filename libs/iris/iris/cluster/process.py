@@ -31,7 +31,7 @@ def wait_for_end(pids: Sequence[int], seconds: float) -> list[int]:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process exists and is no zombie."""
+    """Whether a process exists and is not a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:

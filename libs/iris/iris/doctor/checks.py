@@ -44,7 +44,7 @@ def problems(facts: ClusterFacts) -> list[Finding]:
 
 
 def notes(facts: ClusterFacts) -> list[str]:
-    """What could not be checked, and what is no misconfiguration but worth a look."""
+    """What could not be checked, and what is worth a look without being a misconfiguration."""
     return [*_of_unknown_gateway(facts), *_of_unknown_bus(facts.bus)]
 
 

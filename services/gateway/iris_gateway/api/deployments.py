@@ -167,7 +167,7 @@ async def _change(call: Call, name: str, value: Any) -> DeploymentAction:
 
 
 def _without_masks(spec: DeploymentSpec) -> Any:
-    """Plain values in which nothing stands for a value that is not shown: what is not changed is no mistake."""
+    """Plain values in which nothing stands for a value that is not shown: what is not changed is not a mistake."""
     env = {key: value for key, value in spec.template.env.items() if value != MASK}
     return to_builtins(msgspec.structs.replace(spec, template=msgspec.structs.replace(spec.template, env=env)))
 

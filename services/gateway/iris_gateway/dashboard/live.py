@@ -1,7 +1,7 @@
 """Renders pages that are open in browsers again: once for all who watch a page, and only what has changed is sent.
 
 A page asks for itself again with the version that it shows. Sections and rows of tables that have an id, and that it
-shows already, are sent empty and marked `data-same`. Ages are no change: the page counts them on. Source:
+shows already, are sent empty and marked `data-same`. Ages are not a change: the page counts them on. Source:
 docs/adr/0045-open-pages-fetch-what-has-changed.md.
 """
 

@@ -349,8 +349,8 @@ def watch(client: Client, name: str, template: Path, out: Path, then: str | None
     """Keep a file up to date with the routes of NAME, for a proxy that is not ours.
 
     The template has: deployment, version, reason, and routes, each with id, address, host, port and state (healthy or
-    stale). Changes in quick succession are one; the same bytes are no change. While the gateway cannot be reached the
-    file stays as it is. A COMMAND that fails is run again. The command runs until it is stopped.
+    stale). Changes in quick succession are one; the same bytes are not a change. While the gateway cannot be reached
+    the file stays as it is. A COMMAND that fails is run again. The command runs until it is stopped.
     """
     from iris.cli.discovery_file import DiscoveryFile, follow
 

@@ -112,7 +112,7 @@ def notebook(
 
 
 def _attached(client: Client, name: str) -> Job:
-    """Raises UsageError for a job that is no notebook."""
+    """Raises UsageError for a job that is not a notebook."""
     job = client.job(name)
     if PORT not in job.view.spec.ports:
         raise click.UsageError(f"{job.name} is not a notebook; iris port-forward reaches ports of any job")

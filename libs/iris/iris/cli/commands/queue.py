@@ -75,7 +75,7 @@ def selectors(command: F) -> F:
 def hold_queue(client: Client, user: str, band: str | None, label: str, reason: str) -> None:
     """Start no pending task of jobs that match every option, also of jobs that come later; what runs goes on.
 
-    Who is no admin holds only what is its own (--user). Routes of deployments go on.
+    A user who is not an admin holds only their own jobs (--user). Routes of deployments go on.
     """
     if not (user or band or label):
         raise click.UsageError("specify what to hold: --user, --band or --label")

@@ -150,7 +150,7 @@ _OPTIONS = (
     click.option(
         "--on-exit",
         multiple=True,
-        help="What other exit codes than 0 mean: retry, requeue, which is no failure, or fail: 75,64-78=requeue.",
+        help="What other exit codes than 0 mean: retry, requeue (not counted as a failure) or fail: 75,64-78=requeue.",
         metavar="CODES=WORD",
     ),
     click.option("--max-requeues", type=int, help="Requeues of a task at its own request.  [default: 100]"),

@@ -158,7 +158,7 @@ _WORKERS_END = frozenset({Cause.MISSING, Cause.WORKER_CRASHED})
 
 
 def _failed(job: Job, ended: Ended) -> TaskRule:
-    """The row for an exit that is no success: as the job's rules say, else a failure."""
+    """The row for an exit that is not a success: as the job's rules say, else a failure."""
     return table.ON_EXIT[exit_rules.action(job.spec.on_exit, ended.exit_code, ended.signal)]
 
 
