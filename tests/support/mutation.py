@@ -152,6 +152,7 @@ def quickly(monkeypatch: pytest.MonkeyPatch, tell: Callable[[S], World], changes
         return call
 
     monkeypatch.setattr(World, "check", counted(None))
+    monkeypatch.setattr(World, "check_timeouts", counted(None))
     monkeypatch.setattr(Round, "apply", counted(apply))
 
     def holds(story: S) -> bool:
