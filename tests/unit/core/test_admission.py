@@ -11,10 +11,25 @@ from iris_core.admission import admit, validate_spec
 from iris_core.errors import Invalid
 from iris_core.exit_rules import ExitRule
 from iris_core.resources import Device, ResourceRequest
-from iris_core.spec import Calls, Constraint, Coscheduling, Environment, JobSpec, NoticePolicy, Probe, StopPolicy
+from iris_core.spec import (
+    Calls,
+    Constraint,
+    Coscheduling,
+    Environment,
+    JobSpec,
+    NoticePolicy,
+    Probe,
+    StopPolicy,
+    inline,
+)
 from iris_core.states import ConstraintOp
 
 GOOD = JobSpec(name="/train", command=("python", "train.py"))
+
+
+def of_arguments(*segments: str) -> Calls:
+    firsts = tuple(range(len(segments)))
+    return Calls(runner="0" * 64, function="1" * 64, segments=segments, firsts=firsts, count=len(segments))
 
 
 def but(**changes: Any) -> JobSpec:
@@ -133,6 +148,10 @@ def test_the_largest_and_the_smallest_job_may_be_admitted() -> None:
         ({"output": "a\nb"}, "/output", "bad_path"),
         ({"output": "out\x1b[2J"}, "/output", "bad_path"),
         ({"probe": Probe()}, "/probe", "not_a_route"),
+        ({"calls": of_arguments(inline(b"x" * 4097))}, "/calls/segments", "too_large"),
+        ({"calls": of_arguments("inline:no base64")}, "/calls/segments", "too_large"),
+        ({"calls": of_arguments(inline(b""), inline(b""))}, "/calls/segments", "too_large"),
+        ({"calls": of_arguments("a file")}, "/calls", "bad_digest"),
         ({"environment": Environment(packages="uv.lock")}, "/environment/packages", "no_bundle"),
         ({"environment": Environment(python="2.7; true")}, "/environment/python", "bad_version"),
         ({"environment": Environment(setup="a\0")}, "/environment/setup", "nul_byte"),

@@ -2,6 +2,8 @@
 
 The first is bare: it runs nothing of its owner's, so it can serve several jobs, and its clones become the templates of
 jobs, or make the call of a job that has one only.
+Each page of memory that a clone touches is copied, so what can be done before it is made is done by its template.
+
 The launcher sends this source to ``python -I -S`` on its standard input, a socket of datagrams, so it imports nothing
 of Iris and as little as possible of the standard library: what it holds costs each call. A call's process is made with
 CLONE_PARENT, so it is the launcher's child, and waits for the launcher's word before it runs anything of its owner.
@@ -21,6 +23,9 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+    Change = tuple[list[str], list[tuple[str, str]], bytes]
+    """Names of variables that a process loses, those that it gets, and all of them as the kernel shows them."""
 
 MESSAGE_BYTES = 1 << 18
 HELLO, READY, UNUSABLE, FAILED = b"h", b"r", b"u", b"f"
@@ -93,6 +98,7 @@ class Template:
         if why:
             self.control.send(UNUSABLE + why.encode(errors="replace")[:2000])
             return
+        self.environ.look()
         self.control.send(READY)
         self._serve()
 
@@ -119,13 +125,16 @@ class Template:
 
     def _serve(self) -> None:
         room = _socket.CMSG_SPACE(4 * 4)
+        self.places = _places_below(self.workdir)
         while True:
             data, control, _, _ = self.control.recvmsg(MESSAGE_BYTES, room)
             if not data:
                 return
             fds = _descriptors(control)
+            call = marshal.loads(data)
+            call["change"] = self.environ.change(call["env"])
             if not self.clone():
-                self._call(marshal.loads(data), fds)
+                self._call(call, fds)
             for fd in fds:
                 os.close(fd)
 
@@ -190,7 +199,11 @@ class Template:
             self.link.send(HELLO)
         except OSError:  # the launcher has ended
             return None
-        return marshal.loads(data), _descriptors(control)
+        call = marshal.loads(data)
+        self.environ.look()
+        call["change"] = self.environ.change(call["env"])
+        self.places = _places_below(self.workdir)
+        return call, _descriptors(control)
 
     def _unfit(self) -> str:
         """Why this process takes no further call; empty: it does."""
@@ -212,13 +225,13 @@ class Template:
             os.close(fd)
         if self.held:
             self.held[1:] = [_identity(1), _identity(2)]
-        os.chdir(call["workdir"])
-        self.environ.become(call["env"])
+        before, self.workdir = self.workdir, call["workdir"]
+        os.chdir(self.workdir)
+        self.environ.become(call["change"])
+        for paths in (sys.path, *self.places):  # what is imported later is found in this attempt's directory
+            paths[:] = [self.workdir + path[len(before) :] if path.startswith(before) else path for path in paths]
         if self.program is None:
             self.clone.set_dumpable(True)
-        else:
-            _move_modules(self.workdir, call["workdir"])
-        self.workdir = call["workdir"]
         if "random" in sys.modules:
             sys.modules["random"].seed()
         if "numpy.random" in sys.modules:
@@ -274,19 +287,30 @@ class Environ:
         os.environ.clear()
         held.pop(ROOM, None)
         os.environ.update(held)  # nothing refers to the kernel's copy any more
+        self._held = held
 
-    def become(self, env: dict[str, str]) -> None:
+    def look(self) -> None:
+        """Code of the owner may have changed them."""
+        self._held = dict(os.environ)
+
+    def change(self, env: dict[str, str]) -> Change:
+        """What `become` has to do for these variables."""
+        size = self._end - self._start
+        data = b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in env.items())
+        gone = [name for name in self._held if name not in env]
+        new = [pair for pair in env.items() if self._held.get(pair[0]) != pair[1]]
+        return gone, new, data[: size - 1].ljust(size, b"\0") if size > 1 else b""
+
+    def become(self, change: Change) -> None:
         import ctypes
 
-        for name in [name for name in os.environ if name not in env]:
-            del os.environ[name]
-        for name, value in env.items():
-            if os.environ.get(name) != value:
-                os.environ[name] = value
-        size = self._end - self._start
-        if size > 1:
-            data = b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in env.items())
-            ctypes.memmove(self._start, data[: size - 1].ljust(size, b"\0"), size)
+        gone, new, data = change
+        for name in gone:
+            os.environ.pop(name, None)
+            del self._held[name]
+        for name, value in new:
+            os.environ[name] = self._held[name] = value
+        ctypes.memmove(self._start, data, len(data))
 
 
 class Script:
@@ -351,11 +375,11 @@ class Function:
 
 
 def _compiled(known: dict[bytes, Any], path: str) -> Any:
-    """A file as code."""
+    """A file as code; it is compiled by what has started this program."""
     with open(path, "rb") as file:
         source = file.read()
     if source not in known:
-        known[source] = compile(source, path, "exec")
+        known[source] = globals()["compiled"](source, path)
     return known[source]
 
 
@@ -367,13 +391,10 @@ def _be_quiet() -> None:
     os.close(null)
 
 
-def _move_modules(before: str, after: str) -> None:
-    """What is imported later from the directory of the first attempt is found in this one's."""
-    sys.path[:] = [after + path[len(before) :] if path.startswith(before) else path for path in sys.path]
-    for module in list(sys.modules.values()):
-        places = getattr(module, "__path__", None)
-        if isinstance(places, list):
-            places[:] = [after + one[len(before) :] if one.startswith(before) else one for one in places]
+def _places_below(workdir: str) -> list[list[str]]:
+    """The search paths of packages that are in a directory."""
+    found = [getattr(module, "__path__", None) for module in list(sys.modules.values())]
+    return [paths for paths in found if isinstance(paths, list) and any(path.startswith(workdir) for path in paths)]
 
 
 def _accelerator(fds: list[str], devices: tuple[str, ...]) -> str:

@@ -35,11 +35,27 @@ from iris_worker.launcher.reuse import ReusedProcesses
 from iris_worker.launcher.runner import Process, Runner, signal_process
 from iris_worker.launcher.spawn import NotRunnable
 
-_BOOT = (
-    "import _socket\n"
-    "control = _socket.socket(fileno=0)\n"
-    f"exec(control.recv({inside.MESSAGE_BYTES}), {{'__name__': 'iris_template', 'control': control}})"
-)
+_BOOT = f"""
+import _socket, marshal, os
+
+def compiled(source, path):
+    read_end, write_end = os.pipe()
+    if not os.fork():  # compiling leaves memory behind, which each call would cost
+        try:
+            with open(write_end, "wb") as file:
+                marshal.dump(compile(source, path, "exec"), file)
+        finally:
+            os._exit(0)
+    os.close(write_end)
+    with open(read_end, "rb") as file:
+        code = file.read()
+    os.wait()
+    return marshal.loads(code)
+
+control = _socket.socket(fileno=0)
+source = control.recv({inside.MESSAGE_BYTES})
+exec(compiled(source, "iris_template"), {{"__name__": "iris_template", "control": control, "compiled": compiled}})
+"""
 _SOURCE = Path(inside.__file__)
 _ROOM = 4096
 """Bytes by which the variables of a clone may be longer than those of its template."""
