@@ -55,7 +55,8 @@ def main() -> int:
     rows, failed = [], []
     for name in wanted:
         try:
-            row = _program(name)(quick=options.quick).against(peers.get(name, {}))
+            others = {key: found for key, found in peers.items() if key.startswith(f"{name}_")}
+            row = _program(name)(quick=options.quick).against(peers.get(name, {}), others)
         except Exception as error:  # noqa: BLE001 - one row that cannot run does not take the others with it
             failed.append("\n".join([f"{name}: {error!r}", *getattr(error, "__notes__", ())]))
             continue

@@ -1,8 +1,9 @@
 """B12: maps of Python functions, each call a recorded process of its own; one call's latency.
 
 In the detail: processes that each make many calls, in turns with the others; a function that uses numpy, which each
-host imports once; fifty calls a task; the same with `concurrent.futures.ProcessPoolExecutor`, whose processes stay, are
-neither recorded nor limited, and run here.
+host imports once; fifty calls a task; many calls that take and return a kilobyte, with what the client and the services
+weigh afterwards; how long a job of another user takes beside a map; the same with
+`concurrent.futures.ProcessPoolExecutor`, whose processes stay, are neither recorded nor limited, and run here.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 
 import cloudpickle
 import numpy
+import psutil
 
 from benchmarks import account
 from benchmarks.b3_latency import spread
@@ -33,8 +35,10 @@ from iris.client.map_options import MapOptions
 GOAL = 480
 """Six tenths of what Ray does on the machine of two cores that the figures are of."""
 CPUS = 16
-CHUNK = 50
+CHUNK, PART = 50, 10
 REUSE = 100
+KILOBYTE = b"x" * 1024
+OTHERS = 20
 ONE_BY_ONE = 30
 WITHIN_S = 120.0
 MapFunction = Callable[[Callable[[int], object], int, int], list[object]]
@@ -42,6 +46,10 @@ MapFunction = Callable[[Callable[[int], object], int, int], list[object]]
 
 def noop(number: int) -> int:
     return number
+
+
+def same(data: bytes) -> bytes:
+    return data
 
 
 def with_numpy(number: int) -> float:
@@ -56,6 +64,8 @@ def run(quick: bool = False) -> Row:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # this Python for calls
     with cluster(workers=[host], state=[f"state.max_building={CPUS}"], environment={"PATH": path}) as made:
         runs, detail = asyncio.run(_rounds(made, calls, 3 if quick else 5))
+        detail["kilobytes"] = _kilobytes(made, 5_000 if quick else 100_000)
+        detail["job_of_another_user"] = asyncio.run(_of_another(made, calls if quick else 10_000))
         rss = made.rss_bytes()
     return Row(
         row="B12",
@@ -108,6 +118,44 @@ def _others(plain: MapFunction, heavy: MapFunction, calls: int) -> dict[str, Any
     }
 
 
+def _kilobytes(made: Cluster, calls: int) -> dict[str, Any]:
+    """Calls that take and return a kilobyte, several a task because a map has at most 10,000, and bytes of memory."""
+    here = psutil.Process()
+    before = here.memory_info().rss
+    with Client(made.url, token=TOKEN) as client:
+        began = time.perf_counter()
+        mapped = client.map(same, [KILOBYTE] * calls, chunksize=PART)
+        if mapped.results(10 * WITHIN_S) != [KILOBYTE] * calls:
+            raise RuntimeError("a map returned something else")
+        rate = calls / (time.perf_counter() - began)
+        grown = here.memory_info().rss - before
+    return {"calls": calls, "calls_per_s": round(rate, 1), "client_bytes": grown, "rss_bytes": made.rss_bytes()}
+
+
+async def _of_another(made: Cluster, calls: int) -> dict[str, Any]:
+    """Milliseconds from the submission of a job of one process to its end, alone and beside a map of another user in a
+    lower band; in the same band it waits for all calls that were submitted before.
+    """
+    gateway = Gateway(made.url)
+    async with Watcher(made.nats_url) as watcher:
+
+        async def one(name: str) -> float:
+            began = time.perf_counter()
+            await asyncio.to_thread(gateway.submit, name=name, command=["/bin/true"], user="another")
+            return (await watcher.until_ended({name}, WITHIN_S) - began) * 1000
+
+        alone = [await one(f"/alone-{number}") for number in range(OTHERS)]
+        with Client(made.url, token=TOKEN) as client:
+            rate = asyncio.create_task(
+                asyncio.to_thread(_rate, partial(_mapped, client, {"band": "batch"}), noop, calls)
+            )
+            beside: list[float] = []
+            while not rate.done():
+                beside.append(await one(f"/beside-{len(beside)}"))
+        found = {"alone_ms": spread(alone), "beside_ms": spread(beside), "jobs_beside": len(beside)}
+        return {**found, "map_calls_per_s": round(await rate, 1)}
+
+
 def _of_a_pool(calls: int) -> dict[str, Any]:
     """The same in processes of the standard library, which are started before."""
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("fork")) as pool:
@@ -122,7 +170,7 @@ def _of_a_pool(calls: int) -> dict[str, Any]:
 def _mapped(
     client: Client, options: MapOptions, function: Callable[[int], object], count: int, chunksize: int
 ) -> list[object]:
-    return client.map(function, range(count), **{**options, "chunksize": chunksize}).results(WITHIN_S)
+    return client.map(function, range(count), **{**options, "chunksize": chunksize}).results(10 * WITHIN_S)
 
 
 def _rate(mapped: MapFunction, function: Callable[[int], object], count: int, chunksize: int = 1) -> float:

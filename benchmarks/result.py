@@ -32,13 +32,14 @@ class Row(msgspec.Struct, kw_only=True):
     runs: list[float] = []
     detail: dict[str, Any] = {}
 
-    def against(self, peers: dict[str, float]) -> Row:
-        """The same row beside what the peers did in this run."""
+    def against(self, peers: dict[str, float], others: dict[str, dict[str, float]]) -> Row:
+        """The same row beside what the peers did in this run. ``others``: further figures of theirs, for the detail."""
         if not peers:
             return self
         best = max(peers.values()) if self.better == "more" else min(peers.values())
         ratio = self.value / best if self.better == "more" else best / self.value
-        return msgspec.structs.replace(self, peers=peers, ratio=round(ratio, 2))
+        detail = self.detail | ({"peers": others} if others else {})
+        return msgspec.structs.replace(self, peers=peers, ratio=round(ratio, 2), detail=detail)
 
     @property
     def reached(self) -> bool:

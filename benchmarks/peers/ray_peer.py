@@ -31,16 +31,41 @@ def started():
     return time.time()
 
 
+@ray.remote
+def with_numpy(i):
+    import numpy
+
+    return float(numpy.arange(i + 1).sum())
+
+
+@ray.remote(max_calls=1)
+def alone(i):
+    return i
+
+
 def rate(task, count):
     began = time.perf_counter()
     ray.get([task.remote() for _ in range(count)])
     return count / (time.perf_counter() - began)
 
 
-def mapped(count):
+def mapped(items, task=same):
     began = time.perf_counter()
-    assert ray.get([same.remote(i) for i in range(count)]) == list(range(count))
-    return count / (time.perf_counter() - began)
+    assert len(ray.get([task.remote(item) for item in items])) == len(items)
+    return len(items) / (time.perf_counter() - began)
+
+
+def of_functions():
+    """Figures of B12."""
+    calls, large = (500, 5_000) if QUICK else (2_000, 20_000)
+    mapped(range(calls), with_numpy)
+    return {
+        "B12": statistics.median(mapped(range(calls)) for _ in range(3)),
+        "B12_with_numpy_calls_per_s": mapped(range(calls), with_numpy),
+        "B12_a_process_each_calls_per_s": mapped(range(20), alone),
+        "B12_one_call_ms": statistics.median(1000 / mapped([n]) for n in range(30)),
+        "B12_kilobytes_calls_per_s": mapped([b"x" * 1024] * large),
+    }
 
 
 def main():
@@ -50,12 +75,11 @@ def main():
         rounds = 1 if QUICK else 3
         b1 = statistics.median(rate(noop, 10_000) for _ in range(rounds))
         b2 = statistics.median(rate(true, 1000 if QUICK else 5000) for _ in range(rounds))
-        b12 = statistics.median(mapped(500 if QUICK else 2000) for _ in range(3))
         waits = []
         for _ in range(200):
             sent = time.time()
             waits.append((ray.get(started.remote()) - sent) * 1000)
-        print(json.dumps({"B1": b1, "B2": b2, "B3": statistics.median(waits), "B12": b12}))
+        print(json.dumps({"B1": b1, "B2": b2, "B3": statistics.median(waits), **of_functions()}))
     finally:
         ray.shutdown()
 
