@@ -107,7 +107,7 @@ class Host:
 
     async def until_gone(self, processes: Iterable[psutil.Process]) -> None:
         async with asyncio.timeout(30):
-            while any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in processes):
+            while any(map(lives, processes)):
                 await asyncio.sleep(0.002)
 
     async def state(self, key: str = "1") -> TemplateState:
@@ -124,16 +124,30 @@ class Host:
         return answer.pid
 
     def templates(self) -> list[psutil.Process]:
-        """The processes that are no attempts."""
+        """The living processes that are no attempts."""
         [launcher] = rescue._processes(self.root)
         attempts = [answer.pid for answer in self.answers if isinstance(answer, Spawned)]
-        return [one for one in psutil.Process(launcher).children() if one.pid not in attempts]
+        return [one for one in psutil.Process(launcher).children() if one.pid not in attempts and lives(one)]
+
+    async def bare(self) -> psutil.Process:
+        """Start a bare template."""
+        self.preload(key="bare")
+        assert await self.state("bare") == TemplateState("bare", ready=True)
+        [process] = self.templates()
+        return process
 
     def out(self, slot: Workspace) -> str:
         return os.pread(slot.out, 1 << 16, 0).decode()
 
     def err(self, slot: Workspace) -> str:
         return os.pread(slot.err, 1 << 16, 0).decode()
+
+
+def lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 @pytest.fixture
@@ -324,8 +338,8 @@ HAS = "import sys; print('json' in sys.modules, 'decimal' in sys.modules)"
 
 
 async def test_templates_of_two_jobs_share_nothing_but_a_bare_one(host: Host):
+    bare = await host.bare()
     await ready(host, "json")
-    bare = min(host.templates(), key=lambda one: one.create_time())
     host.preload("decimal", key="2")
     assert await host.state("2") == TemplateState("2", ready=True)
     first, second = host.call(HAS), host.call(HAS, key="2")
@@ -336,11 +350,14 @@ async def test_templates_of_two_jobs_share_nothing_but_a_bare_one(host: Host):
 
 
 async def test_a_bare_template_outlives_those_of_jobs(host: Host):
+    bare = await host.bare()
     await ready(host, "json")
+    others = [one for one in host.templates() if one != bare]
     host.launcher.send(EndTemplate("1"))
     host.launcher.flush()
     assert await host.state() == TemplateState("1")
-    [bare] = host.templates()
+    await host.until_gone(others)
+    assert host.templates() == [bare]
     await ready(host, "decimal")
     assert bare in host.templates()
 
@@ -357,15 +374,14 @@ async def test_templates_end_before_another_owner_has_their_slot(host: Host):
     assert await host.state("3") == TemplateState("3", ready=True)
     await host.until_gone(first)
     assert len(host.templates()) == 2
+    last = host.templates()
     assert (await host.exit(host.call("print('on')", key="", slot=slot))).code == 0
     assert await host.state("3") == TemplateState("3")
-    assert host.templates() == []
+    await host.until_gone(last)
 
 
 async def test_who_waits_for_a_bare_template_that_ends_is_told(host: Host):
-    host.preload("json", key="bare")
-    assert await host.state("bare") == TemplateState("bare", ready=True)
-    [bare] = host.templates()
+    bare = await host.bare()
     bare.suspend()
     host.preload("json")
     bare.kill()
