@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypedDict
 
 import iris
 import iris.testing
 from drawings.docstrings import definition, prose
 from drawings.markdown import document, grid
 from iris.client import client
-from iris.client.deployment_options import DeployOptions
-from iris.client.job_options import JobOptions, TaskOptions
+from iris_core.option_table import DeployOptions, JobOptions, TaskOptions, rows_of
 
 EXPLAINED = """\
 `from iris import ...`. `AsyncClient` has the methods of `Client` as coroutines. What a method returns with a name that
@@ -110,9 +110,21 @@ def options_section(kind: Any, base: Any) -> Iterator[str]:
     yield from prose(kind.__doc__)
     inherited = inspect.get_annotations(base)
     own = {name: hint for name, hint in inspect.get_annotations(kind).items() if name not in inherited}
-    yield "\n".join(f"* `{name}`: `{getattr(hint, '__forward_arg__', hint)}`" for name, hint in own.items())
+    words = {row.name: f": {row.option.help}" for row in rows_of(kind, base if base is not object else _Nothing)}
+    yield "\n".join(f"* `{name}`: `{_plain_type(hint)}`{words.get(name, '')}" for name, hint in own.items())
     if inherited:
         yield f"And those of [{base.__name__}](#{base.__name__.lower()})."
+
+
+class _Nothing(TypedDict):
+    pass
+
+
+def _plain_type(hint: Any) -> str:
+    """A type as it stands in the source, without what is said beside it."""
+    text = getattr(hint, "__forward_arg__", str(hint))
+    node: Any = ast.parse(text, mode="eval").body
+    return ast.unparse(node.slice.elts[0]) if text.startswith("Annotated[") else text
 
 
 def sdk_document() -> str:

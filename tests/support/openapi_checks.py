@@ -48,7 +48,7 @@ def schema_valid_data_is_accepted(ctx: Any, response: Any, case: Any) -> bool | 
 
 def is_beyond_a_schema(problem: dict[str, Any], *, is_patch: bool) -> bool:
     """Whether a refusal is about more than single fields."""
-    if problem["code"] == "gone" or problem["detail"].startswith(OPAQUE):
+    if problem["code"] in ("gone", "precondition_failed") or problem["detail"].startswith(OPAQUE):
         return True
     mistakes = problem.get("errors", [])
     return bool(mistakes) and all(

@@ -10,35 +10,10 @@ from collections.abc import Iterable
 
 import click
 
-from iris_core.resources import REQUESTED
+from iris_core.option_table import field_words
 
 _UNIT = re.compile(r"_s\Z")
-_WORDS = {
-    "resources/cpu_limit_millis": "cpu_limit",
-    "resources/device/variant": "gpu",
-    "coscheduling/group_by": "group_by",
-    "coscheduling/slices": "slices",
-    "coscheduling/within": "within",
-    "coscheduling": "group_by",
-    "probe/path": "probe_path",
-    "probe/ready_path": "probe_ready_path",
-    "probe/command": "probe_command",
-    "probe/kind": "probe_tcp",
-    "probe/start_timeout_s": "start_timeout",
-    "scaling/minimum": "min_replicas",
-    "scaling/maximum": "max_replicas",
-    "scaling/outstanding": "target_outstanding",
-    "scaling/query": "scale_query",
-    "scaling/per_route": "target_per_route",
-    "scaling/window_s": "scale_window",
-    "environment/packages": "workdir",
-    "stop/signal": "stop_signal",
-    "stop/grace_s": "grace",
-    "notice/signal": "notice",
-    "notice/before_s": "notice",
-    "bundle": "workdir",
-    **{f"resources/{resource.name}": resource.word for resource in REQUESTED},
-}
+_WORDS = {"environment/packages": "workdir", "bundle": "workdir"}
 """Fields whose option is not called as they are."""
 
 
@@ -56,5 +31,7 @@ def _names(path: str) -> Iterable[str]:
     for length in range(len(parts), 0, -1):
         part = "/".join(parts[:length])
         word = _UNIT.sub("", parts[length - 1])
-        yield from filter(None, (_WORDS.get(part), _UNIT.sub("", part).replace("/", "_"), word))
+        yield from filter(
+            None, (_WORDS.get(part) or field_words().get(part), _UNIT.sub("", part).replace("/", "_"), word)
+        )
         yield word.rstrip("s") + "s"

@@ -12,11 +12,11 @@ from typing import Any, Unpack
 from iris.client.async_base import AsyncCalls, DeploymentWaits, JobWaits
 from iris.client.bundle import Bundle
 from iris.client.client import IfExists
-from iris.client.deployment_options import DeployOptions
-from iris.client.job_options import CommandLine, JobOptions
+from iris.client.job_options import CommandLine
 from iris.client.update_options import UpdateOptions
 from iris_core.causes import FailureGroup
 from iris_core.deployment_views import DeploymentView, RouteView
+from iris_core.option_table import DeployOptions, JobOptions
 from iris_core.spec import JobSpec
 from iris_core.views import (
     NEWEST_FIRST,

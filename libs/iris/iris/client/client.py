@@ -21,15 +21,16 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 from msgspec.structs import replace
 
 from iris.client.api import GatewayApi
-from iris.client.deployment_options import DeployOptions, deployment_fields
+from iris.client.deployment_options import deployment_fields
 from iris.client.deployments import Deployment
-from iris.client.job_options import EACH_LINE, CommandLine, JobOptions, TaskOptions, job_spec, read_lines
+from iris.client.job_options import EACH_LINE, CommandLine, job_spec, read_lines
 from iris.client.jobs import Job
 from iris.client.map_options import LOOKAHEAD, SHOWN, MapOptions, split_options
 from iris.client.option_names import refuse_unknown, takes
 from iris.client.problems import InvalidOption, NotFound, Problem
 from iris.client.transport import HttpRequest, UrlQuery, in_path
 from iris_core.deployment_views import DeploymentView
+from iris_core.option_table import DeployOptions, JobOptions, TaskOptions
 from iris_core.serving import TASK_TOKEN
 from iris_core.spec import MAX_REPLICAS, JobSpec
 from iris_core.views import NEWEST_FIRST, AuditView, CallerView, DemandView, JobView, PlanView, TreeView, WorkerView

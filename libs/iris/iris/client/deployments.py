@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterator
 from typing import Any, Unpack
 
 from iris.client.api import GatewayApi
-from iris.client.deployment_options import DeployOptions, deployment_fields
+from iris.client.deployment_options import deployment_fields
 from iris.client.events import read_events
 from iris.client.job_options import CommandLine
 from iris.client.option_names import takes
 from iris.client.problems import DeploymentFailed, InvalidOption, WaitTimeout
 from iris.client.transport import in_path
 from iris_core.deployment_views import DeploymentView, RouteView
+from iris_core.option_table import DeployOptions
 from iris_core.views import HistoryRow
 
 _POLL_S = 2.0

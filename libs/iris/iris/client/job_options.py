@@ -24,10 +24,10 @@ from iris_core.codec import Undecodable
 from iris_core.decoder_words import in_words, place_of
 from iris_core.exit_rules import SIGNALS, ExitAction, ExitRule, signal_number
 from iris_core.index_set import IndexSet
-from iris_core.resources import REQUESTED, Device, ResourceOptions, ResourceRequest
+from iris_core.option_table import JobOptions, TaskOptions
+from iris_core.resources import REQUESTED, Device, ResourceRequest
 from iris_core.spec import (
     DEFAULT_NOTICE_S,
-    BandName,
     Constraint,
     Coscheduling,
     Dependency,
@@ -35,11 +35,7 @@ from iris_core.spec import (
     JobSpec,
     Level,
     NoticePolicy,
-    OnTimeout,
-    PackageList,
-    Spread,
     StopPolicy,
-    SuccessPolicy,
     When,
 )
 
@@ -51,98 +47,6 @@ TPU_GROUP = "tpu-name"
 _JOB_ID = re.compile(r"j[0-9]{1,18}\Z")
 EACH_LINE = ".iris-each-line"
 """The file of a bundle that holds the lines of ``each_line``."""
-
-
-class TaskOptions(ResourceOptions, total=False):
-    """Options of every task, of a job or of a deployment's routes.
-
-    Sizes are bytes or texts like ``4GiB``, ``cpu`` and ``cpu_limit`` cores. ``user``: the owner; by default the
-    token's user, else the calling user. ``packages``: the file of the bundle that lists packages, found when a
-    ``workdir`` is sent; they are installed unless ``setup``, a shell command, does that instead, or is empty.
-    ``python``: its version. ``image``: of a container that tasks run in; nothing is installed in it. ``spread``: tasks
-    that can replace each other are placed over several ``hosts``, or with ``none`` on as few as possible.
-    """
-
-    user: str | None
-    cpu_limit: float | str | None
-    env: Mapping[str, str]
-    gpu: str | int | None
-    tpu: str | None
-    constraints: Sequence[str | Constraint]
-    prefer: Sequence[str | Constraint]
-    band: BandName
-    bundle: str | None
-    ports: Sequence[str]
-    labels: Mapping[str, str]
-    packages: PackageList
-    setup: str | None
-    python: str | None
-    image: str | None
-    spread: Spread | None
-
-
-class JobOptions(TaskOptions, total=False):
-    """The options of a job, each as in ``iris run``; omitted ones have their defaults.
-
-    Times are seconds or texts like ``10m``.
-    ``parent``: a job's name; inside a task the task's own job, unless ``name`` has a leading slash.
-    ``keep_going``: all tasks may fail, and none is killed because another has failed.
-    ``output``: a directory below each task's own, kept when it has ended and fetched with ``fetch``.
-    ``success``: a gang succeeds with all of its tasks, or with its ``leader``, which is task 0.
-    ``array``: a task for each of these values, ``0-15:4,20``, in ``IRIS_ARRAY_INDEX``. ``each_line``: a task for each
-    line of this file, in ``IRIS_ARRAY_VALUE``. ``max_parallel``: how many of the tasks run at a time.
-    ``on_exit``: what other exit codes than 0 mean, as ``75,64-78=requeue``: retry, requeue or fail.
-    ``max_requeues``: how often a task may return to the queue at its own request.
-    ``stop_signal``: sent to a task that is stopped, TERM by default; KILL follows after ``grace``, at most an hour.
-    ``group_by``: place all tasks together on hosts that share this attribute; a list: levels of the topology, innermost
-    first, each as ``rack``, or as ``rack:preferred`` for as few racks as possible.
-    ``notice``: a signal so long before the time limit, ``USR1@90s``, and as soon as a preemption, a drain or the end of
-    the host is known; the file named by IRIS_NOTICE_FILE says why. ``on_timeout``: a task at its time limit is killed
-    (kill), or goes on in another attempt (requeue). ``protect``: it is not preempted before it has run for so long.
-    ``slices``: a gang of several slices, or groups, placed together. ``within``: an attribute that all of them share.
-    ``backoff``: the pause before a task is tried again after a failure or a requeue, doubled up to ``max_backoff``.
-    ``after``: jobs to wait for, each as ``train``, or ``train:any`` for its end, ``train:notok`` for its end without
-    success, ``train:start``; ``each``: each task waits for the task in its place there. ``not_before``: a moment such
-    as ``2026-03-01T22:00:00Z``, or a duration. ``singleton``: one job with this key at a time. ``hold``: wait for
-    `release`.
-    ``preload``: Python modules that each host imports once for all tasks of ``python FILE``.
-    ``terminal``: the task uses one (`RemoteTerminal`), and ends when nobody is connected to that for a minute; it is
-    not started again after a preemption or the loss of its host unless ``max_retries_preemption`` says so.
-    """
-
-    name: str | None
-    parent: str | None
-    replicas: int | None
-    array: str | None
-    each_line: str | os.PathLike[str] | None
-    max_parallel: int | None
-    on_exit: Sequence[str | ExitRule]
-    max_requeues: int
-    backoff: float | str | None
-    max_backoff: float | str | None
-    preload: Sequence[str]
-    stop_signal: str | None
-    grace: float | str | None
-    notice: str | None
-    on_timeout: OnTimeout
-    protect: float | str | None
-    group_by: str | Sequence[str | Level] | None
-    success: SuccessPolicy | None
-    output: str | None
-    max_retries_failure: int
-    max_retries_preemption: int
-    max_task_failures: int
-    keep_going: bool
-    scheduling_timeout: float | str | None
-    timeout: float | str | None
-    slices: int | None
-    within: str | None
-    after: Sequence[str | Dependency]
-    each: bool
-    not_before: str | None
-    singleton: str | None
-    hold: bool
-    terminal: bool
 
 
 _PLAIN = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, cast
 
-from iris.client.job_options import JobOptions
+from iris_core.option_table import JobOptions
 
 ResultOrder = Literal["items", "done"]
 LOOKAHEAD = 1000

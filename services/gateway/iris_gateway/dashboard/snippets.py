@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from typing import Any
+
+import msgspec
 
 from iris_core.admission import MASK
 from iris_core.constraints import TPU_NAME
+from iris_core.option_table import JobOptions, rows_of
 from iris_core.resources import AUTO, REQUESTED, Device, ResourceRequest
-from iris_core.spec import DEFAULT_MAX_BACKOFF_S, DEFAULT_PREEMPTION_RETRIES, DEFAULT_REQUEUES, Constraint, JobSpec
+from iris_core.spec import Constraint, JobSpec
 from iris_core.states import ConstraintOp
 from iris_core.topology import topology_of
 from iris_core.units import BYTES, CORES, Unit
 
 _SIZES = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
-_FLAGS = {"env": "-e", "labels": "-l", "constraints": "--constraint", "ports": "--port", "terminal": "--interactive"}
+_FLAGS = {row.name: max(row.flags, key=len) for row in rows_of(JobOptions)} | {"env": "-e", "labels": "-l"}
 _SIGNS = {
     ConstraintOp.EQ: "=",
     ConstraintOp.NE: "!=",
@@ -44,7 +48,6 @@ def options_of(spec: JobSpec) -> dict[str, Any]:
     slices = spec.coscheduling.slices if spec.coscheduling else 1
     is_plain = spec.replicas != hosts * slices and not (spec.array or spec.each_line)
     options["replicas"] = spec.replicas if is_plain else None
-    options |= {"array": spec.array, "each_line": spec.each_line, "max_parallel": spec.max_parallel}
     if gang := spec.coscheduling:
         is_tpu = spec.resources.device is not None and spec.resources.device.kind == "tpu"
         is_implied = gang.group_by == TPU_NAME and (hosts > 1 or (is_tpu and slices > 1))
@@ -54,34 +57,28 @@ def options_of(spec: JobSpec) -> dict[str, Any]:
         options["within"] = gang.within
     options["constraints"] = [_condition(one) for one in spec.constraints if one.mode == "required"]
     options["prefer"] = [_condition(one) for one in spec.constraints if one.mode == "preferred"]
-    options["band"] = spec.band if spec.band != "interactive" else None
-    options["max_retries_failure"] = spec.max_retries_failure or None
-    preemptions = spec.max_retries_preemption
-    options["max_retries_preemption"] = preemptions if preemptions != DEFAULT_PREEMPTION_RETRIES else None
-    options["max_task_failures"] = spec.max_task_failures or None
     options["on_exit"] = [f"{','.join(map(str, rule.codes))}={rule.do}" for rule in spec.on_exit]
-    options["max_requeues"] = spec.max_requeues if spec.max_requeues != DEFAULT_REQUEUES else None
     if spec.stop is not None:
         options |= {"stop_signal": spec.stop.signal, "grace": _seconds(spec.stop.grace_s)}
     if spec.notice is not None:
         options["notice"] = f"{spec.notice.signal}@{_seconds(spec.notice.before_s)}"
-    options["on_timeout"] = spec.on_timeout if spec.on_timeout != "kill" else None
-    options["protect"] = _seconds(spec.protect_s)
-    options["backoff"] = _seconds(spec.backoff_s)
-    options["max_backoff"] = _seconds(spec.max_backoff_s) if spec.max_backoff_s != DEFAULT_MAX_BACKOFF_S else None
-    options["scheduling_timeout"] = _seconds(spec.scheduling_timeout_s)
-    options["timeout"] = _seconds(spec.timeout_s)
     options["after"] = [one.job if one.when == "ok" else f"{one.job}:{one.when}" for one in spec.after]
     options["each"] = any(one.each for one in spec.after) or None
-    options |= {"not_before": spec.not_before, "singleton": spec.singleton, "hold": spec.hold or None}
-    options["terminal"] = spec.terminal or None
-    options["output"] = spec.output
     options["preload"] = list(spec.preload)
-    options["spread"] = spec.spread if spec.spread != "hosts" else None
+    options |= {name: value for name, value in _as_given(spec) if name not in options}
     if built := spec.environment:
         options |= {"setup": built.setup, "python": built.python, "image": built.image}
     options |= {"ports": list(spec.ports), "labels": dict(spec.labels), "env": dict(spec.env)}
     return {name: value for name, value in options.items() if value not in (None, "", [], {})}
+
+
+def _as_given(spec: JobSpec) -> Iterator[tuple[str, Any]]:
+    """The options that are fields of a specification, or times of one, where they differ from the defaults."""
+    defaults = {field.name: field.default for field in msgspec.structs.fields(JobSpec)}
+    for row in rows_of(JobOptions):
+        for field, shown in ((row.name, lambda value: value), (f"{row.name}_s", _seconds)):
+            if field in defaults and (value := getattr(spec, field)) != defaults[field]:
+                yield row.name, shown(value)
 
 
 def exact(unit: Unit, amount: int) -> str:

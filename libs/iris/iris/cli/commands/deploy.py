@@ -15,6 +15,7 @@ from click.shell_completion import CompletionItem
 from iris.cli.commands.run import TASK_OPTIONS, read_pairs, send_code, send_workdir
 from iris.cli.deployment_tables import DEPLOYMENTS, ROUTES, print_deployment, why_lines
 from iris.cli.exit_codes import ExitCode
+from iris.cli.flags import flag_option
 from iris.cli.follow import note
 from iris.cli.options import connect, connected, form_option
 from iris.cli.parsing import CliGroup
@@ -22,13 +23,13 @@ from iris.cli.route_deaths import RouteDeaths
 from iris.cli.tables import Row, print_object, print_page
 from iris.cli.terminal import raw_option
 from iris.client.client import Client
-from iris.client.deployment_options import DeployOptions
 from iris.client.deployments import Deployment
 from iris.client.events import read_events
 from iris.client.problems import ClientError
 from iris.client.transport import UrlQuery, in_path
 from iris.client.units import parse_duration
 from iris_core.event_views import RouteEvent
+from iris_core.option_table import DeployOptions, TaskOptions, rows_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -50,61 +51,14 @@ class DeploymentName(click.ParamType):  # type: ignore[type-arg]
 
 
 NAME = DeploymentName()
-_OPTIONS = (
-    click.option("-r", "--replicas", type=int, help="Number of routes.  [default: 1]"),
-    click.option(
-        "--port", "ports", multiple=True, help="A port in IRIS_PORT_<NAME>; the first serves.  [default: http]"
-    ),
-    click.option("--probe-path", help="Healthy while this answers 200 to 399.  [default: /healthz]", metavar="PATH"),
-    click.option("--probe-ready-path", help="While this fails a route gets no requests and is kept.", metavar="PATH"),
-    click.option("--probe-tcp", is_flag=True, help="Healthy while its port accepts connections."),
-    click.option("--probe-command", help="Healthy while this, run as the task, exits 0.", metavar="COMMAND"),
-    click.option("--probe-interval", help="Interval between probes.  [default: 10s]", metavar="TIME"),
-    click.option("--probe-timeout", help="Timeout of one probe.  [default: 5s]", metavar="TIME"),
-    click.option("--probe-initial-delay", help="Delay before the first probe.  [default: 0s]", metavar="TIME"),
-    click.option("--probe-failures", type=int, help="Failures in a row that make it unhealthy.  [default: 3]"),
-    click.option("--probe-passes", type=int, help="Passes in a row that make it healthy.  [default: 1]"),
-    click.option("--probe-grace", help="An unhealthy route is replaced after this.  [default: 1m]", metavar="TIME"),
-    click.option("--start-timeout", help="Time from its start to the first pass.  [default: 10m]", metavar="TIME"),
-    click.option("--max-surge", help="Routes above --replicas in an update: 1, 25%.  [default: 1]", metavar="N"),
-    click.option("--max-unavailable", help="Routes below it in an update: 1, 25%.  [default: 0]", metavar="N"),
-    click.option("--min-ready", help="A new route counts after this long healthy.  [default: 5s]", metavar="TIME"),
-    click.option(
-        "--progress-deadline", help="An update without progress has failed after this.  [default: 11m]", metavar="TIME"
-    ),
-    click.option("--pause-after", type=int, help="Pause an update after this number of new routes."),
-    click.option(
-        "--rollback/--no-rollback", default=None, help="Roll back when an update fails.  [default: roll back]"
-    ),
-    click.option("--settle", help="Time from its removal from discovery to TERM.  [default: 2s]", metavar="TIME"),
-    click.option("--grace", help="Time from TERM to KILL.  [default: 30s]", metavar="TIME"),
-    click.option(
-        "--retry",
-        type=click.Choice(["never", "idempotent"]),
-        help="Whether requests that a route may have begun go to another one.  [default: never]",
-    ),
-    click.option(
-        "--forward-authorization/--no-forward-authorization",
-        default=None,
-        help="Routes receive Authorization, also tokens of Iris.  [default: no]",
-    ),
-    click.option("--min", "min_replicas", type=int, help="Scale by rule: minimum number of routes.  [default: 1]"),
-    click.option("--max", "max_replicas", type=int, help="Scale by rule: maximum number of routes.  [default: 1]"),
-    click.option("--target-outstanding", type=float, help="Target: outstanding requests for each route.  [default: 1]"),
-    click.option("--scale-query", help="Scale by the value of a Prometheus query instead.", metavar="QUERY"),
-    click.option("--target-per-route", type=float, help="Target: that value for each route.  [default: 1]"),
-    click.option("--stabilization", help="Scale down only after this.  [default: 5m]", metavar="TIME"),
-    click.option("--cooldown", help="The number at most doubles within this.  [default: 15s]", metavar="TIME"),
-    click.option("--scale-window", help="The load is its mean over this.  [default: 1m]", metavar="TIME"),
-    click.option("--panic-window", help="Window that detects a sudden rise.  [default: 6s]", metavar="TIME"),
-    click.option("--no-scaling", is_flag=True, help="Remove the rule; --replicas sets the number."),
-)
+_MORE = {"probe_command": {"multiple": False}}
+_OPTIONS = (*(flag_option(row, _MORE.get(row.name)) for row in rows_of(DeployOptions, TaskOptions)), *TASK_OPTIONS)
 _KEYS = tuple(DeployOptions.__annotations__)
 
 
 def deploy_options(command: F) -> F:
     """Options that describe a deployment."""
-    for option in reversed((*_OPTIONS, *TASK_OPTIONS)):
+    for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
@@ -112,7 +66,6 @@ def deploy_options(command: F) -> F:
 def read_deploy_options(client: Client, given: dict[str, Any]) -> tuple[tuple[str, ...] | None, DeployOptions]:
     """The command line, None when there is none, and the options as the SDK takes them; sends code along."""
     options: dict[str, Any] = {key: given[key] for key in _KEYS if given.get(key) is not None}
-    options["probe_tcp"] = given["probe_tcp"]
     options |= read_pairs(given)
     command = send_code(client, given["command"], given["workdir"], options) if given["command"] else None
     if command is None and given["workdir"] is not None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from iris.cli.exit_codes import PLAN_EXITS, ExitCode
+from iris.cli.flags import flag_option, resource_option
 from iris.cli.follow import detached, follow_to_end, note
 from iris.cli.interactive import check_plain, default_command, use_terminal
 from iris.cli.options import NAME, connected, form_option
@@ -24,10 +25,11 @@ from iris.cli.script import ScriptedCommand, impossible, in_workdir, missing_scr
 from iris.cli.tables import print_json
 from iris.cli.terminal import raw_option
 from iris.client.client import Client
-from iris.client.job_options import JobOptions, read_lines
+from iris.client.job_options import read_lines
 from iris_core.coscheduling import slice_of
-from iris_core.resources import REQUESTED, Resource, ResourceRequest
-from iris_core.spec import BANDS, JobSpec
+from iris_core.option_table import JobOptions, TaskOptions, rows_of
+from iris_core.resources import REQUESTED
+from iris_core.spec import JobSpec
 from iris_core.views import JobView, PlanView
 
 if TYPE_CHECKING:
@@ -41,160 +43,23 @@ _LARGE_BUNDLE = 64 << 20
 _DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
-def resource_option(resource: Resource) -> Callable[[F], F]:
-    """``--memory SIZE``."""
-    default, unit = getattr(ResourceRequest(), resource.name), resource.unit
-    shown = f"  [default: {unit.show(default)}]" if default else ""
-    words = f"One task's {resource.words}, for example {unit.example}.{shown}"
-    return click.option(f"--{resource.word.replace('_', '-')}", help=words, metavar=unit.metavar)
-
-
-TASK_OPTIONS = (
-    click.option("--user", help="Owner of the job.", metavar="USER"),
-    *(resource_option(resource) for resource in REQUESTED),
-    click.option("--cpu-limit", help="Maximum number of processors of one task.  [default: no limit]", metavar="N"),
-    click.option("--gpu", help="GPUs of one task, for example H100x8, or H100x8,A100x8 for either.", metavar="GPU"),
-    click.option(
-        "--tpu",
-        help="A TPU slice, for example v5litepod-16, or several names for any of them; one task on each of its hosts.",
-        metavar="TPU",
-    ),
-    click.option(
-        "-c",
-        "--constraint",
-        "constraints",
-        multiple=True,
-        help="Hard constraint on hosts: key=v, key!=v, key, !key, key>=3, 'key in a,b'.",
-        metavar="COND",
-    ),
-    click.option("--prefer", multiple=True, help="Soft constraint on hosts (preferred, not required).", metavar="COND"),
-    click.option("--band", type=click.Choice(BANDS), help="[default: interactive]"),
-    click.option(
-        "-e",
-        "--env",
-        multiple=True,
-        help="Environment variable KEY=VALUE, or KEY for its value in this shell.",
-        metavar="KEY[=V]",
-    ),
-    click.option(
-        "--workdir",
-        type=_DIRECTORY,
-        help="Upload this directory without what .gitignore and .irisignore name; tasks start in it, in a virtual "
-        "environment when it has a uv.lock or requirements.txt.",
-    ),
-    click.option(
-        "--setup",
-        help="Build the environment with this shell command instead, run in a copy of the workdir; '' builds none.",
-        metavar="COMMAND",
-    ),
-    click.option("--python", help="The environment's version of Python, for example 3.12.", metavar="VERSION"),
-    click.option("--image", help="Run tasks in a container of this image; nothing is installed in it.", metavar="REF"),
-    click.option(
-        "--spread",
-        type=click.Choice(["hosts", "none"]),
-        help="Place tasks over several hosts, or with none on as few as possible.  [default: hosts]",
-    ),
-    click.option("-l", "--label", "labels", multiple=True, help="Label stored with the job.", metavar="KEY=VALUE"),
+_WORKDIR = click.option(
+    "--workdir",
+    type=_DIRECTORY,
+    help="Upload this directory without what .gitignore and .irisignore name; tasks start in it, in a virtual "
+    "environment when it has a uv.lock or requirements.txt.",
 )
+_MORE: dict[str, dict[str, Any]] = {
+    "parent": {"type": NAME},
+    "each_line": {"type": click.Path(exists=True, dir_okay=False)},
+    "preload": {
+        "callback": lambda context, option, given: [name for text in given for name in text.split(",") if name]
+    },
+}
+"""What click is told of an option besides what the table says."""
+TASK_OPTIONS = (*map(resource_option, REQUESTED), *map(flag_option, rows_of(TaskOptions)), _WORKDIR)
 """Options of every task, of a job or of a deployment's routes."""
-_OPTIONS = (
-    click.option("--name", help="Name of the job.  [default: a generated one]", metavar="NAME"),
-    click.option("--parent", type=NAME, help="Make it a child of this job.", metavar="JOB"),
-    click.option("-r", "--replicas", type=int, help="Number of tasks.  [default: 1, or the slice's hosts]"),
-    click.option(
-        "--array", help="A task for each of these values, 0-15:4,20, found in IRIS_ARRAY_INDEX.", metavar="VALUES"
-    ),
-    click.option(
-        "--each-line",
-        type=click.Path(exists=True, dir_okay=False),
-        help="A task for each line of this file, found in IRIS_ARRAY_VALUE.",
-        metavar="FILE",
-    ),
-    click.option(
-        "--preload",
-        multiple=True,
-        callback=lambda context, option, given: [name for text in given for name in text.split(",") if name],
-        help="Import these modules once on each host; each task of `python FILE` is cloned from that.",
-        metavar="MODULES",
-    ),
-    click.option("--max-parallel", type=int, help="Tasks of the job that run at a time.  [default: all]", metavar="N"),
-    *TASK_OPTIONS,
-    click.option(
-        "--group-by",
-        multiple=True,
-        help="Place all tasks together on hosts that share this attribute. Repeat it for levels of the topology, "
-        "innermost first; KEY:preferred asks for as few values as possible.",
-        metavar="KEY",
-    ),
-    click.option("--slices", type=int, help="TPU slices, or groups of --group-by, to place together.", metavar="N"),
-    click.option("--within", help="Place slices where they share this attribute, for example zone.", metavar="KEY"),
-    click.option(
-        "--success", type=click.Choice(["all", "leader"]), help="Members whose exit 0 ends a gang.  [default: all]"
-    ),
-    click.option(
-        "--output",
-        help="Keep this directory, below each task's own, when the task has ended, for `iris fetch`. Its path is in "
-        "IRIS_OUTPUT.",
-        metavar="DIR",
-    ),
-    click.option("--max-retries-failure", type=int, help="Failures of a task that are retried.  [default: 0]"),
-    click.option(
-        "--max-retries-preemption", type=int, help="Preemptions and lost hosts that are retried.  [default: 100]"
-    ),
-    click.option(
-        "--max-task-failures", type=int, help="Failed tasks that do not fail the job; 0 for a gang.  [default: 0]"
-    ),
-    click.option(
-        "--keep-going", is_flag=True, default=None, help="All tasks may fail: none is killed because another failed."
-    ),
-    click.option(
-        "--on-exit",
-        multiple=True,
-        help="What other exit codes than 0 mean: retry, requeue (not counted as a failure) or fail: 75,64-78=requeue.",
-        metavar="CODES=WORD",
-    ),
-    click.option("--max-requeues", type=int, help="Requeues of a task at its own request.  [default: 100]"),
-    click.option("--backoff", help="Pause before a task is tried again, doubled each time: 10s.", metavar="TIME"),
-    click.option("--max-backoff", help="Longest such pause.  [default: 5m]", metavar="TIME"),
-    click.option("--stop-signal", help="Signal that stops a task: INT.  [default: TERM]", metavar="SIGNAL"),
-    click.option("--grace", help="Time between that signal and KILL, at most 1h: 60s.  [default: 5s]", metavar="TIME"),
-    click.option(
-        "--notice",
-        help="Signal so long before the time limit, and before a preemption, a drain or the end of the host: USR1@90s. "
-        "IRIS_NOTICE_FILE says why.",
-        metavar="SIGNAL@TIME",
-    ),
-    click.option(
-        "--on-timeout",
-        type=click.Choice(["kill", "requeue"]),
-        help="What to do with a task at its time limit.  [default: kill]",
-    ),
-    click.option("--protect", help="Preempt no task before it has run for this: 10m.", metavar="TIME"),
-    click.option("--scheduling-timeout", help="Fail the job if it has not started after this: 10m.", metavar="TIME"),
-    click.option("--timeout", help="Kill, or requeue, a task that runs longer: 2h.", metavar="TIME"),
-    click.option(
-        "--after",
-        multiple=True,
-        help="Wait until this job has succeeded; :any until it has ended, :notok until it has ended without success, "
-        ":start until it runs.",
-        metavar="JOB[:WHEN]",
-    ),
-    click.option(
-        "--each", is_flag=True, default=None, help="Each task waits for the task in its place of the --after job."
-    ),
-    click.option("--not-before", help="Start no task before this: 8h, or 2026-03-01T22:00:00Z.", metavar="TIME"),
-    click.option("--singleton", help="Wait until your earlier jobs with this key have ended.", metavar="KEY"),
-    click.option(
-        *("-i", "-t", "--interactive", "terminal"),
-        is_flag=True,
-        default=None,
-        help="Use the task from this terminal, and end it with that; without a COMMAND it is your shell.",
-    ),
-    click.option("--hold", is_flag=True, default=None, help="Start no task before the job is released."),
-    click.option(
-        "--port", "ports", multiple=True, help="Reserve a free port; its number is in IRIS_PORT_<NAME>.", metavar="NAME"
-    ),
-)
+_OPTIONS = (*(flag_option(row, _MORE.get(row.name)) for row in rows_of(JobOptions, TaskOptions)), *TASK_OPTIONS)
 _PLAIN = tuple(JobOptions.__annotations__.keys() - {"env", "labels", "bundle", "packages"})
 
 

@@ -1,0 +1,48 @@
+"""Makes the flags of commands from the table of options."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+
+import click
+
+from iris_core.option_table import Row, Time
+from iris_core.resources import Resource, ResourceRequest
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def resource_option(resource: Resource) -> Callable[[F], F]:
+    """``--memory SIZE``."""
+    default, unit = getattr(ResourceRequest(), resource.name), resource.unit
+    shown = f"  [default: {unit.show(default)}]" if default else ""
+    words = f"One task's {resource.words}, for example {unit.example}.{shown}"
+    return click.option(f"--{resource.word.replace('_', '-')}", help=words, metavar=unit.metavar)
+
+
+def flag_option(row: Row, more: Mapping[str, Any] | None = None) -> Callable[[F], F]:
+    """The flag of a row; its type follows from that of the SDK's keyword."""
+    option, names = row.option, row.flags
+    if row.kind == bool | None:
+        names = (f"{names[0]}/--no-{names[0].removeprefix('--')}",)
+    kind = {
+        "help": option.help,
+        "metavar": option.metavar or ("TIME" if row.kind == Time else None),
+        **_kind(row.kind),
+        **(more or {}),
+    }
+    return click.option(*names, row.name, **kind)
+
+
+def _kind(hint: Any) -> dict[str, Any]:
+    """What click is told of the type of a value: texts are parsed where all callers' texts are."""
+    members = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    if bool in members:
+        return {"default": None} if len(members) > 1 else {"default": None, "is_flag": True}
+    if choices := next((get_args(one) for one in members if get_origin(one) is Literal), ()):
+        return {"type": click.Choice(choices)}
+    if any(get_origin(one) in (Sequence, Mapping) for one in members):
+        return {"multiple": True}
+    return {} if str in members else {"type": float if float in members else int}
