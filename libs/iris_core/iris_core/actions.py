@@ -36,26 +36,18 @@ class WorkerAction(Action, frozen=True, omit_defaults=True):
 
 
 class DrainWorker(WorkerAction, frozen=True):
-    """Place nothing more on it; what runs goes on."""
-
     action = "drain"
 
 
 class UndrainWorker(WorkerAction, frozen=True):
-    """Use it again."""
-
     action = "undrain"
 
 
 class MarkWorkerLost(WorkerAction, frozen=True):
-    """It does not come back: what it ran is placed elsewhere."""
-
     action = "mark_lost"
 
 
 class ForgetWorker(WorkerAction, frozen=True):
-    """Remove a lost one from the records."""
-
     action = "forget"
 
 
@@ -128,15 +120,9 @@ class DeleteDeployment(DeploymentAction, frozen=True, kw_only=True):
     when_ended = True
 
 
-ADMIN_ACTIONS: dict[str, type[Action]] = {
-    kind.action: kind for kind in (DrainWorker, UndrainWorker, MarkWorkerLost, ForgetWorker, SetQuota)
-}
+ADMIN_ACTIONS: dict[str, type[Action]] = {kind.action: kind for kind in (*WorkerAction.__subclasses__(), SetQuota)}
 DEPLOYMENT_ACTIONS: dict[str, type[DeploymentAction]] = {
-    kind.action: kind
-    for kind in (
-        *(CreateDeployment, UpdateDeployment, ScaleDeployment, RollBackDeployment),
-        *(PauseDeployment, ResumeDeployment, DeleteDeployment),
-    )
+    kind.action: kind for kind in DeploymentAction.__subclasses__()
 }
 """By the word on the wire."""
 

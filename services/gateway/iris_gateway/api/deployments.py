@@ -12,17 +12,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from starlette.responses import Response
 
+from iris_core import actions
 from iris_core import view_queries as q
-from iris_core.actions import (
-    CreateDeployment,
-    DeleteDeployment,
-    DeploymentAction,
-    PauseDeployment,
-    ResumeDeployment,
-    RollBackDeployment,
-    ScaleDeployment,
-    UpdateDeployment,
-)
 from iris_core.admission import MASK
 from iris_core.codec import to_builtins, to_json
 from iris_core.deployment_views import DeploymentView, RouteView
@@ -90,12 +81,12 @@ async def create(call: Call) -> Response:
     check_media_type(call.request, JSON)
     spec = deployment_from(await read_body(call.request, call.gateway.settings.body_bytes, BODY_S), call.caller)
     await check_bundle(call, spec.template.bundle, spec.user, _BUNDLE)
-    answer = await _command(call, spec.name, CreateDeployment(spec=spec))
+    answer = await _command(call, spec.name, actions.CreateDeployment(spec=spec))
     name = msgspec.json.decode(answer.body, type=_Named).name
     return tagged(answer.body, 201, {"location": f"/v1/deployments/{name}"})
 
 
-async def _command(call: Call, name: str, asked: DeploymentAction, key: str = "") -> Answer:
+async def _command(call: Call, name: str, asked: actions.DeploymentAction, key: str = "") -> Answer:
     """Send a command. ``key``: the key of a form."""
     if call.caller.role == "worker":
         raise ProblemResponse("forbidden", "worker tokens may not change deployments")
@@ -131,10 +122,10 @@ async def send_change(call: Call, name: str, value: Any, version: int, key: str 
 
 async def send_delete(call: Call, name: str, version: int, key: str = "") -> Answer:
     """Delete a deployment. Raises ProblemResponse."""
-    return await _command(call, name, DeleteDeployment(version=version), key)
+    return await _command(call, name, actions.DeleteDeployment(version=version), key)
 
 
-async def _change(call: Call, name: str, value: Any) -> DeploymentAction:
+async def _change(call: Call, name: str, value: Any) -> actions.DeploymentAction:
     """The action of a patch. Raises ProblemResponse with every mistake."""
     mistakes = shape_mistakes(value, DeploymentPatch)
     wanted = {field: value[field] for field in _SPECIFIED if isinstance(value, dict) and field in value}
@@ -156,14 +147,14 @@ async def _change(call: Call, name: str, value: Any) -> DeploymentAction:
     if mistakes:
         raise invalid(mistakes)
     if controls == ["paused"]:
-        return PauseDeployment() if value["paused"] else ResumeDeployment()
+        return actions.PauseDeployment() if value["paused"] else actions.ResumeDeployment()
     if controls == ["revision"]:
-        return RollBackDeployment(revision=value["revision"])
+        return actions.RollBackDeployment(revision=value["revision"])
     if wanted.keys() == {"replicas"}:
-        return ScaleDeployment(replicas=wanted["replicas"])
+        return actions.ScaleDeployment(replicas=wanted["replicas"])
     if (other := (wanted.get("template") or {}).get("bundle")) != code:
         await check_bundle(call, other, owner, _BUNDLE)
-    return UpdateDeployment(patch=to_json(wanted))
+    return actions.UpdateDeployment(patch=to_json(wanted))
 
 
 def _without_masks(spec: DeploymentSpec) -> Any:

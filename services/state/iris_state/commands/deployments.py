@@ -10,16 +10,7 @@ from typing import Any
 
 import msgspec
 
-from iris_core.actions import (
-    CreateDeployment,
-    DeleteDeployment,
-    DeploymentAction,
-    PauseDeployment,
-    ResumeDeployment,
-    RollBackDeployment,
-    ScaleDeployment,
-    UpdateDeployment,
-)
+from iris_core import actions
 from iris_core.deployment_admission import patched, validate_deployment
 from iris_core.errors import Code, Invalid, Refused
 from iris_core.messages.gateway_state import DeployCommand
@@ -40,7 +31,7 @@ from iris_state.records.ledger import Ledger
 def on_deploy(ledger: Ledger, policy: Policy, command: DeployCommand) -> Iterator[Step]:
     """Execute a command, or raise Refused (Invalid lists every mistake)."""
     asked = command.asked
-    if isinstance(asked, CreateDeployment):
+    if isinstance(asked, actions.CreateDeployment):
         yield from _create(ledger, policy, command, asked)
         return
     deployment = known_deployment(ledger, command.name)
@@ -63,7 +54,7 @@ def known_deployment(ledger: Ledger, name: str) -> Deployment:
     return deployment
 
 
-def _create(ledger: Ledger, policy: Policy, command: DeployCommand, asked: CreateDeployment) -> Iterator[Step]:
+def _create(ledger: Ledger, policy: Policy, command: DeployCommand, asked: actions.CreateDeployment) -> Iterator[Step]:
     spec = _checked(asked, asked.spec, command.name)
     user = spec.user or command.caller.user or ANONYMOUS
     check_may_act_for(command.caller, user, "create a deployment")
@@ -81,7 +72,7 @@ def _create(ledger: Ledger, policy: Policy, command: DeployCommand, asked: Creat
     yield DeploymentCreated(ledger.next_deployment, spec, user, command.request_id, command.traceparent)
 
 
-def _checked(asked: DeploymentAction, spec: DeploymentSpec | None, name: str) -> DeploymentSpec:
+def _checked(asked: actions.DeploymentAction, spec: DeploymentSpec | None, name: str) -> DeploymentSpec:
     if spec is None:
         raise Refused(Code.INVALID, f"{asked.action} needs a specification")
     if spec.name != name:
@@ -106,7 +97,7 @@ def _job_of_that_name(ledger: Ledger, name: str) -> str:
     return ""
 
 
-def _update(deployment: Deployment, asked: UpdateDeployment) -> Iterator[Step]:
+def _update(deployment: Deployment, asked: actions.UpdateDeployment) -> Iterator[Step]:
     """Set a new specification; another template or port creates a new revision, and an update to it."""
     wanted = patched(deployment.spec, asked.patch) if asked.patch else asked.spec
     spec = _checked(asked, wanted, deployment.name)
@@ -139,7 +130,7 @@ def _rested(deployment: Deployment, **fields: Any) -> Iterator[Step]:
         yield RolledOut(deployment.number, rested)
 
 
-def _scale(deployment: Deployment, asked: ScaleDeployment) -> Iterator[Step]:
+def _scale(deployment: Deployment, asked: actions.ScaleDeployment) -> Iterator[Step]:
     if not 0 <= asked.replicas <= MAX_ROUTES:
         raise Refused(Code.INVALID, f"a deployment has 0 to {MAX_ROUTES} routes, not {asked.replicas}")
     if deployment.spec.scaling is not None:
@@ -154,7 +145,7 @@ def _scaled_by_rule(deployment: Deployment) -> Refused:
     return Refused(Code.CONFLICT, f"{words}, or remove the rule first")
 
 
-def _roll_back(deployment: Deployment, asked: RollBackDeployment) -> Iterator[Step]:
+def _roll_back(deployment: Deployment, asked: actions.RollBackDeployment) -> Iterator[Step]:
     revision = _earlier(deployment, asked.revision)
     spec = msgspec.structs.replace(deployment.spec, template=revision.template, port=revision.port)
     yield from _to_revision(deployment, spec, revision.number)
@@ -176,13 +167,13 @@ def _earlier(deployment: Deployment, number: int) -> Revision:
     return revision
 
 
-def _pause(deployment: Deployment, _: PauseDeployment) -> Iterator[Step]:
+def _pause(deployment: Deployment, _: actions.PauseDeployment) -> Iterator[Step]:
     if not deployment.rollout.paused:
         paused = msgspec.structs.replace(deployment.rollout, paused=True)
         yield RolledOut(deployment.number, paused, by_owner=True)
 
 
-def _resume(deployment: Deployment, _: ResumeDeployment) -> Iterator[Step]:
+def _resume(deployment: Deployment, _: actions.ResumeDeployment) -> Iterator[Step]:
     """Continue an update, and retry after failed starts; no route is touched by that alone."""
     known = deployment.rollout
     resumed = msgspec.structs.replace(known, paused=False, pause_after=None, pacing=RESTED)
@@ -190,15 +181,15 @@ def _resume(deployment: Deployment, _: ResumeDeployment) -> Iterator[Step]:
         yield RolledOut(deployment.number, resumed, by_owner=True)
 
 
-def _delete(deployment: Deployment, _: DeleteDeployment) -> Iterator[Step]:
+def _delete(deployment: Deployment, _: actions.DeleteDeployment) -> Iterator[Step]:
     yield from lifecycle.judged(deployment, table.DESTROY, Outcome.SUCCESS)
 
 
-_ACTIONS: dict[type[DeploymentAction], Callable[[Deployment, Any], Iterator[Step]]] = {
-    UpdateDeployment: _update,
-    ScaleDeployment: _scale,
-    RollBackDeployment: _roll_back,
-    PauseDeployment: _pause,
-    ResumeDeployment: _resume,
-    DeleteDeployment: _delete,
+_ACTIONS: dict[type[actions.DeploymentAction], Callable[[Deployment, Any], Iterator[Step]]] = {
+    actions.UpdateDeployment: _update,
+    actions.ScaleDeployment: _scale,
+    actions.RollBackDeployment: _roll_back,
+    actions.PauseDeployment: _pause,
+    actions.ResumeDeployment: _resume,
+    actions.DeleteDeployment: _delete,
 }

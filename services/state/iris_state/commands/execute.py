@@ -11,15 +11,7 @@ from typing import Any
 
 import msgspec
 
-from iris_core.actions import (
-    Action,
-    DrainWorker,
-    ForgetWorker,
-    MarkWorkerLost,
-    SetQuota,
-    UndrainWorker,
-    WorkerAction,
-)
+from iris_core import actions
 from iris_core.actor import actor_of, named
 from iris_core.admission import validate_spec
 from iris_core.amendments import AMENDABLE
@@ -276,7 +268,7 @@ def on_admin(ledger: Ledger, command: AdminCommand) -> Iterator[Step]:
         raise Refused(Code.FORBIDDEN, f"only an admin may {command.action.replace('_', ' ')}")
     check_length("target", command.target)
     asked = command.asked
-    if isinstance(asked, SetQuota):
+    if isinstance(asked, actions.SetQuota):
         yield QuotaSet(Quota(command.target, **msgspec.structs.asdict(asked)))
         return
     worker = ledger.workers.get(command.target)
@@ -285,37 +277,37 @@ def on_admin(ledger: Ledger, command: AdminCommand) -> Iterator[Step]:
     yield from _WORKER_ACTIONS[type(asked)](ledger, worker, asked, named(actor_of(command.caller)))
 
 
-def _with_reason(what: str, asked: WorkerAction) -> str:
+def _with_reason(what: str, asked: actions.WorkerAction) -> str:
     """``drained by root: a new disk``."""
     return what + (f": {asked.reason}" if asked.reason else "")
 
 
-def _drain(ledger: Ledger, worker: Worker, asked: DrainWorker, by: str) -> Iterator[Step]:
+def _drain(ledger: Ledger, worker: Worker, asked: actions.DrainWorker, by: str) -> Iterator[Step]:
     state = WorkerState.LOST if worker.state is WorkerState.LOST else WorkerState.DRAINING
     yield WorkerMoved(worker.id, state, _with_reason(f"drained by {by}", asked), drained=True)
 
 
-def _undrain(ledger: Ledger, worker: Worker, asked: UndrainWorker, by: str) -> Iterator[Step]:
+def _undrain(ledger: Ledger, worker: Worker, asked: actions.UndrainWorker, by: str) -> Iterator[Step]:
     if worker.drained:
         state = WorkerState.LOST if worker.state is WorkerState.LOST else WorkerState.HEALTHY
         yield WorkerMoved(worker.id, state, asked.reason, drained=False)
 
 
-def _mark_lost(ledger: Ledger, worker: Worker, asked: MarkWorkerLost, by: str) -> Iterator[Step]:
+def _mark_lost(ledger: Ledger, worker: Worker, asked: actions.MarkWorkerLost, by: str) -> Iterator[Step]:
     if worker.state is not WorkerState.LOST:
         yield from lose(ledger, worker.id, _with_reason(f"marked lost by {by}", asked))
 
 
-def _forget(ledger: Ledger, worker: Worker, asked: ForgetWorker, by: str) -> Iterator[Step]:
+def _forget(ledger: Ledger, worker: Worker, asked: actions.ForgetWorker, by: str) -> Iterator[Step]:
     if worker.state is not WorkerState.LOST:
         words = f"{worker.id} is {worker.state.value}; only a lost worker is forgotten: mark it lost first"
         raise Refused(Code.CONFLICT, words)
     yield WorkerForgotten(worker.id)
 
 
-_WORKER_ACTIONS: dict[type[Action], Callable[[Ledger, Worker, Any, str], Iterator[Step]]] = {
-    DrainWorker: _drain,
-    UndrainWorker: _undrain,
-    MarkWorkerLost: _mark_lost,
-    ForgetWorker: _forget,
+_WORKER_ACTIONS: dict[type[actions.Action], Callable[[Ledger, Worker, Any, str], Iterator[Step]]] = {
+    actions.DrainWorker: _drain,
+    actions.UndrainWorker: _undrain,
+    actions.MarkWorkerLost: _mark_lost,
+    actions.ForgetWorker: _forget,
 }
