@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from collections.abc import Iterator
 from typing import Any, TypedDict
 
@@ -12,6 +13,7 @@ import iris.testing
 from drawings.docstrings import definition, prose
 from drawings.markdown import document, grid
 from iris.client import client
+from iris_core import option_table
 from iris_core.option_table import DeployOptions, JobOptions, TaskOptions, rows_of
 
 EXPLAINED = """\
@@ -116,6 +118,10 @@ def options_section(kind: Any, base: Any) -> Iterator[str]:
         yield f"And those of [{base.__name__}](#{base.__name__.lower()})."
 
 
+_SHORT = ("Text", "Number", "Time", "Conditions")
+"""Types that the table of options names for itself."""
+
+
 class _Nothing(TypedDict):
     pass
 
@@ -124,7 +130,8 @@ def _plain_type(hint: Any) -> str:
     """A type as it stands in the source, without what is said beside it."""
     text = getattr(hint, "__forward_arg__", str(hint))
     node: Any = ast.parse(text, mode="eval").body
-    return ast.unparse(node.slice.elts[0]) if text.startswith("Annotated[") else text
+    plain = ast.unparse(node.slice.elts[0]) if text.startswith("Annotated[") else text
+    return re.sub(r"[\w.]+\.(\w+)", r"\1", repr(getattr(option_table, plain))) if plain in _SHORT else plain
 
 
 def sdk_document() -> str:

@@ -50,19 +50,12 @@ DUMMIES = {
             "libs/iris_core/iris_core/spec_facts.py": (
                 ("    if spec.ports:\n", '    if spec.dummy:\n        yield "dummy", str(spec.dummy)\n'),
             ),
-            "libs/iris/iris/client/job_options.py": (
-                ("    max_parallel: int | None\n", "    dummy: int | None\n"),
-                ('"max_parallel", "max_requeues"', '"dummy", '),
-            ),
-            "libs/iris/iris/cli/commands/run.py": (
-                ('    click.option("--protect"', '    click.option("--dummy", type=int, help="A dummy."),\n'),
-            ),
-            "services/gateway/iris_gateway/dashboard/snippets.py": (
-                ('    options["output"] =', '    options["dummy"] = spec.dummy or None\n'),
+            "libs/iris_core/iris_core/option_table.py": (
+                ("    protect: Annotated[", '    dummy: Annotated[int, Option("A dummy.")]\n'),
             ),
             "tests/unit/core/test_spec_facts.py": (('    "max_parallel": 2,\n', '    "dummy": 1,\n'),),
         },
-        files=5,
+        files=3,
     ),
     "view": Dummy(
         {

@@ -24,13 +24,13 @@ BETWEEN_FIELDS = frozenset(
 """Codes of mistakes between fields, or between a field and what there is."""
 PARSED = frozenset({"bad_code", "bad_indexes", "bad_module", "bad_path", "bad_query", "bad_time"})
 """Codes of texts that a pattern describes in part only: ascending ranges, Python names, plain paths, moments."""
-MERGED = re.compile(r"/(template|update|scaling|proxy)(/.*)?")
+MERGED = re.compile(r"/(template|update|scaling|proxy)(/.*)?", re.DOTALL)
 """The parts of a deployment's patch, which the document calls objects: what they are merged with says what fits."""
 COMPARED = re.compile(r".*/(cpu_limit_millis|scaling/\w+|probe/command)|/indexes|/notice/before_s")
 """Fields that are compared with others, and so are empty or out of a range that depends on those."""
 OPAQUE = (
     *("not a cursor of this listing", "this cursor is not from a page of events", "the digest does not match"),
-    "say what to hold",
+    "specify what to hold",
 )
 """Refusals of what the gateway has not said before, of bytes that have another digest, of a hold on nothing."""
 

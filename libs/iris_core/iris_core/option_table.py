@@ -51,7 +51,7 @@ class PathLike(Protocol):
 
 
 Text = str | None
-Count = int | None
+Number = int | None
 Time = float | str | None
 Conditions = Sequence[str | Constraint]
 
@@ -123,7 +123,7 @@ class JobOptions(TaskOptions, total=False):
 
     name: Annotated[Text, Option("Name of the job.  [default: a generated one]", "NAME")]
     parent: Annotated[Text, Option("Make it a child of this job.", "JOB")]
-    replicas: Annotated[Count, Option("Number of tasks.  [default: 1, or the slice's hosts]", flags="-r --replicas")]
+    replicas: Annotated[Number, Option("Number of tasks.  [default: 1, or the slice's hosts]", flags="-r --replicas")]
     array: Annotated[Text, Option("A task for each of these values, 0-15:4,20, found in IRIS_ARRAY_INDEX.", "VALUES")]
     each_line: Annotated[
         str | PathLike | None, Option("A task for each line of this file, found in IRIS_ARRAY_VALUE.", "FILE")
@@ -132,7 +132,7 @@ class JobOptions(TaskOptions, total=False):
         Sequence[str],
         Option("Import these modules once on each host; each task of `python FILE` is cloned from that.", "MODULES"),
     ]
-    max_parallel: Annotated[Count, Option("Tasks of the job that run at a time.  [default: all]", "N")]
+    max_parallel: Annotated[Number, Option("Tasks of the job that run at a time.  [default: all]", "N")]
     group_by: Annotated[
         str | Sequence[str | Level] | None,
         Option(
@@ -142,7 +142,7 @@ class JobOptions(TaskOptions, total=False):
             fields="coscheduling coscheduling/group_by",
         ),
     ]
-    slices: Annotated[Count, Option("TPU slices, or groups of --group-by, to place together.", "N")]
+    slices: Annotated[Number, Option("TPU slices, or groups of --group-by, to place together.", "N")]
     within: Annotated[Text, Option("Place slices where they share this attribute, for example zone.", "KEY")]
     success: Annotated[SuccessPolicy | None, Option("Members whose exit 0 ends a gang.  [default: all]")]
     output: Annotated[
@@ -160,7 +160,7 @@ class JobOptions(TaskOptions, total=False):
     on_exit: Annotated[
         Sequence[str | ExitRule],
         Option(
-            "What other exit codes than 0 mean: retry, requeue, which is no failure, or fail: 75,64-78=requeue.",
+            "What other exit codes than 0 mean: retry, requeue (not counted as a failure) or fail: 75,64-78=requeue.",
             "CODES=WORD",
         ),
     ]
@@ -217,7 +217,7 @@ class DeployOptions(TaskOptions, total=False):
     ports: Annotated[
         Sequence[str], Option("A port in IRIS_PORT_<NAME>; the first serves.  [default: http]", "NAME", "--port")
     ]
-    replicas: Annotated[Count, Option("Number of routes.  [default: 1]", flags="-r --replicas")]
+    replicas: Annotated[Number, Option("Number of routes.  [default: 1]", flags="-r --replicas")]
     probe_path: Annotated[Text, Option("Healthy while this answers 200 to 399.  [default: /healthz]", "PATH")]
     probe_ready_path: Annotated[Text, Option("While this fails a route gets no requests and is kept.", "PATH")]
     probe_tcp: Annotated[bool, Option("Healthy while its port accepts connections.", fields="probe/kind")]
@@ -227,15 +227,15 @@ class DeployOptions(TaskOptions, total=False):
     probe_interval: Annotated[Time, Option("Interval between probes.  [default: 10s]")]
     probe_timeout: Annotated[Time, Option("Timeout of one probe.  [default: 5s]")]
     probe_initial_delay: Annotated[Time, Option("Delay before the first probe.  [default: 0s]")]
-    probe_failures: Annotated[Count, Option("Failures in a row that make it unhealthy.  [default: 3]")]
-    probe_passes: Annotated[Count, Option("Passes in a row that make it healthy.  [default: 1]")]
+    probe_failures: Annotated[Number, Option("Failures in a row that make it unhealthy.  [default: 3]")]
+    probe_passes: Annotated[Number, Option("Passes in a row that make it healthy.  [default: 1]")]
     probe_grace: Annotated[Time, Option("An unhealthy route is replaced after this.  [default: 1m]")]
     start_timeout: Annotated[Time, Option("Time from its start to the first pass.  [default: 10m]")]
     max_surge: Annotated[int | str | None, Option("Routes above --replicas in an update: 1, 25%.  [default: 1]", "N")]
     max_unavailable: Annotated[int | str | None, Option("Routes below it in an update: 1, 25%.  [default: 0]", "N")]
     min_ready: Annotated[Time, Option("A new route counts after this long healthy.  [default: 5s]")]
     progress_deadline: Annotated[Time, Option("An update without progress has failed after this.  [default: 11m]")]
-    pause_after: Annotated[Count, Option("Pause an update after this number of new routes.")]
+    pause_after: Annotated[Number, Option("Pause an update after this number of new routes.")]
     rollback: Annotated[bool | None, Option("Roll back when an update fails.  [default: roll back]")]
     settle: Annotated[Time, Option("Time from its removal from discovery to TERM.  [default: 2s]")]
     grace: Annotated[Time, Option("Time from TERM to KILL.  [default: 30s]")]
@@ -247,10 +247,10 @@ class DeployOptions(TaskOptions, total=False):
         bool | None, Option("Routes receive Authorization, also tokens of Iris.  [default: no]")
     ]
     min_replicas: Annotated[
-        Count, Option("Scale by rule: minimum number of routes.  [default: 1]", "", "--min", "scaling/minimum")
+        Number, Option("Scale by rule: minimum number of routes.  [default: 1]", "", "--min", "scaling/minimum")
     ]
     max_replicas: Annotated[
-        Count, Option("Scale by rule: maximum number of routes.  [default: 1]", "", "--max", "scaling/maximum")
+        Number, Option("Scale by rule: maximum number of routes.  [default: 1]", "", "--max", "scaling/maximum")
     ]
     target_outstanding: Annotated[
         float | None, Option("Target: outstanding requests for each route.  [default: 1]", fields="scaling/outstanding")
@@ -269,7 +269,7 @@ class DeployOptions(TaskOptions, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class OptionRow:
     """One row: the keyword of the SDK, the type of its value, and what its flag says."""
 
     name: str
@@ -284,7 +284,7 @@ class Row:
 _PARTS = {"": DeploymentSpec, "probe": Probe, "update": UpdatePolicy, "scaling": ScalingPolicy, "proxy": ProxyPolicy}
 
 
-def deployment_field(row: Row) -> tuple[str, str]:
+def deployment_field(row: OptionRow) -> tuple[str, str]:
     """The part of a deployment and its field that an option gives: ``probe`` and ``timeout_s``; both empty: neither."""
     if row.option.fields:
         part, _, field = row.option.fields.rpartition("/")
@@ -297,11 +297,11 @@ def deployment_field(row: Row) -> tuple[str, str]:
 
 
 @cache
-def rows_of(options: Any, but: Any = ResourceOptions) -> tuple[Row, ...]:
+def rows_of(options: Any, but: Any = ResourceOptions) -> tuple[OptionRow, ...]:
     """The rows of a typed dictionary that have a flag, without those of another one."""
     hints = get_type_hints(options, include_extras=True)
     own = {name: get_args(hint) for name, hint in hints.items() if name not in but.__annotations__}
-    return tuple(Row(name, *parts) for name, parts in own.items() if parts and isinstance(parts[-1], Option))
+    return tuple(OptionRow(name, *parts) for name, parts in own.items() if parts and isinstance(parts[-1], Option))
 
 
 @cache

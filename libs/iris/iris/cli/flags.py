@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 import click
 
-from iris_core.option_table import Row, Time
+from iris_core.option_table import OptionRow, Time
 from iris_core.resources import Resource, ResourceRequest
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -22,7 +22,7 @@ def resource_option(resource: Resource) -> Callable[[F], F]:
     return click.option(f"--{resource.word.replace('_', '-')}", help=words, metavar=unit.metavar)
 
 
-def flag_option(row: Row, more: Mapping[str, Any] | None = None) -> Callable[[F], F]:
+def flag_option(row: OptionRow, more: Mapping[str, Any] | None = None) -> Callable[[F], F]:
     """The flag of a row; its type follows from that of the SDK's keyword."""
     option, names = row.option, row.flags
     if row.kind == bool | None:

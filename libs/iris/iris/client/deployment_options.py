@@ -27,7 +27,7 @@ from iris.client.job_options import (
 )
 from iris.client.units import parse_duration
 from iris_core.codec import to_builtins
-from iris_core.option_table import DeployOptions, Row, TaskOptions, Time, deployment_field, rows_of
+from iris_core.option_table import DeployOptions, OptionRow, TaskOptions, Time, deployment_field, rows_of
 from iris_core.serving import UpdatePolicy
 from iris_core.spec import Environment, Probe
 
@@ -124,7 +124,7 @@ def _parts(options: DeployOptions, reading: OptionReader) -> dict[str, dict[str,
     return parts
 
 
-def _read(row: Row, value: Any, reading: OptionReader) -> Any:
+def _read(row: OptionRow, value: Any, reading: OptionReader) -> Any:
     if row.kind == Time:
         return reading.read(partial(parse_duration, str(value)), 0.0)
     return int(value) if int in get_args(row.kind) and str(value).isdigit() else value

@@ -49,10 +49,8 @@ EACH_LINE = ".iris-each-line"
 """The file of a bundle that holds the lines of ``each_line``."""
 
 
-_PLAIN = (
-    *("band", "output", "max_retries_failure", "max_retries_preemption", "max_task_failures", "bundle", "spread"),
-    *("array", "max_parallel", "max_requeues", "not_before", "singleton", "hold", "terminal", "on_timeout"),
-)
+_PLAIN = tuple(name for name in JobOptions.__annotations__ if name in JobSpec.__struct_fields__)
+"""Options that are fields, with the same value unless one is read below."""
 
 
 class OptionReader:
@@ -93,7 +91,8 @@ def job_spec(
     gang *= slices or 1
     replicas = reading.read(lambda: read_replicas(options, gang), gang)
     given = {key: options[key] for key in _PLAIN if options.get(key) is not None}  # type: ignore[literal-required]
-    wanted = {
+    wanted: dict[str, object] = {
+        **given,
         "name": reading.read(lambda: name_of(options, environ, seed), ""),
         "command": reading.read(lambda: read_command(command), no_words),
         "env": read_pairs(options, "env", reading),
@@ -116,7 +115,6 @@ def job_spec(
         "each_line": EACH_LINE if options.get("each_line") else "",
         "after": read_after(options, reading),
         **reading.read(lambda: read_tolerance(options, replicas, is_gang=group_by is not None), no_limit),
-        **given,
     }
     if given.get("terminal"):
         wanted.setdefault("max_retries_preemption", 0)
