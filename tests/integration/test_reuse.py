@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from iris_worker.launcher import rescue
-from iris_worker.launcher.records import EndTemplate, Spawned, StopProcess
+from iris_worker.launcher.records import EndTemplate, Sandbox, Spawned, StopProcess, TemplateState
 from tests.integration.test_templates import MIB, Host, ready
 
 pytestmark = pytest.mark.integration
@@ -222,6 +222,24 @@ async def test_a_process_that_waits_ends_with_its_template(host: Host):
     host.launcher.send(EndTemplate("1"))
     host.launcher.flush()
     psutil.Process(pid).wait(10)
+
+
+@pytest.mark.parametrize("job", ["1", "2"])
+async def test_a_process_with_a_slots_user_makes_calls_of_its_job_there_only(host: Host, job: str):
+    """Where tasks have users of their own, a slot's process is killed before another job has the slot."""
+    user, ended = Sandbox(os.getuid(), os.getgid()), host.root / "ended"
+    slot = host.preload("json", key="1/0", sandbox=user)
+    assert await host.state("1/0") == TemplateState("1/0", ready=True)
+    text = f"import atexit; atexit.register(open, {str(ended)!r}, 'w')"
+    pid, _ = await made_by(host, text, key="1/0", slot=slot, sandbox=user)
+    process = psutil.Process(pid)
+    host.slots.pass_on(slot)
+    following = host.take()
+    assert following.number == slot.number
+    after, _ = await made_by(host, "pass", key=f"{job}/0", slot=following, sandbox=user)
+    assert (after == pid) == (job == "1")
+    await host.until_gone([process])
+    assert ended.exists() == (job == "1")
 
 
 async def test_a_process_that_was_killed_while_it_waits_harms_no_call(host: Host):

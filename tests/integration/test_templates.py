@@ -82,13 +82,22 @@ class Host:
         return {"PATH": os.environ["PATH"], "IRIS_WORKDIR": slot.workdir, "IRIS_TASK_INDEX": str(slot.ref.index)}
 
     def call(
-        self, text: str, *, key: str = "1", memory: int = 0, slot: Workspace | None = None, reuse: int = 1
+        self,
+        text: str,
+        *,
+        key: str = "1",
+        memory: int = 0,
+        slot: Workspace | None = None,
+        reuse: int = 1,
+        sandbox: Sandbox | None = None,
     ) -> Workspace:
         """Clone a process that runs a script."""
         slot = slot or self.take()
         Path(slot.workdir, "call.py").write_text(text)
         record = Started(
-            *(slot.ref, 0, slot.number, CLOCK.steady_s(), 0.0, CLOCK.wall_ms(), None), directory=slot.directory
+            *(slot.ref, 0, slot.number, CLOCK.steady_s(), 0.0, CLOCK.wall_ms(), None),
+            sandbox=sandbox,
+            directory=slot.directory,
         )
         cgroup = Cgroup(memory_limit_bytes=memory, pids=100)
         self.launcher.send(
