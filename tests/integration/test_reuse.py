@@ -12,7 +12,7 @@ import pytest
 
 from iris_worker.launcher import rescue
 from iris_worker.launcher.records import EndTemplate, Sandbox, Spawned, StopProcess, TemplateState
-from tests.integration.test_templates import MIB, Host, ready
+from tests.integration.test_templates import MIB, Host, host_in, ready
 
 pytestmark = pytest.mark.integration
 
@@ -24,11 +24,8 @@ KEEPS = (
 
 @pytest.fixture
 async def host(tmp_path: Path) -> AsyncIterator[Host]:
-    made = Host(tmp_path)
-    await made.begin()
-    yield made
-    made.launcher.close()
-    rescue.end(tmp_path)
+    async with host_in(tmp_path) as made:
+        yield made
 
 
 async def spawned(host: Host, slot) -> Spawned:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import shutil
 import signal
 from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
@@ -13,7 +15,7 @@ import psutil
 import pytest
 
 from iris_core.messages.message import AttemptRef
-from iris_worker.attempt.workspaces import Workspace, Workspaces
+from iris_worker.attempt.workspaces import Workspace, Workspaces, data_id
 from iris_worker.clock import HostClock
 from iris_worker.launcher import rescue
 from iris_worker.launcher.cgroup_files import Cgroup
@@ -159,13 +161,24 @@ def lives(process: psutil.Process) -> bool:
         return False
 
 
+@contextlib.asynccontextmanager
+async def host_in(root: Path) -> AsyncIterator[Host]:
+    """A host without anything of an earlier one, whose directory may have had the same number."""
+    made, memory = Host(root), f"/dev/shm/iris-{data_id(root)}"
+    shutil.rmtree(memory, ignore_errors=True)
+    await made.begin()
+    try:
+        yield made
+    finally:
+        made.launcher.close()
+        rescue.end(root)
+        shutil.rmtree(memory, ignore_errors=True)
+
+
 @pytest.fixture
 async def host(tmp_path: Path) -> AsyncIterator[Host]:
-    made = Host(tmp_path)
-    await made.begin()
-    yield made
-    made.launcher.close()
-    rescue.end(tmp_path)
+    async with host_in(tmp_path) as made:
+        yield made
 
 
 async def ready(host: Host, *modules: str, **files: str) -> None:

@@ -133,7 +133,9 @@ class ReusedProcesses:
             one.process.begun = True
             self._stop_waiting(one)
             self._on_begun(one.process.ref)
-        elif one.process.pid in self._idle or data[:1] != inside.DONE or len(data) != len(inside.DONE) + 1:
+        elif one.process.pid in self._idle:  # it has ended, or says what it was not asked
+            self._end(one)
+        elif data[:1] != inside.DONE or len(data) != len(inside.DONE) + 1:
             if data[:1] == inside.LAST:
                 self._why[one.request.template] = data[1:].decode(errors="replace")
             self._close(one)

@@ -284,7 +284,7 @@ class Runner:
         code. Returns why it has not, when something of it is left; then its end is that of the process.
         """
         if process.exit is not None or process.killer is not None:
-            return "it was being stopped"
+            return "it was ended"
         if process.commands:
             return "a command ran beside it"
         exit_ = Exit(code, usage=tree.used(process.pid))
