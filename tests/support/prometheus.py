@@ -48,9 +48,12 @@ class Prometheus:
 
 @contextmanager
 def prometheus_of(targets: Mapping[str, Sequence[str]], directory: Path) -> Iterator[Prometheus]:
-    """A Prometheus with the rules of deploy/, which scrapes ``targets`` (job: addresses) every half second."""
+    """A Prometheus with the rules of deploy/, which scrapes ``targets`` (job: addresses) each second.
+
+    What has not answered within that time has no series until its next answer.
+    """
     directory.mkdir()
-    config = (DEPLOYED / "prometheus.yml").read_text().replace("15s", "500ms")
+    config = (DEPLOYED / "prometheus.yml").read_text().replace("15s", "1s")
     (directory / "prometheus.yml").write_text(config)
     shutil.copy(DEPLOYED / "alerts.yml", directory)
     (directory / "targets").mkdir()

@@ -138,6 +138,9 @@ EXPLANATIONS: Mapping[ReasonCode, Explanation] = {
 }
 """For docs/reasons.md and `iris why`."""
 
+_BYTES = 100
+"""Of a reason besides its text."""
+
 
 class Reason(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why the pending tasks of one job wait.
@@ -150,6 +153,11 @@ class Reason(msgspec.Struct, frozen=True, omit_defaults=True):
     code: ReasonCode
     message: str
     facts: dict[str, Any] = {}
+
+
+def size_of(reason: Reason) -> int:
+    """About how many bytes a reason has in a message: its facts hold its text again."""
+    return _BYTES + 2 * len(reason.message.encode())
 
 
 NOT_YET_LOOKED_AT = Reason(ReasonCode.NOT_YET_LOOKED_AT, "not yet considered by the scheduler")

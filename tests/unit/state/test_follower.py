@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -76,6 +77,20 @@ async def test_a_follower_knows_why_jobs_wait_and_what_hosts_say(pair: House):
     while shown.get("pending_reason", {}).get("code") != "not_enough_cpu" or worker.get("detail") != "the disk is slow":
         shown = codec.from_json((await pair.ask(subjects.STATE_READ, "job", job="/a")).body, dict)
         worker = codec.from_json((await pair.ask(subjects.STATE_READ, "worker", id="w0")).body, dict)
+
+
+async def test_a_follower_that_begins_later_learns_why_jobs_wait():
+    async with house() as made:
+        made.start("one")
+        written = await made.submit(job("/a"))
+        reason = Reason(ReasonCode.NOT_ENOUGH_CPU, "asks for 8 cores")
+        await made.request(subjects.STATE_PLAN, Plan("s", written.position, reasons=(JobReason(1, reason),)), Any)
+        made.start("two")
+        shown: dict[str, Any] = {}
+        while shown.get("pending_reason", {}).get("code") != "not_enough_cpu":
+            with contextlib.suppress(NoResponders):  # it has not begun
+                answer = await made.ask(subjects.STATE_READ, "job", written.position, job="/a")
+                shown = codec.from_json(answer.body, dict) if answer.status == "ok" else {}
 
 
 async def test_a_follower_in_the_way_of_commits_answers_later():

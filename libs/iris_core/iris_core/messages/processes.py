@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from iris_core.messages.message import ServiceMessage
+from iris_core.messages.scheduler_state import JobReason
+
+
+class MissingReasons(ServiceMessage, frozen=True):
+    """Asked with a ping: waiting jobs whose reasons a follower does not know."""
+
+    jobs: tuple[int, ...] = ()
 
 
 class Ping(ServiceMessage, frozen=True):
-    """Sent by the leader: its id, since when it leads, its position, and the id of the last published event."""
+    """Sent by the leader: its id, since when it leads, its position, and the id of the last published event.
+
+    ``reasons``: of jobs that were asked for, as many as fit.
+    """
 
     leader: str = ""
     epoch: int = 0
     sequence: int = 0
     ready: bool = True
     last_published: str = ""
+    reasons: tuple[JobReason, ...] = ()
 
 
 class ReplicaInfo(ServiceMessage, frozen=True):

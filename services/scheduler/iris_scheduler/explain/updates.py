@@ -25,10 +25,6 @@ _REFRESHED = 16
 """Classes per cycle that are examined again only because others were placed before them last time."""
 
 
-_REASON_BYTES = 100
-"""Bytes of a reason besides its text."""
-
-
 @dataclass(slots=True)
 class ReasonUpdate:
     """The reasons to publish: to the state service, for whole classes, and for single jobs. ``left``: for the next
@@ -67,7 +63,7 @@ def _fit(cycle: Cycle, update: ReasonUpdate) -> None:
     """The reasons that fit into one plan; the rest is published with the next."""
     size = 0
     for job in sorted(update.jobs):
-        size += _REASON_BYTES + 2 * len(update.jobs[job].message.encode())  # its facts hold the same text again
+        size += reasons.size_of(update.jobs[job])
         if size > REASONS_BYTES:
             update.left.add(job)
     for job in update.left:

@@ -9,17 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import islice
 
 from iris_bus.contract import Message, Subscription
 from iris_core import codec, subjects
 from iris_core.codec import Undecodable
+from iris_core.limits import REASONS_BYTES
 from iris_core.messages.gateway_state import BEHIND, Answer, Query
+from iris_core.messages.processes import MissingReasons
 from iris_core.messages.proxy_state import LoadReport
-from iris_core.messages.scheduler_state import Reasons
+from iris_core.messages.scheduler_state import JobReason, Reasons
 from iris_core.messages.state_worker import HeartbeatMessage
+from iris_core.reasons import size_of
 from iris_state.deployments.reconciler import note_loads, note_results
 from iris_state.inputs.reports.liveness import is_known
+from iris_state.records.ledger import Ledger
 from iris_state.replication.replica import Replica
 from iris_state.views.reads import Reads
 
@@ -29,6 +34,10 @@ WAIT_S = 0.1
 """How long a read may wait for the journal, in seconds."""
 LAG = 100
 """At more commits behind the leader a follower answers no reads."""
+LOOK_S = 1.0
+"""How often it looks for jobs whose reasons it does not know, in seconds."""
+MISSING = 1000
+"""At most so many of them are asked for at once."""
 GROUP = "followers"
 _BEHIND = codec.pack(Answer(BEHIND))
 
@@ -53,6 +62,7 @@ class Follower:
         self._reads = Reads(policy.read_timeout_s, clock, policy.read_share, in_the_way)
         self._sequence = replica.machine.sequence
         self._early: list[tuple[int, float, Message]] = []
+        self._look_s = 0.0
         self._subscriptions: list[Subscription] = []
         self.leader_at = 0
 
@@ -123,11 +133,25 @@ class Follower:
             batch = codec.unpack(message.data, Reasons)
         except Undecodable:
             return
+        self.keep_reasons(batch.reasons)
+
+    def keep_reasons(self, told: Iterable[JobReason]) -> None:
         ledger = self._replica.machine.ledger
-        for each in batch.reasons:
+        for each in told:
             job = ledger.jobs.get(each.job)
             if job is not None and not job.is_terminal and job.is_waiting:
                 ledger.keep_reason(job, each.reason)
+
+    def missing_reasons(self) -> bytes:
+        """The question for reasons that were forwarded before this process, or before their job, was here; empty when
+        none is missing, or when it was asked a moment ago. O(waiting jobs).
+        """
+        ledger, now_s = self._replica.machine.ledger, self._loop.time()
+        if now_s < self._look_s:
+            return b""
+        jobs = tuple(islice((job for job in ledger.queue.jobs() if job not in ledger.reasons), MISSING))
+        self._look_s = now_s + (LOOK_S if len(jobs) < MISSING else 0.0)
+        return codec.pack(MissingReasons(jobs)) if jobs else b""
 
     def _on_heartbeat(self, message: Message) -> None:
         """Store the unrecorded data of a host's heartbeat."""
@@ -160,3 +184,20 @@ def _position(data: bytes) -> int:
         return codec.unpack(data, Query).at_least
     except Undecodable:
         return 0
+
+
+def known_reasons(ledger: Ledger, question: bytes) -> tuple[JobReason, ...]:
+    """The leader's answer to `Follower.missing_reasons`: as many as fit into a message."""
+    if not question:
+        return ()
+    try:
+        wanted = codec.unpack(question, MissingReasons)
+    except Undecodable:
+        return ()
+    size, told = 0, []
+    for job in wanted.jobs:
+        reason = ledger.reasons.get(job)
+        size += 0 if reason is None else size_of(reason)
+        if reason is not None and size <= REASONS_BYTES:
+            told.append(JobReason(job, reason))
+    return tuple(told)

@@ -36,6 +36,7 @@ from iris_state.metrics import StateMetrics
 from iris_state.records.changes import Audited, Change
 from iris_state.replication import spans
 from iris_state.replication.discovery import DiscoveryWriter
+from iris_state.replication.follower import known_reasons
 from iris_state.replication.load_queries import LoadQueries
 from iris_state.replication.notifications import SchedulerNotifications
 from iris_state.replication.replica import Replica
@@ -320,7 +321,9 @@ class Leader:
     def _on_ping(self, message: Message) -> None:
         self._notifications.flush()
         machine = self._machine
-        pong = Ping(machine.leader, machine.ledger.epoch, machine.sequence, self.ready, self._publisher.last_published)
+        told = known_reasons(machine.ledger, message.data)
+        state = (machine.leader, machine.ledger.epoch, machine.sequence, self.ready)
+        pong = Ping(*state, self._publisher.last_published, told)
         if message.reply and subjects.is_inbox(message.reply):
             self._bus.publish(message.reply, codec.pack(pong))
 

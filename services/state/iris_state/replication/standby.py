@@ -134,7 +134,8 @@ class Standby:
     async def _ping(self, timeout: float) -> None:
         """Raises NoResponders when there is no leader, or only a deposed one that does not know it yet; Unavailable."""
         replica = self._replica
-        answer = await replica.connection.bus.request(subjects.STATE_PING, b"", timeout=timeout)
+        question = self._follower.missing_reasons()
+        answer = await replica.connection.bus.request(subjects.STATE_PING, question, timeout=timeout)
         try:
             pong = codec.unpack(answer.data, Ping)
         except codec.Undecodable as error:
@@ -145,4 +146,5 @@ class Standby:
             log.info("following", extra={"leader": pong.leader, "epoch": pong.epoch})
         self.leader = pong.leader
         self._follower.leader_at = pong.sequence
+        self._follower.keep_reasons(pong.reasons)
         replica.unpublished.note_published(pong.last_published)
