@@ -135,9 +135,9 @@ class Follower:
             return
         self.keep_reasons(batch.reasons)
 
-    def keep_reasons(self, told: Iterable[JobReason]) -> None:
+    def keep_reasons(self, reported: Iterable[JobReason]) -> None:
         ledger = self._replica.machine.ledger
-        for each in told:
+        for each in reported:
             job = ledger.jobs.get(each.job)
             if job is not None and not job.is_terminal and job.is_waiting:
                 ledger.keep_reason(job, each.reason)
@@ -194,10 +194,10 @@ def known_reasons(ledger: Ledger, question: bytes) -> tuple[JobReason, ...]:
         wanted = codec.unpack(question, MissingReasons)
     except Undecodable:
         return ()
-    size, told = 0, []
+    size, reported = 0, []
     for job in wanted.jobs:
         reason = ledger.reasons.get(job)
         size += 0 if reason is None else size_of(reason)
         if reason is not None and size <= REASONS_BYTES:
-            told.append(JobReason(job, reason))
-    return tuple(told)
+            reported.append(JobReason(job, reason))
+    return tuple(reported)

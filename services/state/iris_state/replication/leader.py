@@ -321,9 +321,9 @@ class Leader:
     def _on_ping(self, message: Message) -> None:
         self._notifications.flush()
         machine = self._machine
-        told = known_reasons(machine.ledger, message.data)
+        reasons = known_reasons(machine.ledger, message.data)
         state = (machine.leader, machine.ledger.epoch, machine.sequence, self.ready)
-        pong = Ping(*state, self._publisher.last_published, told)
+        pong = Ping(*state, self._publisher.last_published, reasons)
         if message.reply and subjects.is_inbox(message.reply):
             self._bus.publish(message.reply, codec.pack(pong))
 
