@@ -171,7 +171,11 @@ async def host_in(root: Path) -> AsyncIterator[Host]:
         yield made
     finally:
         made.launcher.close()
+        begun = [one for pid in rescue._processes(root) for one in psutil.Process(pid).children(recursive=True)]
         rescue.end(root)
+        for process in begun:  # attempts, and templates that a test has suspended
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
         shutil.rmtree(memory, ignore_errors=True)
 
 
