@@ -35,7 +35,7 @@ from tests.support.worker import WorkerProcess
 pytestmark = pytest.mark.integration
 
 MIB = 1 << 20
-GAVE_WAY = "it gave way to bob: nobody has more than half of a host's commands while others wait"
+GAVE_WAY = "ended for bob: one user may have half of a host's commands while others wait"
 M = TypeVar("M")
 
 
