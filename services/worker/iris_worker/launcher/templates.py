@@ -152,6 +152,8 @@ class Templates:
             try:
                 self._end_others(request.slot, {request.key, request.bare})
                 self._start(request)
+            except ConnectionError:  # what it is made from has just ended
+                self._observer.on_template(TemplateState(request.key))
             except (NotRunnable, OSError) as error:
                 self._observer.on_template(TemplateState(request.key, text=f"a template cannot be started: {error}"))
         elif found is not None and found.ready:
