@@ -288,6 +288,29 @@ def test_a_call_that_somebody_else_cancelled_ends_its_future_at_once(cluster, mo
     mapped.job.cancel()
 
 
+def test_a_preempted_call_is_made_again(cluster, tmp_path):
+    """Its attempt was stopped as that of a cancelled call is."""
+    begun, go = tmp_path / "begun", tmp_path / "go"
+
+    def call(_: int) -> str:
+        with begun.open("a") as file:
+            file.write("begun\n")
+        while not go.exists():
+            time.sleep(0.01)
+        return "made"
+
+    hosts = list(cluster.client.workers())
+    cpu = min(host.total["cpu_millis"] for host in hosts) / 1000
+    mapped = cluster.client.map(call, [0], name="m-preempted", band="batch", cpu=cpu)
+    until(begun.exists)
+    urgent = cluster.client.run(["true"], name="m-urgent", band="production", cpu=cpu, replicas=len(hosts))
+    assert urgent.wait(WITHIN_S).state == "succeeded"
+    until(lambda: begun.read_text().count("begun") == 2)
+    assert not mapped[0].done()
+    go.touch()
+    assert mapped.results(WITHIN_S) == ["made"]
+
+
 def test_nothing_of_a_result_is_in_the_output(cluster):
     mapped = cluster.client.map(lambda _: "secret" * 10, [0], name="m-quiet", cpu=0.1)
 

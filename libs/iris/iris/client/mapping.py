@@ -30,7 +30,8 @@ from iris_core.views import JobView
 R = TypeVar("R")
 _LOOK_S = 5.0
 _FETCHED_AT_ONCE = 4
-_LAST_CAUSES = ("timeout", "cancelled")
+_LOOKS_S = (0.1, 0.3, 1.0)
+"""Before each look at the task of an attempt that was stopped: it was cancelled, or preempted and is tried again."""
 _ENDED = frozenset(display_name(state) for state in TERMINAL)
 
 
@@ -106,6 +107,8 @@ class Mapped(list[CallFuture[R]]):
         self._return_exceptions = return_exceptions
         self._failures: dict[int, set[int]] = {}
         self._suspects: set[int] = set()
+        self._stopped: dict[int, int] = {}
+        self._look_soon = threading.Event()
         self._ended = threading.Event()
         self._arrival = threading.Condition()
         self._done: list[CallFuture[R]] = []
@@ -276,6 +279,7 @@ class Mapped(list[CallFuture[R]]):
             self._fail(self.futures, error)
         finally:
             self._ended.set()
+            self._look_soon.set()
             with self._arrival:
                 self._open = self._fed
                 self._arrival.notify_all()
@@ -305,8 +309,11 @@ class Mapped(list[CallFuture[R]]):
 
     def _is_last(self, result: CallResultView) -> bool:
         """Whether no attempt follows a failed one, as far as its result shows; else the job's record does."""
-        if result.cause in _LAST_CAUSES:
+        if result.cause == "timeout":
             return True
+        if result.cause == "cancelled":
+            self._stopped[result.index] = result.attempt
+            self._look_soon.set()
         if result.cause != "exited":
             return False
         failed = self._failures.setdefault(result.index, set())
@@ -339,12 +346,17 @@ class Mapped(list[CallFuture[R]]):
     def _watch(self) -> None:
         """Look at intervals for tasks that ended without a result: on a lost host, or before they started.
 
-        Two looks must find it, because a result may be on its way when the record of its end is read, unless it has
-        never been placed.
+        Two looks must find it, because a result may be on its way when the record of its end is read, unless it was
+        never placed, or the result of its last attempt is here.
         """
-        while not self._ended.wait(_LOOK_S):
-            with suppress(ClientError):
-                self._look()
+        while not self._ended.is_set():
+            self._look_soon.wait(_LOOK_S)
+            looks_s = _LOOKS_S if self._look_soon.is_set() else (0.0,)
+            self._look_soon.clear()
+            for pause_s in looks_s:
+                if not self._ended.wait(pause_s):
+                    with suppress(ClientError):
+                        self._look()
 
     def _look(self) -> None:
         counts = self._learn().task_counts
@@ -359,8 +371,10 @@ class Mapped(list[CallFuture[R]]):
             for task in self.job.tasks(state=state)
             if task.index not in failed
         }
-        for index in (self._suspects & found.keys()) | {index for index, task in found.items() if not task.attempts}:
-            self._fail(self._of(index), ending_of(found[index].task, found[index]))
+        for index, task in found.items():
+            last = task.attempts[-1].number if task.attempts else None
+            if index in self._suspects or last in (None, self._stopped.get(index)):
+                self._fail(self._of(index), ending_of(task.task, task))
         self._suspects = set(found)
 
     def _finish(self) -> None:
