@@ -311,6 +311,23 @@ def test_a_preempted_call_is_made_again(cluster, tmp_path):
     assert mapped.results(WITHIN_S) == ["made"]
 
 
+def test_what_a_rule_requeues_is_made_again(cluster, tmp_path):
+    def call(item: str) -> str:
+        with (tmp_path / item).open("a") as file:
+            file.write(".")
+        if (tmp_path / item).stat().st_size == 1:
+            sys.exit(75) if item == "code" else time.sleep(1000)
+        if item == "code":
+            raise ValueError("the second time")
+        return "made"
+
+    options = {"on_exit": ["75=requeue"], "timeout": "1s", "on_timeout": "requeue", "grace": "1s", "cpu": 0.1}
+    code, late = cluster.client.map(call, ["code", "late"], name="m-rules", **options)
+    assert late.result(WITHIN_S) == "made"
+    with pytest.raises(ValueError, match="the second time"):
+        code.result(WITHIN_S)
+
+
 def test_nothing_of_a_result_is_in_the_output(cluster):
     mapped = cluster.client.map(lambda _: "secret" * 10, [0], name="m-quiet", cpu=0.1)
 

@@ -225,6 +225,7 @@ class Client(GatewayApi):
         mapped: Mapped[Any] = Mapped(
             *(job, self, spec.calls),
             retries=spec.max_retries_failure,
+            has_rules=bool(spec.on_exit) or spec.on_timeout == "requeue",
             order=order,
             return_exceptions=exceptions,
             futures=futures,

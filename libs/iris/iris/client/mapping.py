@@ -31,7 +31,9 @@ R = TypeVar("R")
 _LOOK_S = 5.0
 _FETCHED_AT_ONCE = 4
 _LOOKS_S = (0.1, 0.3, 1.0)
-"""Before each look at the task of an attempt that was stopped: it was cancelled, or preempted and is tried again."""
+"""Before each look at a task whose result does not tell whether it is tried again: stopped, it was cancelled or
+preempted.
+"""
 _ENDED = frozenset(display_name(state) for state in TERMINAL)
 
 
@@ -90,24 +92,26 @@ class Mapped(list[CallFuture[R]]):
         calls: Calls | None,
         *,
         retries: int = 0,
+        has_rules: bool = False,
         order: ResultOrder = "items",
         return_exceptions: bool = False,
         futures: Sequence[CallFuture[R]] = (),
         fed: bool = False,
     ) -> None:
-        """``futures``: of the calls, one for each task, which their owner keeps; left out, new ones, which are kept.
-        ``fed``: this process adds the calls of an open map.
+        """``has_rules``: what a call ends with may have it tried again. ``futures``: of the calls, one for each task, which
+        their owner keeps; left out, new ones, which are kept. ``fed``: this process adds the calls of an open map.
         """
         super().__init__()
         count, self._chunksize = (0, 1) if calls is None else (calls.count, calls.chunksize)
         self._job = job
         self._api = api
         self._retries = retries
+        self._has_rules = has_rules
         self._order = order
         self._return_exceptions = return_exceptions
         self._failures: dict[int, set[int]] = {}
         self._suspects: set[int] = set()
-        self._stopped: dict[int, int] = {}
+        self._undecided: dict[int, tuple[int, Callable[[], None]]] = {}
         self._look_soon = threading.Event()
         self._ended = threading.Event()
         self._arrival = threading.Condition()
@@ -299,23 +303,28 @@ class Mapped(list[CallFuture[R]]):
         futures = self._of(result.index)
         if all(future.done() for future in futures):
             return
-        if result.kind != "died":
+        outcomes: Sequence[tuple[Any, BaseException | None]]
+        if result.kind == "died":
+            outcomes = [(None, death_of(f"{self.job.name}/{result.index}", result))] * len(futures)
+        else:
             outcomes = outcomes_of(result, payload_of(self._api, self.job.id, result))
-            if all(error is None for _, error in outcomes) or self._is_last(result):
-                for future, (value, error) in zip(futures, outcomes, strict=True):
-                    _settle(future, value, error)
-        elif self._is_last(result):
-            self._fail(futures, death_of(f"{self.job.name}/{result.index}", result))
+
+        def settle() -> None:
+            for future, (value, error) in zip(futures, outcomes, strict=True):
+                _settle(future, value, error)
+
+        if all(error is None for _, error in outcomes) or self._is_last(result):
+            settle()
+        elif self._has_rules or result.cause == "cancelled":
+            self._undecided[result.index] = (result.attempt, settle)
+            self._look_soon.set()
 
     def _is_last(self, result: CallResultView) -> bool:
         """Whether no attempt follows a failed one, as far as its result shows; else the job's record does."""
+        if self._has_rules or result.cause not in ("timeout", "exited"):
+            return False
         if result.cause == "timeout":
             return True
-        if result.cause == "cancelled":
-            self._stopped[result.index] = result.attempt
-            self._look_soon.set()
-        if result.cause != "exited":
-            return False
         failed = self._failures.setdefault(result.index, set())
         failed.add(result.attempt)
         return len(failed) > self._retries
@@ -372,8 +381,10 @@ class Mapped(list[CallFuture[R]]):
             if task.index not in failed
         }
         for index, task in found.items():
-            last = task.attempts[-1].number if task.attempts else None
-            if index in self._suspects or last in (None, self._stopped.get(index)):
+            attempt, settle = self._undecided.get(index, (0, None))
+            if settle is not None and task.attempts and task.attempts[-1].number == attempt:
+                settle()
+            elif index in self._suspects or not task.attempts:
                 self._fail(self._of(index), ending_of(task.task, task))
         self._suspects = set(found)
 
