@@ -98,8 +98,8 @@ class Mapped(list[CallFuture[R]]):
         futures: Sequence[CallFuture[R]] = (),
         fed: bool = False,
     ) -> None:
-        """``has_rules``: how a call ends may have it tried again. ``futures``: of the calls, one for each task, which their
-        owner keeps; left out, new ones, which are kept. ``fed``: this process adds the calls of an open map.
+        """``has_rules``: how a call ends may have it tried again. ``futures``: of the calls, one for each task, which
+        their owner keeps; left out, new ones, which are kept. ``fed``: this process adds the calls of an open map.
         """
         super().__init__()
         count, self._chunksize = (0, 1) if calls is None else (calls.count, calls.chunksize)
