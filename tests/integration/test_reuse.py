@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -38,6 +39,12 @@ async def made_by(host: Host, text: str, **options) -> tuple[int, str]:
     found = await host.exit(slot)
     assert (found.code, found.error) == (0, ""), host.err(slot)
     return await host.pid(slot), host.out(slot)
+
+
+def wait_for_end(pid: int) -> None:
+    """Wait for the end of a process, which may be over."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        psutil.Process(pid).wait(10)
 
 
 async def test_calls_that_follow_one_another_share_a_process(host: Host):
@@ -208,8 +215,7 @@ async def test_a_call_is_stopped_with_its_process_and_the_next_has_another(host:
 async def test_a_process_that_gets_no_call_ends_with_what_it_registered(host: Host):
     await ready(host, "json")
     pid, _ = await made_by(host, f"import atexit; atexit.register(open, {str(host.root / 'ended')!r}, 'w')")
-    process = psutil.Process(pid)
-    process.wait(10)
+    wait_for_end(pid)
     assert (host.root / "ended").exists()
 
 
@@ -218,7 +224,7 @@ async def test_a_process_that_waits_ends_with_its_template(host: Host):
     pid, _ = await made_by(host, "pass")
     host.launcher.send(EndTemplate("1"))
     host.launcher.flush()
-    psutil.Process(pid).wait(10)
+    wait_for_end(pid)
 
 
 @pytest.mark.parametrize("job", ["1", "2"])

@@ -24,7 +24,7 @@ from iris_worker.launcher.event_loop import DelayedCall, EventLoop
 from iris_worker.launcher.records import StartProcess
 from iris_worker.launcher.runner import Process, Runner
 
-IDLE_S = 1.0
+IDLE_S = 2.0
 """How long a process waits for its next call."""
 _ANSWER_S = 5.0
 """How long one may take to begin a call, or to end when it gets no further one."""
