@@ -237,6 +237,10 @@ def _open(spec: JobSpec) -> Iterator[Mistake]:
     for name in fixed:
         message = "an open job has no fixed number of tasks, to which this refers"
         yield Mistake(pointer=f"/{name}", code="unexpected", message=message, hint=f"leave {name} out")
+    calls = spec.calls
+    if calls is not None and calls.chunksize > 0 and -(-calls.count // calls.chunksize) != spec.replicas:
+        message = f"{spec.replicas} tasks of {calls.chunksize} calls do not make {calls.count} calls"
+        yield Mistake(pointer="/calls/count", code="out_of_range", message=message)
 
 
 def _ports(spec: JobSpec) -> Iterator[Mistake]:

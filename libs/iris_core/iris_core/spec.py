@@ -40,6 +40,7 @@ PACKAGE_FILES: dict[PackageList, tuple[str, ...]] = {
 """The files that a list of packages consists of, best list first."""
 
 MAX_REPLICAS = 10_000
+MAX_CALLS = 2**53
 MAX_RETRIES = 10_000
 MAX_PORTS = 32
 MAX_LABELS = 64
@@ -327,9 +328,9 @@ class Calls(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     runner: FileDigest
     function: FileDigest
     segments: tuple[SegmentText, ...]
-    firsts: tuple[int, ...]
-    count: int
-    chunksize: int = 1
+    firsts: tuple[Annotated[int, between(0, MAX_REPLICAS)], ...]
+    count: Annotated[int, between(1, MAX_CALLS)]
+    chunksize: Annotated[int, between(1, MAX_CALLS)] = 1
     idle_s: Annotated[float, seconds(1, MAX_IDLE_S)] | None = None
     reuse: Annotated[int, between(1, MAX_REPLICAS)] = 1
 

@@ -92,7 +92,7 @@ class JobsQuery(PageQuery, frozen=True):
     label: Annotated[
         str, about("Only jobs with this label, `key=value`.", max_length=512, pattern="=", example="team=vision")
     ] = ""
-    parent: Annotated[str, about("Only the jobs right below this one.", min_length=1)] = ""
+    parent: Annotated[str, about("Only the jobs right below this one.")] = ""
     order: Annotated[
         str,
         about(

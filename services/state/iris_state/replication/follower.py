@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from itertools import islice
 
 from iris_bus.contract import Message, Subscription
 from iris_core import codec, subjects
@@ -63,6 +62,7 @@ class Follower:
         self._sequence = replica.machine.sequence
         self._early: list[tuple[int, float, Message]] = []
         self._look_s = 0.0
+        self._asked = 0
         self._subscriptions: list[Subscription] = []
         self.leader_at = 0
 
@@ -149,9 +149,12 @@ class Follower:
         ledger, now_s = self._replica.machine.ledger, self._loop.time()
         if now_s < self._look_s:
             return b""
-        jobs = tuple(islice((job for job in ledger.queue.jobs() if job not in ledger.reasons), MISSING))
-        self._look_s = now_s + (LOOK_S if len(jobs) < MISSING else 0.0)
-        return codec.pack(MissingReasons(jobs)) if jobs else b""
+        missing = tuple(job for job in ledger.queue.jobs() if job not in ledger.reasons)
+        first = self._asked if self._asked < len(missing) else 0
+        asked = missing[first : first + MISSING]
+        self._asked = first + len(asked) if first + len(asked) < len(missing) else 0
+        self._look_s = now_s + (0.0 if self._asked else LOOK_S)
+        return codec.pack(MissingReasons(asked)) if asked else b""
 
     def _on_heartbeat(self, message: Message) -> None:
         """Store the unrecorded data of a host's heartbeat."""

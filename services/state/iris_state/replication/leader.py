@@ -97,6 +97,7 @@ class Leader:
         self._arrived = asyncio.Event()
         self._planned = asyncio.Event()
         self._await_plans_s = self._unplanned_s = 0.0
+        self._took_plan = False
         self._pace = Batcher(replica.policy.commit_spacing_s, replica.policy.commit_burst)
         self._orders: set[asyncio.Task[None]] = set()
         self._unreached: set[str] = set()
@@ -221,6 +222,8 @@ class Leader:
                 self._unplanned_s = min(longest, max(shortest, 2 * self._unplanned_s))
                 self._await_plans_s = self._steady() + self._unplanned_s
             worked_s += self._judge_arrived(now_ms)
+            if not (self._inputs or self._commands or self._questions or self._confirmations):
+                self._arrived.clear()
         began_s = time.thread_time()
         return self._machine.finish(), worked_s + time.thread_time() - began_s
 
@@ -229,14 +232,18 @@ class Leader:
         inputs, self._inputs = _at_once(self._inputs)
         commands, self._commands = _at_once(self._commands)
         self._commands_bytes -= sum(len(one.data) for one in commands)
+        self._took_plan = any(type(one) is Request and one.subject == subjects.STATE_PLAN for one in inputs)
         began_s = time.thread_time()
         self._machine.judge([*inputs, *commands], now_ms)
         return time.thread_time() - began_s
 
     def _may_be_planned(self, added: int) -> bool:
-        """Whether a plan may come in time for the tasks that this round has added to the queue."""
+        """Whether a plan may come in time for the tasks that this round has added to the queue: not from a scheduler
+        whose last plan is answered by this commit.
+        """
         return (
-            0 < added <= _PLANNED_TASKS
+            not self._took_plan
+            and 0 < added <= _PLANNED_TASKS
             and self._policy.plan_wait_s > 0
             and self._steady() >= self._await_plans_s
             and not self._machine.torn

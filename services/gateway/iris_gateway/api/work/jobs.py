@@ -50,7 +50,6 @@ class SubmitParameters(msgspec.Struct, frozen=True):
         about(
             "The job this one is a child of: refused when there is none. "
             "Without it a child of a job nobody knows is a root.",
-            min_length=1,
         ),
     ] = ""
 
