@@ -12,8 +12,17 @@ import psutil
 import pytest
 
 from iris_worker.launcher import rescue
-from iris_worker.launcher.records import EndTemplate, Sandbox, Spawned, StopProcess, TemplateState
-from tests.integration.test_templates import MIB, Host, host_in, ready
+from iris_worker.launcher.cgroup_files import Cgroup
+from iris_worker.launcher.records import (
+    EndTemplate,
+    Sandbox,
+    Spawned,
+    Started,
+    StartProcess,
+    StopProcess,
+    TemplateState,
+)
+from tests.integration.test_templates import CLOCK, MIB, Host, host_in, ready
 
 pytestmark = pytest.mark.integration
 
@@ -31,6 +40,11 @@ async def host(tmp_path: Path) -> AsyncIterator[Host]:
 
 async def spawned(host: Host, slot) -> Spawned:
     return await host.until(lambda m: isinstance(m, Spawned) and m.ref == slot.ref)
+
+
+CONFINED = (
+    "a new process: this host confines tasks, and what a waiting process does could reach the next job of its slot"
+)
 
 
 async def made_by(host: Host, text: str, **options) -> tuple[int, str]:
@@ -227,22 +241,16 @@ async def test_a_process_that_waits_ends_with_its_template(host: Host):
     wait_for_end(pid)
 
 
-@pytest.mark.parametrize("job", ["1", "2"])
-async def test_a_process_with_a_slots_user_makes_calls_of_its_job_there_only(host: Host, job: str):
-    """Where tasks have users of their own, a slot's process is killed before another job has the slot."""
-    user, ended = Sandbox(os.getuid(), os.getgid()), host.root / "ended"
+async def test_a_confined_process_makes_one_call(host: Host):
+    """What it does while it waits could reach the next job of its slot, which has its user and its sandbox."""
+    user = Sandbox(os.getuid(), os.getgid())
     slot = host.preload("json", key="1/0", sandbox=user)
     assert await host.state("1/0") == TemplateState("1/0", ready=True)
-    text = f"import atexit; atexit.register(open, {str(ended)!r}, 'w')"
-    pid, _ = await made_by(host, text, key="1/0", slot=slot, sandbox=user)
-    process = psutil.Process(pid)
+    before, _ = await made_by(host, "pass", key="1/0", slot=slot, sandbox=user)
     host.slots.pass_on(slot)
-    following = host.take()
-    assert following.number == slot.number
-    after, _ = await made_by(host, "pass", key=f"{job}/0", slot=following, sandbox=user)
-    assert (after == pid) == (job == "1")
-    await host.until_gone([process])
-    assert ended.exists() == (job == "1")
+    after, _ = await made_by(host, "pass", key="1/0", slot=host.take(), sandbox=user)
+    assert after != before
+    assert [one.note for one in host.answers if isinstance(one, Spawned)] == [CONFINED, CONFINED]
 
 
 async def test_a_process_that_was_killed_while_it_waits_harms_no_call(host: Host):
@@ -284,3 +292,24 @@ async def test_the_next_launcher_adopts_a_reused_process(host: Host):
     assert host.out(slot) == "adopted\n"
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     after.launcher.close()
+
+
+@pytest.mark.parametrize("waiting", [1, 2])
+async def test_a_call_that_ends_its_process_at_once_is_made_once(host: Host, waiting: int):
+    """Its end is noticed while others are started, before the launcher has read that it had begun."""
+    await ready(host, "json")
+    for slot in [host.call("import time; time.sleep(0.3)", reuse=10) for _ in range(waiting)]:
+        await host.exit(slot)
+    made = host.root / "made"
+    flush, host.launcher.flush = host.launcher.flush, lambda: None
+    text = f"import os\nwith open({str(made)!r}, 'a') as file: file.write('x')\nos._exit(3)"
+    slot = host.call(text, reuse=10)
+    for _ in range(20):
+        other = host.take()
+        started = (other.ref, 0, other.number, CLOCK.steady_s(), 0.0, CLOCK.wall_ms(), None)
+        record = Started(*started, directory=other.directory)
+        host.launcher.send(StartProcess(record, ("true",), host.env(other), cgroup=Cgroup(pids=100)))
+    host.launcher.flush = flush
+    flush()
+    assert (await host.exit(slot)).code == 3
+    assert made.read_text() == "x"

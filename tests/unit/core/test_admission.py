@@ -176,7 +176,9 @@ def test_all_mistakes_are_told_at_once() -> None:
     assert [m.pointer for m in refused.value.mistakes] == ["/name", "/command", "/replicas", "/timeout_s"]
 
 
-@pytest.mark.parametrize("changed", [{"count": 5}, {"count": 0}, {"count": 10**24}, {"chunksize": 0}, {"firsts": (-1,)}])
+@pytest.mark.parametrize(
+    "changed", [{"count": 5}, {"count": 0}, {"count": 10**24}, {"chunksize": 0}, {"firsts": (-1,)}]
+)
 def test_numbers_of_calls_that_do_not_fit_are_refused(changed: dict[str, Any]):
     digest = "0" * 64
     calls = Calls(runner=digest, function=digest, segments=(digest,), firsts=(0,), count=1, idle_s=60)

@@ -139,7 +139,9 @@ def send_files(transport: Transport, files: Sequence[bytes]) -> list[str]:
     """Store files; returns their digests. What this process has stored lately is there."""
     digests = [hashlib.sha256(data).hexdigest() for data in files]
     since_s = time.monotonic() - _KEPT_S
-    missing = [data for digest, data in zip(digests, files, strict=True) if transport.stored.get(digest, 0) < since_s]
+    missing = [
+        data for digest, data in zip(digests, files, strict=True) if transport.stored.get(digest, since_s) <= since_s
+    ]
     if len(missing) > 1:
         with ThreadPoolExecutor(_SENT_AT_ONCE, "iris-map-send") as pool:
             list(pool.map(lambda data: send_file(transport, data), missing))

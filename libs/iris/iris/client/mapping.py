@@ -25,7 +25,7 @@ from iris.client.problems import ClientError, Conflict
 from iris_core.spec import Calls
 from iris_core.states import TERMINAL, display_name
 from iris_core.stream_views import CallResultView, ResultsView
-from iris_core.views import JobView
+from iris_core.views import JobView, TaskView
 
 R = TypeVar("R")
 _LOOK_S = 5.0
@@ -381,18 +381,23 @@ class Mapped(list[CallFuture[R]]):
             if task.index not in failed
         }
         for index, task in found.items():
-            attempt, settle = self._undecided.get(index, (0, None))
-            if settle is not None and task.attempts and task.attempts[-1].number == attempt:
-                settle()
-            elif index in self._suspects or not task.attempts:
+            if not self._decide(task) and (index in self._suspects or not task.attempts):
                 self._fail(self._of(index), ending_of(task.task, task))
         self._suspects = set(found)
+
+    def _decide(self, task: TaskView) -> bool:
+        """Settle the futures of a task that has ended with the result of its last attempt; False without one."""
+        attempt, settle = self._undecided.get(task.index, (0, None))
+        if settle is None or not task.attempts or task.attempts[-1].number != attempt:
+            return False
+        settle()
+        return True
 
     def _finish(self) -> None:
         """Fail the remaining futures with the end of their tasks."""
         left = {future.index for future in self.futures if not future.done()}
         for task in self.job.tasks() if left else ():
-            if task.index in left:
+            if task.index in left and not self._decide(task):
                 self._fail(self._of(task.index), ending_of(task.task, task))
         self._fail(self.futures, ClientError(f"{self.job.name} ended, and nothing is known of this call"))
 

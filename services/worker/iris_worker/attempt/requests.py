@@ -6,6 +6,7 @@ import errno
 import hashlib
 import math
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec import structs
@@ -39,6 +40,7 @@ from iris_worker.settings import WorkerSettings
 
 BARE_KEY = "bare/"
 """How the keys of bare templates begin."""
+_SEARCHED = ("PATH", "LD_LIBRARY_PATH", "LD_PRELOAD")
 _JOBS_KEPT = 100
 """Jobs whose environment is cached, of up to 256 KiB each."""
 
@@ -124,7 +126,8 @@ class StartRequests:
             env |= environment.virtual(env["PATH"], f"{attempt.use.environments.path(directory)}/venv")
         sandbox = self.sandbox(attempt, template)
         shared = {name: value for name, value in env.items() if name not in environment.OF_A_JOB}
-        same = repr((template.user, template.command[0], sorted(shared.items()), limits, cgroup, sandbox)).encode()
+        job = template.job if _is_relative(template.command[0], env) else None
+        same = repr((job, template.user, template.command[0], sorted(shared.items()), limits, cgroup, sandbox)).encode()
         bare = f"{BARE_KEY}{hashlib.sha256(same).hexdigest()}" + (f"/{slot.number}" if sandbox is not None else "")
         return StartTemplate(
             *(key or bare, slot.number, slot.below, template.command, env, template.preload),
@@ -244,3 +247,9 @@ def check_coordinator_port(port: int, rest_s: float) -> None:
         raise OSError(
             errno.EADDRINUSE, f"port {port}, its gang's coordinator port, is in use; another attempt has another"
         )
+
+
+def _is_relative(program: str, env: Mapping[str, str]) -> bool:
+    """Whether what Python is started from depends on the directory of the job."""
+    paths = [path for name in _SEARCHED if env.get(name) for path in env[name].split(":")]
+    return not all(path.startswith("/") for path in [*paths, *([program] if "/" in program else [])])

@@ -32,8 +32,6 @@ _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 _GET_FLAGS, _SET_FLAGS, _TOP = 0x8008_6601, 0x4008_6602, 0x2_0000
 """ioctl_iflags(2): FS_IOC_GETFLAGS, FS_IOC_SETFLAGS, FS_TOPDIR_FL."""
 _ERROR_LIMIT = 2000
-_DEPTH = 8
-"""Directories below one another that are deleted where they are; with names of 255 bytes they fit into a path."""
 _THROWN = itertools.count(1)
 """Numbers names in the trash."""
 
@@ -223,10 +221,11 @@ class Workspaces:
         while left:
             self._take_apart(left.pop(), left)
 
-    def _take_apart(self, path: str, left: list[str], depth: int = 0) -> None:
-        """Delete a file, or a directory with all below it; what is too deep for a path is first moved beside it.
+    def _take_apart(self, path: str, left: list[str]) -> None:
+        """Delete a file, or a directory whose subdirectories are first moved beside it.
 
-        This handles removed permissions; what cannot be deleted is tried again the next time.
+        This handles any depth and removed permissions; what cannot be deleted is tried again the next time. A process
+        that has a directory open may rename what is in it, so nothing is deleted by a path through a subdirectory.
         """
         with contextlib.suppress(OSError):
             mode = os.lstat(path).st_mode
@@ -239,12 +238,10 @@ class Workspaces:
                 inside = list(entries)
             for entry in inside:
                 with contextlib.suppress(OSError):
-                    if not entry.is_dir(follow_symlinks=False):
-                        os.unlink(entry.path)
-                    elif depth < _DEPTH:
-                        self._take_apart(entry.path, left, depth + 1)
-                    else:
+                    if entry.is_dir(follow_symlinks=False):
                         left.append(self.throw(entry.path))
+                    else:
+                        os.unlink(entry.path)
             os.rmdir(path)
 
     def close(self) -> None:

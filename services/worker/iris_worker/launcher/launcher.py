@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import signal
 import socket
 import sys
 import time
@@ -92,6 +93,7 @@ class Launcher:
         self._inbox, self._outbox = bytearray(), bytearray()
         self._fds: list[int] = []
         self._starting: dict[AttemptRef, tuple[StartProcess, bytes]] = {}
+        self._again: dict[AttemptRef, StartProcess] = {}
         self._beginning: dict[int, tuple[SpawnCommand, list[int]]] = {}
         self._trouble = ""
         self._handlers: dict[type, Callable[[Any], object]] = {
@@ -285,10 +287,15 @@ class Launcher:
         return entry is not None and all(given.reason is not record.notice.reason for given in entry.notices)
 
     def _stop(self, request: StopProcess) -> None:
-        if not self._templates.stop(request.ref):
+        if self._again.pop(request.ref, None) is not None:
+            self.on_exit(request.ref, Exit(None, signal.SIGTERM))
+        elif not self._templates.stop(request.ref):
             self._runner.stop(request.ref, request.grace_ms, request.settle_ms, noticed=request.noticed)
 
     def _kill_all(self, request: KillAll) -> None:
+        for ref in list(self._again):
+            del self._again[ref]
+            self.on_exit(ref, Exit(None, signal.SIGKILL))
         self._templates.stop_all()
         self._runner.kill_all()
 
@@ -314,8 +321,13 @@ class Launcher:
         self._start(structs.replace(request, command=as_script(request.command)))
 
     def on_never_begun(self, ref: AttemptRef) -> None:
-        request, _ = self._starting.pop(ref)
-        self._start(request)
+        self._again[ref], _ = self._starting.pop(ref)
+        self._loop.call_later(0.0, self._start_again, ref)  # not while the runner judges ends
+
+    def _start_again(self, ref: AttemptRef) -> None:
+        """Start an attempt whose process ended before it had begun, unless it was stopped meanwhile."""
+        if (request := self._again.pop(ref, None)) is not None:
+            self._start(request)
 
     def on_exit(self, ref: AttemptRef, exit_: Exit) -> None:
         self._starting.pop(ref, None)

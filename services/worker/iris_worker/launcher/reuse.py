@@ -14,7 +14,7 @@ import marshal
 import os
 import signal
 import socket
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -28,7 +28,8 @@ IDLE_S = 2.0
 """How long a process waits for its next call."""
 _ANSWER_S = 5.0
 """How long one may take to begin a call, or to end when it gets no further one."""
-_GROUPLESS = "this host has no control groups, so nobody knows what it leaves in its sandbox"
+_CONFINED = "this host confines tasks, and what a waiting process does could reach the next job of its slot"
+_REASONS = 1000
 
 
 @dataclass(slots=True, eq=False)
@@ -46,16 +47,11 @@ class _Reused:
     after_s: float
     timer: DelayedCall | None = None
 
-    @property
-    def confined_to(self) -> int:
-        """The slot whose user or sandbox it has; -1: none."""
-        return self.process.slot if self.request.record.sandbox is not None else -1
-
     def fits(self, request: StartProcess) -> bool:
         mine = self.request
         return (mine.template, mine.cgroup, mine.limits, mine.record.devices) == (
             *(request.template, request.cgroup, request.limits, request.record.devices),
-        ) and self.confined_to in (-1, request.record.slot)
+        )
 
 
 class ReusedProcesses:
@@ -79,11 +75,12 @@ class ReusedProcesses:
         self._waiting: list[_Reused] = []
         self._idle: dict[int, _Reused] = {}
         self._why: dict[str, str] = {}
+        self._beginning: dict[int, _Reused] = {}
+        runner.on_last_words = self._hear
 
     def why_never(self, request: StartProcess) -> str:
         """Why the process of this attempt is not to be reused, for a person; empty: it is, or was not asked to be."""
-        confined = request.record.sandbox is not None and request.cgroup is None
-        return _GROUPLESS if request.reuse > 1 and confined else ""
+        return _CONFINED if request.reuse > 1 and request.record.sandbox is not None else ""
 
     def is_wanted(self, request: StartProcess) -> bool:
         return request.reuse > 1 and not self.why_never(request)
@@ -119,8 +116,17 @@ class ReusedProcesses:
         del self._idle[one.process.pid]
         one.request, one.process = request, self._runner.begin_call(request, one.process)
         one.timer = self._loop.call_later(_ANSWER_S, self._kill, one)
+        self._beginning[one.process.pid] = one
         self._on_call(request, one.process, one.after_s)
         return True
+
+    def _hear(self, process: Process) -> None:
+        """A process has ended; it may have said that it had begun, and its call is not made again then."""
+        if (one := self._beginning.get(process.pid)) is not None and one.process is process:
+            self._read(one)
+            self._beginning.pop(process.pid, None)
+            self._stop_waiting(one)
+            self._close(one)
 
     def _read(self, one: _Reused) -> None:
         try:
@@ -130,6 +136,7 @@ class ReusedProcesses:
         except OSError:
             data = b""
         if not one.process.begun and data == inside.HELLO:
+            self._beginning.pop(one.process.pid, None)
             one.process.begun = True
             self._stop_waiting(one)
             self._on_begun(one.process.ref)
@@ -137,15 +144,22 @@ class ReusedProcesses:
             self._end(one)
         elif data[:1] != inside.DONE or len(data) != len(inside.DONE) + 1:
             if data[:1] == inside.LAST:
-                self._why[one.request.template] = data[1:].decode(errors="replace")
+                self._note_why(one, data[1:].decode(errors="replace"))
+            self._stop_waiting(one)
             self._close(one)
         elif why := self._runner.finish_call(one.process, data[1]):
-            self._why[one.request.template] = why
+            self._note_why(one, why)
             self._close(one)
         else:
             self._idle[one.process.pid] = one
             self._waiting.append(one)
             one.timer = self._loop.call_later(IDLE_S, self._end, one)
+
+    def _note_why(self, one: _Reused, why: str) -> None:
+        """For the next call of its template."""
+        if len(self._why) >= _REASONS:
+            del self._why[next(iter(self._why))]
+        self._why[one.request.template] = why
 
     # ── ends ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -178,12 +192,6 @@ class ReusedProcesses:
             self._stop_waiting(one)
             self._close(one)
             self._runner.end_group(one.process.group)
-
-    def end_in(self, slot: int, keys: Set[str]) -> None:
-        """An attempt is to have a slot: kill what is confined to it without one, but those of these templates."""
-        for one in [one for one in self._idle.values() if one.confined_to == slot]:
-            if one.request.template not in keys:
-                self._kill(one)
 
     def end_of(self, key: str) -> None:
         """Kill those of a template that have no attempt."""

@@ -142,6 +142,7 @@ class Runner:
 
     Attributes:
         templates: processes from which attempts are cloned, and clones that have no attempt.
+        on_last_words: told of a process that has ended and is not known to have begun, before that is judged.
         on_other_child: told of each child that has ended and is no attempt's, its wait status, and why it could not
             become its program.
     """
@@ -154,6 +155,7 @@ class Runner:
         observer: Observer,
     ) -> None:
         self.templates: set[int] = set()
+        self.on_last_words: Callable[[Process], object] = lambda process: None
         self.on_other_child: Callable[[int, int, Exception | None], object] = lambda pid, status, error: None
         self._loop = loop
         self._attempts = f"{root}/attempts"
@@ -551,6 +553,8 @@ class Runner:
                 self._unowned.pop(pid, None)
                 continue
             process.error = self._starts.settle(pid) or process.error
+            if not process.begun:
+                self.on_last_words(process)
             process.exit = to_exit(status, self._peak(process, usage.ru_maxrss * 1024), usage)
             if process.before is not None:
                 process.exit = since(process.exit, process.before)
@@ -618,7 +622,7 @@ class Runner:
         for process in empty:
             if not process.strays or process.rounds > _GIVE_UP_ROUNDS:
                 self._over(process)
-        return [process for process in ended if process.ref in self._by_ref]
+        return [process for process in ended if self._by_ref.get(process.ref) is process]
 
     def _clear(self, process: Process) -> bool:
         """Kill the remaining processes; True when none is left, or only unreaped zombies of others."""

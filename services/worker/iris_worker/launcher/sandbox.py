@@ -176,6 +176,10 @@ class Sandboxes:
         held.checked = held.checked and beside
         return held
 
+    def use(self, slot: int) -> None:
+        """An attempt is cloned into a slot's sandbox: it is not ended to make room for others."""
+        self._idle.pop(slot, None)
+
     def is_clean(self, slot: int, sandbox: Sandbox | None, workdir: str) -> bool:
         """Whether a slot's sandbox, if it is to have one, is there and as it was made. Raises OSError."""
         before = self._by_slot.get(slot)

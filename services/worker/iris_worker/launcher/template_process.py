@@ -14,6 +14,7 @@ Source: docs/adr/0073-clone-calls-from-a-template.md, docs/adr/0062-a-process-ta
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
 import _socket
 import gc
 import marshal
@@ -211,6 +212,10 @@ class Template:
             return f"it left {threads} {'thread' if threads == 1 else 'threads'}"
         if self.held[1:] != [_identity(1), _identity(2)] or _is_closed(sys.stdout) or _is_closed(sys.stderr):
             return "it closed its output"
+        if (sys.stdout, sys.stderr) != (sys.__stdout__, sys.__stderr__):
+            return "it replaced its output"
+        if any(_signal.getitimer(which)[0] for which in range(3)):
+            return "it left a timer"
         fds = os.listdir("/proc/self/fd")
         if len(fds) > _MOST_FILES:
             return f"it left {len(fds)} open files"

@@ -147,6 +147,9 @@ class Templates:
 
     def start(self, request: StartTemplate) -> None:
         """Start a template, unless it is there."""
+        if not request.bare:
+            self._observer.on_template(TemplateState(request.key, text="the worker is of an older version"))
+            return
         found = self._by_key.get(request.key)
         if found is None and not self._is_being_made(request.key):
             try:
@@ -221,6 +224,7 @@ class Templates:
         if template.is_bare and not self._is_clean(template, request.record.below):
             self.end(template.key)
             return False
+        self._runner.sandboxes.use(request.record.slot)
         call = {"command": request.command, "env": request.env}
         if self._reused.give(request, call):
             template.used_s = time.monotonic()
@@ -382,7 +386,6 @@ class Templates:
     def _end_others(self, slot: int, keys: Set[str]) -> None:
         for template in [one for one in self._by_key.values() if one.slot == slot and one.key not in keys]:
             self._over(template)
-        self._reused.end_in(slot, keys)
 
     def _over(self, template: _Template, *, failed: bool = False, text: str = "") -> None:
         """A template has ended, or is to: say so, also of those that were to be made from it."""
