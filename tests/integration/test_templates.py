@@ -267,7 +267,8 @@ async def test_descendants_end_with_the_clone(host: Host):
 
 async def test_a_failed_preload_is_said_with_its_traceback(host: Host):
     slot = host.preload("broken", broken="print('said')\nraise RuntimeError('no such device')")
-    assert await host.state() == TemplateState("1", failed=True, text="RuntimeError: no such device")
+    failed = TemplateState("1", failed=True, text="RuntimeError: no such device", directory=slot.below)
+    assert await host.state() == failed
     assert host.out(slot) == "said\n"
     assert "Traceback" in host.err(slot)
 
@@ -280,15 +281,15 @@ async def test_a_failed_preload_is_said_with_its_traceback(host: Host):
     ],
 )
 async def test_a_preload_that_ends_the_template_is_its_owners_failure(host: Host, text: str, said: str):
-    host.preload("broken", broken=text)
-    assert await host.state() == TemplateState("1", failed=True, text=said)
+    slot = host.preload("broken", broken=text)
+    assert await host.state() == TemplateState("1", failed=True, text=said, directory=slot.below)
 
 
 async def test_a_template_with_threads_is_not_cloned(host: Host):
-    host.preload(
+    slot = host.preload(
         "busy", busy="import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()"
     )
-    assert await host.state() == TemplateState("1", text="preloading left 2 threads")
+    assert await host.state() == TemplateState("1", text="preloading left 2 threads", directory=slot.below)
     slot = host.call("print('anyway')")
     assert (await host.exit(slot)).code == 0
     assert host.out(slot) == "anyway\n"
@@ -307,7 +308,7 @@ async def test_a_template_with_an_open_accelerator_is_not_cloned(host: Host, tmp
         )
     )
     host.launcher.flush()
-    assert await host.state() == TemplateState("1", text=f"preloading opened {device}")
+    assert await host.state() == TemplateState("1", text=f"preloading opened {device}", directory=slot.below)
 
 
 async def test_clones_outlive_their_template(host: Host):
@@ -356,6 +357,29 @@ async def test_a_template_that_is_ended_can_be_made_again(host: Host):
     host.launcher.flush()
     assert await host.state() == TemplateState("1")
     await ready(host, "json")
+
+
+async def test_a_template_that_is_ended_while_it_is_cloned_can_be_made_for_another_attempt(host: Host):
+    bare = await host.bare()
+    bare.suspend()
+    slot = host.preload("json")
+    host.launcher.send(EndTemplate("1"))
+    host.launcher.flush()
+    assert await host.state() == TemplateState("1")
+    shutil.rmtree(slot.workdir)
+    bare.resume()
+    await ready(host, "json")
+
+
+async def test_a_bare_template_that_cannot_begin_is_not_its_owners_failure(host: Host):
+    bare = host.take()
+    Path(bare.workdir, "python3").write_text("#!/bin/sh\nexit 3")
+    Path(bare.workdir, "python3").chmod(0o755)
+    request = StartTemplate("1", bare.number, bare.below, ("./python3",), host.env(bare), ("json",), bare="bare")
+    host.launcher.send(request)
+    host.launcher.flush()
+    ended = TemplateState("1", text="its interpreter ended: exit code 3", directory=bare.below)
+    assert await host.state() == ended
 
 
 # ── bare templates ──────────────────────────────────────────────────────────────────────────────────────────────────

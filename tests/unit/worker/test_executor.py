@@ -28,6 +28,7 @@ from iris_worker.attempt.environment import coordinator_port
 from iris_worker.attempt.executor import Executor
 from iris_worker.attempt.probes.prober import Prober
 from iris_worker.clock import HostClock
+from iris_worker.launcher.records import TemplateState
 from iris_worker.metrics import WorkerMetrics
 from iris_worker.settings import WorkerSettings
 from tests.support.memory import Memory
@@ -323,3 +324,38 @@ async def test_a_bundle_file_in_place_of_the_output_directory_is_a_user_error(op
     ended = end_of(executor)
     assert (ended.cause, ended.exit_code) == (Cause.EXITED, 126)
     assert ended.error == "--output out: out is not a directory in the bundle: Not a directory"
+
+
+# ── templates ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def preloading(executor: Executor, *refs: AttemptRef) -> list[asyncio.Task[Ended | None]]:
+    """Prepare attempts of a job that preloads a module, until they wait for their template."""
+    template = TaskTemplate(1, "/t", ("python3", "-m", "json"), {}, 2, ResourceRequest(), preload=("json",))
+    executor._agent.on_order(Order("me", 1, templates=(template,), run=refs), 1)
+    for ref in refs:
+        executor.prepare(ref)
+    tasks = [asyncio.ensure_future(executor.preloading.provide(ref, template)) for ref in refs]
+    await asyncio.sleep(0)
+    return tasks
+
+
+@pytest.mark.parametrize("failed", [True, False])
+async def test_a_template_that_failed_for_a_stopped_attempt_is_made_again_for_others(opened: Open, failed: bool):
+    executor = await opened()
+    other = AttemptRef(1, 1, 0)
+    stopped, going_on = await preloading(executor, A, other)
+    directory = executor.attempts.by_ref[A].slot.below
+    executor.kill(A, 0, 0)
+    executor.preloading.on_state(TemplateState("1", failed=failed, text="no such directory", directory=directory))
+    assert (await stopped).cause == Cause.CANCELLED
+    assert await going_on is None
+    assert (executor.attempts.by_ref[other].template, executor.attempts.by_ref[other].fresh) == ("1", "")
+
+
+async def test_a_template_that_failed_is_the_failure_of_all_that_wait_for_it(opened: Open):
+    executor = await opened()
+    tasks = await preloading(executor, A, AttemptRef(1, 1, 0))
+    directory = executor.attempts.by_ref[A].slot.below
+    executor.preloading.on_state(TemplateState("1", failed=True, text="ImportError: x", directory=directory))
+    assert [(await task).error for task in tasks] == ["preloading: ImportError: x"] * 2

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from iris_core.admission import is_cloneable
 from iris_core.messages.message import AttemptRef
@@ -129,8 +129,6 @@ class Preloading:
                 del self._waiting[key]
         if state is None:
             return Ended(Cause.CANCELLED, error="stopped before it started")
-        if state.failed and key.startswith(BARE_KEY):
-            return TemplateState(key, text=state.text)
         if state.failed:
             return Ended(Cause.EXITED, 1, error=f"preloading: {state.text}", stderr_tail=last_lines(attempt.slot.err))
         return state
@@ -144,13 +142,20 @@ class Preloading:
     def on_state(self, state: TemplateState) -> None:
         """The launcher tells of a template."""
         self._known.pop(state.key, None)
+        waiting = self._waiting.pop(state.key, {})
+        if state.directory and state.directory not in self._directories(waiting):
+            state = TemplateState(state.key)  # that attempt was stopped, which may be the reason
         if state.ready or (state.text and not state.failed and not state.key.startswith(BARE_KEY)):
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
             self._known[state.key] = state
-        for future in self._waiting.pop(state.key, {}).values():
+        for future in waiting.values():
             if not future.done():
                 future.set_result(state)
+
+    def _directories(self, waiting: Mapping[AttemptRef, asyncio.Future[TemplateState | None]]) -> set[str]:
+        """Of the attempts that still wait."""
+        return {self._attempts.by_ref[ref].slot.below for ref, future in waiting.items() if not future.done()}
 
     def kill(self, ref: AttemptRef) -> bool:
         """Stop an attempt that waits for its template; False when none does. Others that wait have it made again."""

@@ -387,12 +387,15 @@ class TemplateState(_Record, frozen=True, tag="template"):
     """What has become of a template: ``ready`` to be cloned, or why it cannot be, for a person.
 
     ``failed``: preloading has, which is its owner's failure. Without ``text`` it has ended, and may be started again.
+    ``directory``: with ``text``, that of the attempt for which it was started, below those of all slots: when that
+    attempt is over, its directory may have been missing, and another one may be luckier.
     """
 
     key: str
     ready: bool = False
     failed: bool = False
     text: str = ""
+    directory: str = ""
 
 
 class Measured(_Record, frozen=True, tag="measured"):

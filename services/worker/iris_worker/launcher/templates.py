@@ -151,20 +151,25 @@ class Templates:
             self._observer.on_template(TemplateState(request.key, text="the worker is of an older version"))
             return
         found = self._by_key.get(request.key)
-        if found is None and not self._is_being_made(request.key):
+        if found is None and self._being_made(request.key) is None:
             try:
                 self._end_others(request.slot, {request.key, request.bare})
                 self._start(request)
             except ConnectionError:  # what it is made from has just ended
                 self._observer.on_template(TemplateState(request.key))
             except (NotRunnable, OSError) as error:
-                self._observer.on_template(TemplateState(request.key, text=f"a template cannot be started: {error}"))
+                text = f"a template cannot be started: {error}"
+                self._observer.on_template(TemplateState(request.key, text=text, directory=request.directory))
         elif found is not None and found.ready:
             self._observer.on_template(TemplateState(request.key, ready=True))
 
-    def _is_being_made(self, key: str) -> bool:
-        clones = (clone.request for bare in self._by_key.values() for clone in bare.clones.values())
-        return any(isinstance(request, StartTemplate) and request.key == key for request in clones)
+    def _being_made(self, key: str) -> tuple[_Template, int] | None:
+        """The bare template of which this one is being cloned, and the number of the clone."""
+        for bare in self._by_key.values():
+            for number, clone in bare.clones.items():
+                if isinstance(clone.request, StartTemplate) and clone.request.key == key:
+                    return bare, number
+        return None
 
     def _start(self, request: StartTemplate) -> None:
         """Start a bare template, and make that of a job from it. Raises NotRunnable, OSError."""
@@ -371,10 +376,12 @@ class Templates:
     # ── ends ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def end(self, key: str) -> None:
-        """Kill a template, or the bare one that it waits for; what was cloned from it goes on."""
+        """Kill a template, also one that is being cloned, or the bare one that it waits for; its own clones go on."""
         waits = (one for one in self._by_key.values() if any(request.key == key for request in one.waiting))
         if (template := self._by_key.get(key) or next(waits, None)) is not None:
             self._over(template)
+        elif (found := self._being_made(key)) is not None:
+            self._fail(self._take(*found), "")
 
     def end_in(self, slot: int, key: str) -> None:
         """An attempt is to have a slot: end the templates in its sandbox, or of its user, but that with this key, and
@@ -390,8 +397,9 @@ class Templates:
     def _over(self, template: _Template, *, failed: bool = False, text: str = "") -> None:
         """A template has ended, or is to: say so, also of those that were to be made from it."""
         self._forget(template)
+        directory = template.request.directory if text else ""
         for key in (template.key, *(request.key for request in template.waiting)):
-            self._observer.on_template(TemplateState(key, failed=failed, text=text))
+            self._observer.on_template(TemplateState(key, failed=failed, text=text, directory=directory))
 
     def close(self) -> None:
         for key in list(self._by_key):
@@ -437,6 +445,8 @@ class Templates:
         if self._by_key.get(template.key) is template:
             if error is not None:
                 self._over(template, text=f"a template cannot be started: {error}")
+            elif not template.ready and template.is_bare:
+                self._over(template, text=f"its interpreter ended: {_how(status)}")
             elif not template.ready:
                 self._over(template, failed=True, text=f"preloading was ended: {_how(status)}")
             else:
