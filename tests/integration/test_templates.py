@@ -359,7 +359,7 @@ async def test_a_template_that_is_ended_can_be_made_again(host: Host):
     await ready(host, "json")
 
 
-async def test_a_template_that_is_ended_while_it_is_cloned_can_be_made_for_another_attempt(host: Host):
+async def test_a_template_that_is_ended_while_it_is_cloned_is_made_again(host: Host):
     bare = await host.bare()
     bare.suspend()
     slot = host.preload("json")

@@ -341,7 +341,7 @@ async def preloading(executor: Executor, *refs: AttemptRef) -> list[asyncio.Task
 
 
 @pytest.mark.parametrize("failed", [True, False])
-async def test_a_template_that_failed_for_a_stopped_attempt_is_made_again_for_others(opened: Open, failed: bool):
+async def test_a_template_that_failed_for_a_stopped_attempt_is_made_again(opened: Open, failed: bool):
     executor = await opened()
     other = AttemptRef(1, 1, 0)
     stopped, going_on = await preloading(executor, A, other)
