@@ -186,7 +186,7 @@ def _watch(started: contextlib.ExitStack, directory: Path, url: str, port: int) 
             stdout=log,
             stderr=log,
             env={**os.environ, "IRIS_TOKEN": TOKEN},
-            preexec_fn=end_with_parent,  # noqa: PLW1509 - forks from the main thread only
+            preexec_fn=end_with_parent(),  # noqa: PLW1509 - forks from the main thread only
         )
     started.callback(watching.wait)
     started.callback(watching.terminate)
@@ -212,7 +212,7 @@ def _ray_serve(started: contextlib.ExitStack, directory: Path) -> Iterator[tuple
             stdout=subprocess.PIPE,
             stderr=log,
             env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0"},
-            preexec_fn=end_with_parent,  # noqa: PLW1509 - forks from the main thread only
+            preexec_fn=end_with_parent(),  # noqa: PLW1509 - forks from the main thread only
         )
     started.callback(peer.communicate)  # which ends its input, and so the peer
     assert peer.stdout is not None
@@ -248,7 +248,7 @@ def _process(
 ) -> psutil.Process:
     """A process that listens; proxies have the first processor for themselves where there are several."""
     with (directory / f"{port}.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=end_with_parent)  # noqa: PLW1509
+        process = subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=end_with_parent())  # noqa: PLW1509
     started.callback(process.wait)
     started.callback(process.terminate)
     processors = sorted(os.sched_getaffinity(0))

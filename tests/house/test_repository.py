@@ -21,6 +21,7 @@ FORBIDDEN = {
     "a path of one machine": r"/Us" + r"ers/\w|/ho" + r"me/(?!iris)\w|\.pyen" + r"v/|" + re.escape(f"{ROOT}/"),
     "a private key": r"-----BEGIN [A-Z ]*PRIVATE " + r"KEY-----",
     "an nkey seed": r"\bS[UACON][A-Z2-7]{56}\b",
+    "a child that outlives its parent": r"preexec_fn=end_with_pare" + r"nt(?!\()",
     "a cloud or forge token": r"\b(AKI" + r"A[0-9A-Z]{16}|gh[pousr]_[A-Za-z0-9]{36}|xox[abprs]-[A-Za-z0-9-]{10,})",
 }
 
@@ -44,6 +45,7 @@ def test_no_file_holds(what):
         ("a path of one machine", "cd /ho" + "me/ann/iris"),
         ("a private key", "-----BEGIN RSA PRIVATE " + "KEY-----"),
         ("an nkey seed", "SU" + "A2" * 28),
+        ("a child that outlives its parent", "preexec_fn=end_with_pare" + "nt,"),
         ("a cloud or forge token", "gh" + "p_" + "a" * 36),
     ],
 )

@@ -69,7 +69,7 @@ def watching(url: str, root: Path, *options: str) -> Iterator[Path]:
             stdin=subprocess.DEVNULL,
             stdout=said,
             stderr=said,
-            preexec_fn=end_with_parent,  # noqa: PLW1509 - forks from the main thread only
+            preexec_fn=end_with_parent(),  # noqa: PLW1509 - forks from the main thread only
         )
     try:
         yield out
@@ -146,7 +146,7 @@ async def test_nginx_loses_no_request_while_routes_come_and_go(tmp_path: Path):
         reload = f"kill -HUP $(cat {tmp_path}/nginx.pid)"
         with watching(chat.url, tmp_path, "--then", reload) as out:
             await until(out.exists)
-            serving = subprocess.Popen(nginx, cwd=tmp_path, preexec_fn=end_with_parent)  # noqa: ASYNC220, PLW1509
+            serving = subprocess.Popen(nginx, cwd=tmp_path, preexec_fn=end_with_parent())  # noqa: ASYNC220, PLW1509
             try:
                 await until(lambda: text(tmp_path / "nginx.pid"))
                 load = [asyncio.create_task(ask()) for _ in range(2)]

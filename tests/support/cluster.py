@@ -150,7 +150,7 @@ def start(data: Path, *options: str) -> Cluster:
             env=environment(),
             stdin=subprocess.DEVNULL,
             stderr=errors,
-            preexec_fn=end_with_parent,  # noqa: PLW1509 - forks from the main thread only
+            preexec_fn=end_with_parent(),  # noqa: PLW1509 - forks from the main thread only
         )
     until(lambda: b"dashboard" in log.read_bytes() or up.poll() is not None, "the cluster is up", START_S)
     assert up.poll() is None, log.read_text()

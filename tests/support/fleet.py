@@ -48,7 +48,7 @@ class Member:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                preexec_fn=end_with_parent,  # noqa: PLW1509 - forks from the main thread only
+                preexec_fn=end_with_parent(),  # noqa: PLW1509 - forks from the main thread only
             )
 
     def terminate(self) -> int:

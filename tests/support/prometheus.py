@@ -71,7 +71,7 @@ def prometheus_of(targets: Mapping[str, Sequence[str]], directory: Path) -> Iter
             ["prometheus", *(f"--{key}={value}" for key, value in given.items())],
             stdout=output,
             stderr=output,
-            preexec_fn=end_with_parent,  # noqa: PLW1509 - forks from the main thread only
+            preexec_fn=end_with_parent(),  # noqa: PLW1509 - forks from the main thread only
         )
     try:
         running = Prometheus(f"http://127.0.0.1:{port}")

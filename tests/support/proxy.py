@@ -260,7 +260,7 @@ async def front(connection: JetStreamConnection, nats_url: str, root: Path, *set
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,
-            preexec_fn=end_with_parent,  # noqa: PLW1509 - forks from the main thread only
+            preexec_fn=end_with_parent(),  # noqa: PLW1509 - forks from the main thread only
         )
     try:
         async with asyncio.timeout(_READY_S):
