@@ -125,6 +125,15 @@ async def test_cancel_is_accepted_and_carries_its_reason(iris: House):
     assert (command.job, command.reason) == ("/train", "enough")
 
 
+async def test_a_long_reason_of_a_cancellation_is_refused_and_never_cut(iris: House):
+    await iris.submit("/train")
+    for path in ("/v1/jobs/j1/cancel", "/v1/tasks/j1%2F0/cancel"):
+        refused = await iris.http.post(path, json={"reason": "x" * 1001})
+        assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "/reason")
+        assert (await iris.http.post(path, json={"reason": "x" * 1000})).status_code == 202
+    assert [len(c.reason) for c in iris.state.commands if isinstance(c, CancelJob)] == [1000, 1000]
+
+
 async def test_cancel_needs_no_body(iris: House):
     await iris.submit("/train")
     assert (await iris.http.post("/v1/jobs/j1/cancel", json={})).status_code == 202

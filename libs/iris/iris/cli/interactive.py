@@ -26,6 +26,7 @@ from iris.client.executions import RemoteTerminal
 from iris.client.jobs import TERMINAL, Job
 from iris.client.problems import ClientError, Conflict, ExecutionLost, NotFound, TryAgain, Unreachable
 from iris_core.event_views import TaskEvent
+from iris_core.limits import clipped
 
 SHELL = 'for shell in "$0" /bin/bash; do [ -x "$shell" ] && exec "$shell"; done; exec /bin/sh'
 """Runs the shell that it is given, or else one that is where the task is."""
@@ -207,7 +208,7 @@ def _cancel(client: Client, job: Job, why: str) -> None:
     """End the job; a gateway that is silent leaves that to the worker."""
     client.transport.retry_for_s = _END_S
     with contextlib.suppress(ClientError, OSError):
-        job.cancel(why)
+        job.cancel(clipped(why))
         note(f"{job.name} is cancelled: {why}")
 
 

@@ -65,7 +65,7 @@ class HistoryParameters(PageQuery, frozen=True):
 class CancelBody(msgspec.Struct, forbid_unknown_fields=True):
     """Why a job, or a call of a map, is cancelled."""
 
-    reason: str = ""
+    reason: ReasonText = ""
 
 
 class RequeueBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -144,7 +144,7 @@ async def send_cancel(call: Call, job: str, reason: str, key: str = "") -> Answe
         raise ProblemResponse("forbidden", "worker tokens may not cancel jobs")
 
     def command(envelope: Envelope) -> CancelJob:
-        return CancelJob(job, call.caller, envelope.request_id, envelope.at_ms, reason[:500])
+        return CancelJob(job, call.caller, envelope.request_id, envelope.at_ms, reason)
 
     return await call.command(CMD_CANCEL, command, key=key)
 
