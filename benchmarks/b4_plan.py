@@ -96,6 +96,7 @@ def _next_cycle(mirror: Mirror, first: Decision) -> float:
     cache, made = Cache(), first
     while made.plan.placements or made.wake_ms is not None:
         cache.learn(made.columns, made.findings, mirror.looked())
+        mirror.changes.fresh |= made.left
         burst.accept(mirror, made.plan)
         made = plan(mirror, cache, burst.NOW_MS, SETTINGS)
     cache.learn(made.columns, made.findings, mirror.looked())

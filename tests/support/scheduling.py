@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from iris_core.limits import ATTEMPTS
+from iris_core.limits import ATTEMPTS, PLACED_AT_ONCE
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.scheduler_state import (
     Avoid,
@@ -89,6 +89,7 @@ class Story:
         self.reasons: dict[str, Reason] = {}
         self.attempts: dict[tuple[int, int], int] = {}
         self.on_delta: Callable[[Delta], None] = lambda _: None
+        self.most = PLACED_AT_ONCE
 
     # ── what the state service tells ────────────────────────────────────────────────────────────────────────────
 
@@ -202,12 +203,13 @@ class Story:
 
     def look(self, cache: Cache | None = None) -> Decision:
         """What the next cycle would decide; nothing changes."""
-        return plan(self.mirror, self.cache if cache is None else cache, self.now_ms, self.settings)
+        return plan(self.mirror, self.cache if cache is None else cache, self.now_ms, self.settings, self.most)
 
     def cycle(self) -> dict[str, str]:
         """Make a plan and carry it out. Returns the worker of every task placed, in the order of the plan."""
         decision = self.look()
         self.cache.learn(decision.columns, decision.findings, self.mirror.looked())
+        self.mirror.changes.fresh |= decision.left
         self.reasons.update({self.names[update.job]: update.reason for update in decision.plan.reasons})
         self.carry_out(decision.plan)
         return self.places(decision.plan)

@@ -8,18 +8,17 @@ Source: docs/ARCHITECTURE.md#the-path-of-one-job, step 3; docs/design/semantics.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TypeVar
 
 from iris_core.limits import PLACED_AT_ONCE
-from iris_core.messages.scheduler_state import Placement, Plan
+from iris_core.messages.scheduler_state import Eviction, Extension, Placement, Plan
 from iris_core.states import PriorityBand
 from iris_scheduler.cache import Cache, CycleFindings
 from iris_scheduler.cycle import Cycle
 from iris_scheduler.explain.reasons import CycleOutcome
-from iris_scheduler.explain.updates import changed_reasons
+from iris_scheduler.explain.updates import ReasonUpdate, changed_reasons
 from iris_scheduler.invalidation import soon_helped, still_full, still_unschedulable
 from iris_scheduler.mirror.classes import JobClass, place_of
 from iris_scheduler.mirror.columns import Columns
@@ -31,8 +30,6 @@ from iris_scheduler.place.order import in_order
 from iris_scheduler.place.tasks import TaskPlacer
 from iris_scheduler.preempt.bands import Preemption
 from iris_scheduler.settings import SchedulerSettings
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +56,57 @@ class Decision:
         return not (self.plan.placements or self.plan.evictions or self.plan.reasons or self.plan.extensions)
 
 
-def plan(mirror: Mirror, cache: Cache, now_ms: int, settings: SchedulerSettings) -> Decision:
+def plan(
+    mirror: Mirror, cache: Cache, now_ms: int, settings: SchedulerSettings, most: int = PLACED_AT_ONCE
+) -> Decision:
     """Decide one cycle without changing the arguments.
 
     Args:
         cache: results of earlier cycles; an empty cache gives the same placements and evictions.
         now_ms: the time, for delays, timeout and time limits.
+        most: how many tasks a plan places at most, but one job at least. A plan that reaches it ends there: the next
+            cycle, which is due at once, examines the rest.
     """
     cycle = Cycle(mirror, cache, now_ms, settings)
-    assignments = Assignments(cycle)
+    assignments = Assignments(cycle, most)
     skipped = still_full(cycle, assignments.room)
     gangs, tasks = GangPlacer(cycle, assignments, skipped), TaskPlacer(cycle, assignments, skipped)
     for band in sorted({kind.band for kind in cycle.classes}):
-        _place_band(cycle, band, gangs, tasks)
+        _place_band(cycle, assignments, band, gangs, tasks)
+    rest = _next_cycle(cycle) if assignments.is_full else _unplaced(cycle, assignments, skipped, gangs, tasks)
+    given = assignments.within()
+    placed = sum(len(one.indexes) for one in given)
+    of_gangs = sum(len(one.indexes) for one in given if mirror.kinds[one.job].is_gang)
+    workers, placements = _placements(cycle.columns, given)
+    made = Plan(
+        *(settings.name, mirror.version, workers, placements, rest.evictions, rest.updates.reasons),
+        extensions=rest.extensions,
+    )
+    placed += sum(len(one.indexes) for one in rest.extensions)
+    return Decision(made, rest.findings, cycle.columns, cycle.wake_ms, of_gangs, placed - of_gangs, rest.updates.left)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rest:
+    """What a cycle decides about tasks that it does not place."""
+
+    findings: CycleFindings
+    updates: ReasonUpdate
+    evictions: tuple[Eviction, ...] = ()
+    extensions: tuple[Extension, ...] = ()
+
+
+def _next_cycle(cycle: Cycle) -> _Rest:
+    """The next cycle examines whatever this one did not place."""
+    cycle.wake_at(cycle.now_ms)
+    changes = cycle.mirror.changes
+    return _Rest(CycleFindings(stuck=cycle.stuck), ReasonUpdate(left=changes.fresh | changes.counted))
+
+
+def _unplaced(
+    cycle: Cycle, assignments: Assignments, skipped: frozenset[JobClass], gangs: GangPlacer, tasks: TaskPlacer
+) -> _Rest:
+    """Preempt for what is not placed, and find why it waits."""
     full = gangs.full | tasks.full
     reserved = frozenset(assignments.reservations.gangs())
     preemption = Preemption(cycle, assignments, still_unschedulable(cycle, reserved))
@@ -79,49 +114,57 @@ def plan(mirror: Mirror, cache: Cache, now_ms: int, settings: SchedulerSettings)
     updates = changed_reasons(CycleOutcome(cycle, assignments, preemption, skipped, full, gangs.apart))
     unschedulable = preemption.unschedulable - preemption.claiming - preemption.protected.keys()
     unschedulable -= soon_helped(cycle, assignments.given, unschedulable)
-    given = _first(assignments.given, [len(one.indexes) for one in assignments.given])
-    evictions = _first(preemption.made, [len(one.victims) + len(one.nominations) for one in preemption.made])
-    cut = (len(given), len(evictions)) != (len(assignments.given), len(preemption.made))
-    if cut:
+    evictions = _first(preemption.made)
+    is_cut = len(evictions) < len(preemption.made)
+    if is_cut:
         unschedulable.clear()
-        cycle.wake_at(now_ms)
-    if cut or reserved:  # the next cycle may have more capacity although no worker has grown
+        cycle.wake_at(cycle.now_ms)
+    if is_cut or reserved:  # the next cycle may have more capacity although no worker has grown
         full = set()
-    several = preemption.several
-    findings = CycleFindings(full, unschedulable, several, updates.classes, updates.jobs, cycle.stuck, reserved)
-    placed = sum(len(one.indexes) for one in given)
-    of_gangs = sum(len(one.indexes) for one in given if mirror.kinds[one.job].is_gang)
-    workers, placements = _placements(cycle.columns, given)
-    extensions = () if cut else tuple(ChainPlacer(cycle, assignments).extensions())
-    made = Plan(
-        *(settings.name, mirror.version, workers, placements, tuple(evictions), updates.reasons), extensions=extensions
+    findings = CycleFindings(
+        full, unschedulable, preemption.several, updates.classes, updates.jobs, cycle.stuck, reserved
     )
-    placed += sum(len(one.indexes) for one in extensions)
-    return Decision(made, findings, cycle.columns, cycle.wake_ms, of_gangs, placed - of_gangs, updates.left)
+    extensions = () if is_cut else tuple(ChainPlacer(cycle, assignments).extensions())
+    return _Rest(findings, updates, evictions, extensions)
 
 
-def _first(items: Sequence[T], sizes: Sequence[int]) -> Sequence[T]:
-    """At most `PLACED_AT_ONCE` tasks of one turn, at least one job; the rest follows in the next cycle."""
-    within = sum(end <= PLACED_AT_ONCE for end in accumulate(sizes))
-    return items[: max(1, within)]
+def _first(evictions: Sequence[Eviction]) -> tuple[Eviction, ...]:
+    """Evictions of at most `PLACED_AT_ONCE` tasks, at least one; the rest follows in the next cycle."""
+    ends = accumulate(len(one.victims) + len(one.nominations) for one in evictions)
+    within = sum(end <= PLACED_AT_ONCE for end in ends)
+    return tuple(evictions[: max(1, within)])
 
 
-def _place_band(cycle: Cycle, band: PriorityBand, gangs: GangPlacer, tasks: TaskPlacer) -> None:
+def _place_band(
+    cycle: Cycle, assignments: Assignments, band: PriorityBand, gangs: GangPlacer, tasks: TaskPlacer
+) -> None:
     """Place the jobs of a band: gangs first, then single tasks, then the jobs that yielded."""
-    later_gangs = _turn(cycle, gangs, lambda kind: kind.band is band and kind.is_gang)
-    later = _turn(cycle, tasks, lambda kind: kind.band is band and not kind.is_gang)
-    for job in later_gangs:
-        gangs.place(job, over_quota=True)
-    for job in later:
-        tasks.place(job, over_quota=True)
+    in_turn = _turn(cycle, gangs, lambda kind: kind.band is band and kind.is_gang)
+    later_gangs = _place(in_turn, gangs, assignments, over_quota=False)
+    in_turn = _turn(cycle, tasks, lambda kind: kind.band is band and not kind.is_gang)
+    later = _place(in_turn, tasks, assignments, over_quota=False)
+    _place(later_gangs, gangs, assignments, over_quota=True)
+    _place(later, tasks, assignments, over_quota=True)
 
 
-def _turn(cycle: Cycle, placer: GangPlacer | TaskPlacer, is_meant: Callable[[JobClass], bool]) -> list[int]:
-    """Place the jobs of some classes in queue order; returns the jobs that yielded to other users, in order."""
+def _turn(cycle: Cycle, placer: GangPlacer | TaskPlacer, is_meant: Callable[[JobClass], bool]) -> Iterator[int]:
+    """The jobs of some classes in queue order."""
     mirror = cycle.mirror
     special = [place_of(mirror.jobs[job]) for job in cycle.special if is_meant(mirror.kinds[job])]
-    kinds = filter(is_meant, cycle.classes)
-    return [job for job in in_order(kinds, placer.full, special) if placer.place(job, over_quota=False)]
+    return in_order(filter(is_meant, cycle.classes), placer.full, special)
+
+
+def _place(
+    jobs: Iterable[int], placer: GangPlacer | TaskPlacer, assignments: Assignments, *, over_quota: bool
+) -> list[int]:
+    """Place jobs until the plan is full; returns the jobs that yielded to other users, in order."""
+    yielded = []
+    for job in jobs:
+        if assignments.is_full:
+            break
+        if placer.place(job, over_quota=over_quota):
+            yielded.append(job)
+    return yielded
 
 
 def _placements(columns: Columns, given: Sequence[Given]) -> tuple[tuple[str, ...], tuple[Placement, ...]]:

@@ -52,7 +52,7 @@ def _preview_one(
 ) -> PlanPreview:
     row = row_of(mirror, request.spec, request.caller.user, now_ms)
     with mirror.supposing(row, request.spec.index_set.ranges):
-        decision = plan(mirror, cache, now_ms, settings)
+        decision = plan(mirror, cache, now_ms, settings, most=len(mirror.queue))
         ahead = mirror.queue.position(row.job, request.spec.index_set[0])
         possible = could_ever(mirror, mirror.kinds[row.job])
         return _preview(mirror, decision, row, ahead, possible=possible)

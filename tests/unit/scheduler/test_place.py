@@ -241,3 +241,24 @@ def test_preferred_hosts_come_first_also_when_they_have_accelerators() -> None:
     story = Story(*hosts)
     story.submit("/two", 2, cpu=4, constraints=(near,))
     assert list(story.cycle().values()) == ["a", "c"]
+
+
+def test_a_full_plan_leaves_the_rest_to_the_next_cycle() -> None:
+    story = Story(worker("w1", cpu=6), worker("w2", cpu=6))
+    for name, replicas in {"/first": 2, "/second": 2, "/third": 3, "/fourth": 1}.items():
+        story.submit(name, replicas)
+    story.submit("/large", cpu=7)
+    story.most = 4
+    assert list(story.cycle()) == ["/first/0", "/first/1", "/second/0", "/second/1"]
+    assert not story.reasons
+    assert list(story.cycle()) == ["/third/0", "/third/1", "/third/2", "/fourth/0"]
+    assert list(story.reasons) == ["/large"]
+
+
+def test_a_job_larger_than_a_plan_is_placed_alone() -> None:
+    story = Story(worker("w1", cpu=6))
+    story.submit("/first", 3)
+    story.submit("/second")
+    story.most = 2
+    assert list(story.cycle()) == ["/first/0", "/first/1", "/first/2"]
+    assert list(story.cycle()) == ["/second/0"]

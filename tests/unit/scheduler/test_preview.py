@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from iris_core.errors import Invalid
+from iris_core.limits import PLACED_AT_ONCE
 from iris_core.messages.gateway_scheduler import PlanPreview, PlanRequest
 from iris_core.messages.gateway_state import Caller
 from iris_core.reasons import ReasonCode
@@ -122,3 +123,10 @@ def test_over_how_many_domains_of_each_level_a_gang_would_be() -> None:
     gang = Coscheduling((Level("rack", "preferred"), Level("block")))
     said = ask(story, replicas=2, coscheduling=gang)
     assert (said.verdict, said.levels) == ("now", (("rack", 2), ("block", 1)))
+
+
+def test_a_dry_run_looks_beyond_a_full_plan() -> None:
+    many = PLACED_AT_ONCE + 1
+    story = Story(worker("w1", cpu=many, window=many, attempts=many))
+    story.submit("/many", PLACED_AT_ONCE)
+    assert ask(story).verdict == "now"

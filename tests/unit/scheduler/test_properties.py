@@ -22,7 +22,7 @@ from iris_core.spec import Coscheduling, JobSpec, Level
 from iris_core.states import WorkerState
 from iris_scheduler.cache import Cache
 from iris_scheduler.mirror.mirror import Mirror
-from iris_scheduler.plan import Decision
+from iris_scheduler.plan import Decision, plan
 from iris_scheduler.preview import preview
 from iris_scheduler.settings import SchedulerSettings
 from tests.support.random_clusters import USERS, a_job, a_worker, jobs, quotas, workers
@@ -193,6 +193,20 @@ class ClusterLife(RuleBasedStateMachine):
         with_cache, without = self.story.look().plan, self.story.look(Cache()).plan
         assert with_cache.placements == without.placements
         assert with_cache.evictions == without.evictions
+
+    @invariant()
+    def a_full_plan_is_the_beginning_of_the_whole_one(self) -> None:
+        story = self.story
+        whole = [(placement.job, placement.indexes) for placement in story.look().plan.placements]
+        for most in (1, 3):
+            decision = plan(story.mirror, story.cache, story.now_ms, self.policy, most)
+            made = [(placement.job, placement.indexes) for placement in decision.plan.placements]
+            count = sum(len(indexes) for _, indexes in made)
+            assert made == whole[: len(made)]
+            assert len(made) == len(whole) or (
+                decision.wake_ms == story.now_ms and count + len(whole[len(made)][1]) > most
+            )
+            assert count <= most or len(made) == 1
 
     @invariant()
     def the_same_records_give_the_same_bytes(self) -> None:

@@ -142,7 +142,7 @@ def _kept(outcome: CycleOutcome, kind: JobClass) -> Reason | None:
     mask, assignments, roomy = outcome.cycle.columns.usable(kind).mask, outcome.assignments, []
     for slot, gang in assignments.reservations.gangs():
         with assignments.reservations.opened([slot]):
-            if mask[slot] and assignments.room.holds(slot, kind.need) > 0:
+            if mask[slot] and assignments.room.fits(slot, kind.need):
                 roomy.append(gang)
     return reasons.reserved_for_gang(outcome.cycle.mirror.jobs[roomy[0]].name, len(roomy)) if roomy else None
 

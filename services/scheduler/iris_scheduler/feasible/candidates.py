@@ -6,10 +6,12 @@ Order and its reasons are in `placement.columns`. O(workers) per class and cycle
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterable
 from itertools import takewhile
 
-from iris_scheduler.mirror.capacity import Need, Room, Slots, with_room
+from iris_scheduler.mirror.capacity import Need, Room, with_room
+from iris_scheduler.mirror.columns import Usable
 
 _FIRST_STRETCH = 64
 _LAST_STRETCH = 2048
@@ -29,41 +31,43 @@ class Candidates:
     ``boundary``: tasks are spread over workers on one side of it at a time, those before it first.
     """
 
-    def __init__(self, room: Room, need: Need, workers: Slots, boundary: int = 0) -> None:
+    def __init__(self, room: Room, need: Need, usable: Usable, boundary: int = 0) -> None:
         self._room = room
         self._need = need
-        self._workers = workers
+        self._workers = usable.slots
         self._boundary = boundary
-        self._over = _FEW if len(workers) <= _SMALL else _FEW // 4
+        self._over = 0 if usable.rank is not None else _FEW if len(usable.slots) <= _SMALL else _FEW // 4
         self._seen = 0
         self._stretch = _FIRST_STRETCH
-        self._ahead = workers[:0]
-        self._next: list[int] = []
+        self._ahead = usable.slots[:0]
+        self._next: deque[int] = deque()
 
     def seat(self, count: int, *, spread: bool = False) -> list[int]:
         """Place up to ``count`` tasks and return their workers; fewer when no worker has enough free for one more.
 
-        ``spread``: evenly over the next few workers, in turn, instead of one after the other.
+        ``spread``: evenly over the next few workers, in turn, instead of one after the other, unless the class prefers
+        some.
         """
-        fill, need = self._room.fill, self._need
+        fill, need, following = self._room.fill, self._need, self._next
         seats: list[int] = []
-        turn = 0
-        while len(seats) < count and (self._next or self._look_on()):
-            slot = self._next[-1]
-            wanted = count - len(seats)
-            if spread:
-                turn = turn or min(len(self._next), self._over)
-                wanted = -(-wanted // turn)
+        left, turn, over = count, 0, self._over if spread and count > 1 else 0
+        while left and (following or self._look_on()):
+            slot, wanted = following[0], left
+            if over:
+                turn = turn or min(len(following), over)
+                wanted = -(-left // turn)
                 turn -= 1
             fits = fill(slot, need, wanted)
             if not fits:  # other classes have filled it, and perhaps later ones
-                self._next.clear()
+                following.clear()
                 turn = 0
-            elif fits < wanted:
-                self._next.pop()
-            elif spread:
-                self._next.insert(0, self._next.pop())
+                continue
+            left -= fits
             seats += [slot] * fits
+            if fits < wanted:
+                following.popleft()
+            elif over:
+                following.rotate(-1)
         return seats
 
     def seat_beside(self, shunned: Collection[int], last: Iterable[int]) -> int | None:
@@ -71,7 +75,7 @@ class Candidates:
         ahead = with_room(self._room.matrix, self._need, self._workers[self._seen :])
         for slots in (self._ahead.tolist(), ahead.tolist(), last):
             for slot in slots:
-                if (slots is last or slot not in shunned) and self._room.holds(slot, self._need) > 0:
+                if (slots is last or slot not in shunned) and self._room.fits(slot, self._need):
                     self._room.take(slot, self._need)
                     return int(slot)
         return None
@@ -79,14 +83,14 @@ class Candidates:
     def _look_on(self) -> bool:
         """Find the next few workers with free capacity. False when there are no more."""
         matrix = self._room.matrix
-        if len(self._ahead):
+        if self._ahead.size:
             self._ahead = with_room(matrix, self._need, self._ahead)
-        while not len(self._ahead) and self._seen < len(self._workers):
+        while not self._ahead.size and self._seen < self._workers.size:
             self._ahead = with_room(matrix, self._need, self._workers[self._seen : self._seen + self._stretch])
             self._seen += self._stretch
             self._stretch = min(self._stretch * 2, _LAST_STRETCH)
-        few = self._ahead[:_FEW]
-        self._next = few[::-1].tolist()
-        if self._next and self._next[-1] < self._boundary <= self._next[0]:
-            self._next = [*takewhile(lambda slot: slot < self._boundary, reversed(self._next))][::-1]
-        return bool(self._next)
+        few = self._ahead[:_FEW].tolist()
+        if few and few[0] < self._boundary <= few[-1]:
+            few = [*takewhile(lambda slot: slot < self._boundary, few)]
+        self._next.extend(few)
+        return bool(few)

@@ -147,7 +147,7 @@ class GroupCandidates:
 
     def _free(self, group: int) -> list[int]:
         may, room, need = self._may, self._room, self._need
-        return [slot for slot in self._groups.members[group] if may[slot] and room.holds(slot, need) > 0]
+        return [slot for slot in self._groups.members[group] if may[slot] and room.fits(slot, need)]
 
     def _chosen(self, free: list[int]) -> list[int]:
         """Those in the fewest domains of preferred levels; without accelerators, and then others."""

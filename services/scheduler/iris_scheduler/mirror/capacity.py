@@ -78,7 +78,7 @@ def with_room(room: Matrix, need: Need, slots: Slots) -> Slots:
     """Those of ``slots`` where one more task fits now: as `fitting`, faster when most are full."""
     for dimension, amount in need.needed:
         slots = slots[room[dimension].take(slots) >= amount]
-        if not len(slots):
+        if not slots.size:
             break
     return slots
 
@@ -114,10 +114,15 @@ class Room:
         self._flat = matrix.reshape(-1).data
         self._width = matrix.shape[1]
 
-    def holds(self, slot: int, need: Need) -> int:
-        """How many more such tasks fit on one worker; 0 or less: none."""
+    def fits(self, slot: int, need: Need) -> bool:
+        """Whether one more such task fits on one worker."""
         flat, width = self._flat, self._width
-        return min([int(flat[dimension * width + slot]) // amount for dimension, amount in need.needed])
+        for dimension, amount in need.needed:
+            if flat[dimension * width + slot] < amount:
+                break
+        else:
+            return True
+        return False
 
     def fill(self, slot: int, need: Need, count: int) -> int:
         """Place up to ``count`` tasks on one worker. Returns how many fit."""

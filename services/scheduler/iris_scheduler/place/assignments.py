@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from iris_core import reasons
 from iris_core.reasons import Reason
@@ -14,8 +14,7 @@ from iris_scheduler.feasible.reservations import Reservations
 from iris_scheduler.mirror.capacity import Room
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
+class Given(NamedTuple):
     """Tasks of one job that got workers: the task indexes and the slots of their workers, pairwise."""
 
     job: int
@@ -30,11 +29,12 @@ class Assignments:
         before: the free capacity at the start of the cycle. room: the free capacity that is left.
         nominations, reservations, allowances: the capacity set aside for nominated tasks and gangs, and each user's
             remaining quota.
-        given: the assignments in order.
+        given: the assignments in order. is_full: more tasks are given than a plan may place.
         notes: reasons of single jobs that differ from their class's.
     """
 
-    def __init__(self, cycle: Cycle) -> None:
+    def __init__(self, cycle: Cycle, most: int) -> None:
+        """``most``: how many tasks a plan may place."""
         self._cycle = cycle
         free = cycle.mirror.hosts.free()
         self.nominations = Nominations(cycle, free)
@@ -43,6 +43,8 @@ class Assignments:
         self.reservations = Reservations(cycle, self.room, self.nominations, self.placed_on)
         self.allowances = Allowances(cycle.mirror.quotas, cycle.mirror.usage)
         self.given: list[Given] = []
+        self.is_full = False
+        self._left = most
         self.notes: dict[int, Reason] = {}
         self._rest: dict[int, Sequence[int]] = {}
         self._placed: dict[int, list[int]] = {}
@@ -70,9 +72,16 @@ class Assignments:
         """Assign tasks to workers; the job's other tasks stay pending. The caller has already subtracted the
         capacity.
         """
+        count = len(slots)
         self.given.append(Given(job, indexes, slots))
+        self._left -= count
+        self.is_full = self._left < 0
         self._rest[job] = rest
-        self.allowances.spend(self._cycle.mirror.jobs[job].user, self._cycle.mirror.kinds[job].need, len(slots))
+        self.allowances.spend(self._cycle.mirror.jobs[job].user, self._cycle.mirror.kinds[job].need, count)
+
+    def within(self) -> list[Given]:
+        """The assignments that a plan may have: all, or all but the last when it is full, but one at least."""
+        return self.given[:-1] or self.given if self.is_full else self.given
 
     def placed_on(self, slot: int) -> Sequence[int]:
         """The job of each task that has got its place on a worker in this cycle."""

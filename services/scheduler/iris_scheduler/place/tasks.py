@@ -49,32 +49,33 @@ class TaskPlacer:
         kind = self._cycle.mirror.kinds[job]
         if kind in self.full:
             return False
-        waiting, places = self._assignments.waiting(job), self._assignments.places(job)
+        assignments, row = self._assignments, self._cycle.mirror.jobs[job]
+        waiting = assignments.waiting(job)
+        places = len(waiting) if row.max_parallel is None else assignments.places(job)
         if not places:
             return False
-        count = places if over_quota else self._assignments.within_quota(job, places)
-        spread = self._cycle.mirror.jobs[job].spread
+        count, spread = places if over_quota else assignments.within_quota(job, places), row.spread
         seats = self._seat(kind, count, spread) if spread in ("", TASKS) else self._seat_routes(kind, count, spread)
-        if seats:
-            self._assignments.give(job, waiting[: len(seats)], seats, waiting[len(seats) :])
-        return len(seats) == count < places
+        placed = len(seats)
+        if placed:
+            assignments.give(job, waiting[:placed], seats, waiting[placed:])
+        return placed == count < places
 
     def _candidates_of(self, kind: JobClass) -> Candidates:
         candidates = self._candidates.get(kind)
         if candidates is None:
-            slots = self._cycle.columns.usable(kind).slots
+            usable = self._cycle.columns.usable(kind)
             boundary = 0 if kind.need.amounts[CHIPS] else self._cycle.columns.accelerated
-            candidates = self._candidates[kind] = Candidates(self._assignments.room, kind.need, slots, boundary)
+            candidates = self._candidates[kind] = Candidates(self._assignments.room, kind.need, usable, boundary)
         return candidates
 
     def _seat(self, kind: JobClass, count: int, spread: str = "") -> list[int]:
-        """Seats for single tasks; those of one job softly over several workers, unless it prefers some."""
-        evenly = spread == TASKS and count > 1 and self._cycle.columns.usable(kind).rank is None
-        seats = self._candidates_of(kind).seat(count, spread=evenly)
+        """Seats for single tasks; those of one job softly over several workers."""
+        seats = self._candidates_of(kind).seat(count, spread=spread == TASKS)
         if len(seats) < count:
             seats += self._borrow(kind, count - len(seats))
-        if len(seats) < count:
-            self.full.add(kind)
+            if len(seats) < count:
+                self.full.add(kind)
         return seats
 
     def _seat_routes(self, kind: JobClass, count: int, deployment: str) -> list[int]:
@@ -181,7 +182,7 @@ class TaskPlacer:
                 mask[slot]
                 and slot not in shunned
                 and free[slot] == room.matrix[WINDOW, slot]
-                and room.holds(slot, kind.need) > 0
+                and room.fits(slot, kind.need)
             ):
                 room.take(slot, kind.need)
                 room.shut(slot)
@@ -200,7 +201,7 @@ class TaskPlacer:
     def _note_delay(self, job: int, delays: dict[int, int]) -> None:
         """The task fits only on workers it is excluded from: record the reason and the end of the first exclusion."""
         need, room = self._cycle.mirror.kinds[job].need, self._assignments.room
-        open_again = [until for slot, until in delays.items() if room.holds(slot, need) > 0]
+        open_again = [until for slot, until in delays.items() if room.fits(slot, need)]
         if delays:
             self._cycle.wake_at(min(delays.values()))
         if open_again:

@@ -28,7 +28,7 @@ class VictimSearch:
         self._mask = cycle.columns.usable(kind).mask.copy()
         self._mask[list(delayed)] = False
         usable = np.flatnonzero(self._mask).tolist() if delayed else cycle.columns.usable(kind).slots.tolist()
-        self._coming = [slot for slot in usable if evictions.future.holds(slot, kind.need) > 0]
+        self._coming = [slot for slot in usable if evictions.future.fits(slot, kind.need)]
         self._seen = len(evictions.freed)
         self._heap = self._helpful(np.arange(len(evictions.victims.all)))
 
@@ -43,7 +43,7 @@ class VictimSearch:
                 for position in self._helpful(np.flatnonzero(self._evictions.victims.slots == slot)):
                     heappush(self._heap, position)
         while self._coming:
-            if future.holds(self._coming[-1], need) > 0:
+            if future.fits(self._coming[-1], need):
                 future.take(self._coming[-1], need)
                 return True
             self._coming.pop()
