@@ -10,12 +10,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from iris_bus.contract import Bus, Headers, NoResponders, Unavailable
 from iris_core.codec import Undecodable, pack, unpack
 from iris_core.errors import Code
 from iris_core.messages.gateway_state import Answer
+from iris_core.messages.message import ServiceMessage
 from iris_gateway.http.position import Position
 from iris_gateway.http.problem import ProblemResponse, refused
 from iris_service import tracing
@@ -33,12 +36,8 @@ NO_LEADER = "no replica of the state service leads; the command has had no effec
 NOT_SENT = "too many commands wait for the state service; this one was not sent and has had no effect"
 
 
-class Envelope(NamedTuple):
-    """Fields that the sender adds to a command: its id, its time (ms), and its trace context."""
-
-    request_id: str
-    at_ms: int
-    traceparent: str
+UNSENT = ("", 0)
+"""The request id and the time of a command that is not sent yet; `Commands.ask` fills them in."""
 
 
 @dataclass(slots=True)
@@ -93,8 +92,9 @@ class Commands:
         self._try_timeout_s = try_timeout_s
         self._slots = asyncio.Semaphore(outstanding)
 
-    async def ask(self, subject: str, build: Callable[[Envelope], Any], *, key: str = "") -> Answer:
-        """Send a command; returns its answer once its effect is durable.
+    async def ask(self, subject: str, command: ServiceMessage, *, key: str = "") -> Answer:
+        """Send a command under a request id, with its time and trace context; returns its answer once its effect is
+        durable.
 
         Args:
             key: the caller's idempotency key; the same key is the same request. Empty: a new request.
@@ -102,12 +102,23 @@ class Commands:
         Raises ProblemResponse: the refusal of the state service, or as `send`.
         """
         traceparent = tracing.current()
-        data = pack(build(Envelope(key or self._new_id(), self._now_ms(), traceparent)))
+        data = pack(self._stamped(command, key or self._new_id(), traceparent))
         answer = await self.send(subject, data, {tracing.HEADER: traceparent} if traceparent else None)
         self._position.note(answer.position)
         if answer.status not in DONE:
             raise refused(answer.status, answer.body)
         return answer
+
+    def _stamped(self, command: ServiceMessage, request_id: str, traceparent: str) -> ServiceMessage:
+        now_ms = self._now_ms()
+        of_sender: dict[str, Any] = {
+            "request_id": request_id,
+            "requested_ms": now_ms,
+            "submitted_ms": now_ms,
+            "traceparent": traceparent,
+        }
+        own = {name: value for name, value in of_sender.items() if name in command.__struct_fields__}
+        return msgspec.structs.replace(command, **own)
 
     async def send(self, subject: str, data: bytes, headers: Headers | None = None) -> Answer:
         """Send a packed command; returns the answer, which may be a refusal.

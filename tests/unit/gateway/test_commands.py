@@ -10,16 +10,14 @@ from iris_core.codec import pack, unpack
 from iris_core.messages.gateway_state import Answer, Caller, CancelJob
 from iris_core.subjects import CMD_CANCEL, STATE_QUERY
 from iris_core.view_queries import JobsQuery
-from iris_gateway.commands import NO_LEADER, NOT_SENT, UNANSWERED, Commands, Envelope
+from iris_gateway.commands import NO_LEADER, NOT_SENT, UNANSWERED, UNSENT, Commands
 from iris_gateway.http.problem import ProblemResponse
 from iris_gateway.queries import Queries
 from tests.support.gateway import House
 from tests.support.memory import Memory
 from tests.support.rounds import rounds_until
 
-
-def cancel(envelope: Envelope) -> CancelJob:
-    return CancelJob("/a", Caller(), envelope.request_id, envelope.at_ms)
+CANCEL = CancelJob("/a", Caller(), *UNSENT)
 
 
 def commands(memory: Memory, **more: float) -> Commands:
@@ -59,7 +57,7 @@ async def test_a_command_is_answered_by_the_leader():
     memory = Memory()
     leader = Leader(memory)
     await leader.lead()
-    answer = await commands(memory).ask(CMD_CANCEL, cancel)
+    answer = await commands(memory).ask(CMD_CANCEL, CANCEL)
     assert (answer.status, leader.requests) == ("accepted", ["c0"])
 
 
@@ -67,14 +65,14 @@ async def test_one_that_is_not_answered_is_repeated_under_the_same_request_id():
     memory = Memory()
     leader = Leader(memory, "", "", "")
     await leader.lead()
-    answer = await commands(memory).ask(CMD_CANCEL, cancel)
+    answer = await commands(memory).ask(CMD_CANCEL, CANCEL)
     assert (answer.status, leader.requests) == ("accepted", ["c0"] * 4)
 
 
 async def test_while_nobody_leads_it_is_repeated_until_somebody_does():
     memory = Memory()
     leader = Leader(memory)
-    asking = asyncio.create_task(commands(memory).ask(CMD_CANCEL, cancel))
+    asking = asyncio.create_task(commands(memory).ask(CMD_CANCEL, CANCEL))
     await asyncio.sleep(0)
     await leader.lead()
     assert ((await asking).status, leader.requests) == ("accepted", ["c0"])
@@ -84,7 +82,7 @@ async def test_the_next_leader_is_asked_when_the_one_that_heard_it_is_gone():
     memory = Memory()
     first, second = Leader(memory, *[""] * 100), Leader(memory)
     leading = await first.lead()
-    asking = asyncio.create_task(commands(memory).ask(CMD_CANCEL, cancel))
+    asking = asyncio.create_task(commands(memory).ask(CMD_CANCEL, CANCEL))
     await rounds_until(lambda: first.heard)
     await leading.close()
     await second.lead()
@@ -95,7 +93,7 @@ async def test_a_leader_that_takes_no_more_is_asked_again():
     memory = Memory()
     leader = Leader(memory, "unavailable", "unavailable")
     await leader.lead()
-    answer = await commands(memory).ask(CMD_CANCEL, cancel)
+    answer = await commands(memory).ask(CMD_CANCEL, CANCEL)
     assert (answer.status, leader.requests) == ("accepted", ["c0"] * 3)
 
 
@@ -105,12 +103,12 @@ async def test_a_slow_leader_is_waited_for_longer_with_each_try():
     leader = Leader(memory)
     loop = asyncio.get_running_loop()
     await leader.bus.subscribe(CMD_CANCEL, lambda message: loop.call_later(slow_s, leader.hear, message) and None)
-    assert (await commands(memory, try_timeout_s=0.02).ask(CMD_CANCEL, cancel)).status == "accepted"
+    assert (await commands(memory, try_timeout_s=0.02).ask(CMD_CANCEL, CANCEL)).status == "accepted"
 
 
 async def refusal(memory: Memory, **more: float) -> ProblemResponse:
     with pytest.raises(ProblemResponse) as raised:
-        await commands(memory, retry_for_s=0.1, **more).ask(CMD_CANCEL, cancel)
+        await commands(memory, retry_for_s=0.1, **more).ask(CMD_CANCEL, CANCEL)
     assert (raised.value.kind.status, raised.value.headers) == (503, {"retry-after": "1"})
     return raised.value
 
@@ -137,7 +135,7 @@ async def test_only_so_many_are_outstanding_and_one_that_was_not_sent_is_told_so
     leader = Leader(memory, *[""] * 1000)
     await leader.lead()
     made = commands(memory, outstanding=3, retry_for_s=0.2, try_timeout_s=60.0)
-    asking = [asyncio.create_task(made.ask(CMD_CANCEL, cancel)) for _ in range(5)]
+    asking = [asyncio.create_task(made.ask(CMD_CANCEL, CANCEL)) for _ in range(5)]
     refused = await asyncio.gather(*asking, return_exceptions=True)
     details = Counter(one.detail for one in refused if isinstance(one, ProblemResponse))
     assert (details, set(leader.requests)) == ({UNANSWERED: 3, NOT_SENT: 2}, {"c0", "c1", "c2"})
@@ -148,7 +146,7 @@ async def test_who_waits_is_sent_when_another_is_answered():
     leader = Leader(memory)
     await leader.lead()
     made = commands(memory, outstanding=2, try_timeout_s=60.0)
-    answers = await asyncio.gather(*(made.ask(CMD_CANCEL, cancel) for _ in range(9)))
+    answers = await asyncio.gather(*(made.ask(CMD_CANCEL, CANCEL) for _ in range(9)))
     assert [answer.status for answer in answers] == ["accepted"] * 9
 
 
@@ -157,7 +155,7 @@ async def test_an_answer_of_another_release_is_said_to_be_unreadable():
     bus = memory.connect().bus
     await bus.subscribe(CMD_CANCEL, lambda message: bus.publish(message.reply, b"\xc1"))
     with pytest.raises(ProblemResponse, match="cannot be read"):
-        await commands(memory).ask(CMD_CANCEL, cancel)
+        await commands(memory).ask(CMD_CANCEL, CANCEL)
 
 
 async def test_a_read_is_repeated_until_somebody_leads(iris: House):

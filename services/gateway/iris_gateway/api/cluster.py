@@ -14,7 +14,7 @@ from iris_core.subjects import CMD_ADMIN
 from iris_core.views import DemandView, ProcessView, QueueRow, SessionView, WorkerView, moment
 from iris_gateway.api.handling import json_body, listing, request_key, view
 from iris_gateway.api.pages import page_of
-from iris_gateway.commands import Envelope
+from iris_gateway.commands import UNSENT
 from iris_gateway.http.endpoint import Answers, Call, Endpoint, json_response, passed_on
 from iris_gateway.http.parameters import identifier
 from iris_gateway.processes import KnownProcess
@@ -40,11 +40,7 @@ def _process(known: KnownProcess) -> ProcessView:
 
 async def administer(call: Call, target: str, asked: Action) -> bytes:
     """Send an operator's command to the state service and return its answer. Raises Problem."""
-    arguments = to_builtins(asked)
-
-    def command(envelope: Envelope) -> AdminCommand:
-        return AdminCommand(asked.action, target, call.caller, envelope.request_id, envelope.at_ms, arguments)
-
+    command = AdminCommand(asked.action, target, call.caller, *UNSENT, to_builtins(asked))
     return (await call.command(CMD_ADMIN, command, key=request_key(call))).body
 
 

@@ -30,7 +30,7 @@ from iris_gateway.api.work.admission import all_mistakes, deployment_from, json_
 from iris_gateway.api.work.bundles import check_bundle
 from iris_gateway.api.work.validation import shape_mistakes
 from iris_gateway.auth.bearer import may_act
-from iris_gateway.commands import Envelope
+from iris_gateway.commands import UNSENT
 from iris_gateway.http.bodies import BODY_S, check_media_type, read_body
 from iris_gateway.http.endpoint import JSON, Answers, Call, Endpoint, passed_on
 from iris_gateway.http.parameters import identifier
@@ -88,20 +88,7 @@ async def create(call: Call) -> Response:
 
 async def _command(call: Call, name: str, asked: actions.DeploymentAction, key: str = "") -> Answer:
     """Send a command. ``key``: the key of a form."""
-    if call.caller.role == "worker":
-        raise ProblemResponse("forbidden", "worker tokens may not change deployments")
-
-    def command(envelope: Envelope) -> DeployCommand:
-        return DeployCommand(
-            action=asked.action,
-            name=name,
-            caller=call.caller,
-            request_id=envelope.request_id,
-            requested_ms=envelope.at_ms,
-            traceparent=envelope.traceparent,
-            **msgspec.structs.asdict(asked),
-        )
-
+    command = DeployCommand(asked.action, name, call.caller, *UNSENT, **msgspec.structs.asdict(asked))
     return await call.command(CMD_DEPLOY, command, key=request_key(call, key))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from starlette.responses import Response
@@ -15,10 +15,9 @@ from iris_core.view_queries import QueueHoldsQuery
 from iris_core.views import QueueHoldView
 from iris_gateway.api.handling import json_body, listing, request_key
 from iris_gateway.api.pages import page_of
-from iris_gateway.commands import Envelope
+from iris_gateway.commands import UNSENT
 from iris_gateway.http.endpoint import Answers, Call, Endpoint, passed_on
 from iris_gateway.http.parameters import identifier
-from iris_gateway.http.problem import ProblemResponse
 
 _Text = Annotated[str, msgspec.Meta(max_length=SENTENCE)]
 
@@ -43,15 +42,9 @@ async def release(call: Call) -> Response:
     return passed_on(await send_queue_hold(call, {"hold": number}, request_key(call)))
 
 
-async def send_queue_hold(call: Call, wanted: dict[str, str], key: str = "") -> bytes:
+async def send_queue_hold(call: Call, wanted: dict[str, Any], key: str = "") -> bytes:
     """Hold a part of the queue, or release it, as the caller. Raises Problem."""
-    if call.caller.role == "worker":
-        raise ProblemResponse("forbidden", "worker tokens may not hold the queue")
-
-    def command(envelope: Envelope) -> HoldQueue:
-        return HoldQueue(call.caller, envelope.request_id, envelope.at_ms, **wanted)
-
-    return (await call.command(CMD_QUEUE, command, key=key)).body
+    return (await call.command(CMD_QUEUE, HoldQueue(call.caller, *UNSENT, **wanted), key=key)).body
 
 
 ENDPOINTS = (

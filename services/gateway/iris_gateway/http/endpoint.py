@@ -15,8 +15,9 @@ from starlette.responses import Response
 
 from iris_core.codec import to_json
 from iris_core.messages.gateway_state import Answer, Caller
+from iris_core.messages.message import ServiceMessage
 from iris_core.view_queries import ViewQuery
-from iris_gateway.commands import Envelope
+from iris_gateway.auth.bearer import refuse_worker
 from iris_gateway.gateway import Gateway
 from iris_gateway.http.parameters import path_fields, read_query, segment
 from iris_gateway.http.position import HEADER, SCOPE, position_from
@@ -64,9 +65,10 @@ class Call:
         self.request.scope[SCOPE] = answer.position
         return answer.body
 
-    async def command(self, subject: str, build: Callable[[Envelope], Any], *, key: str = "") -> Answer:
-        """Send a command to the state service; see `Commands.ask`. Raises Problem."""
-        answer = await self.gateway.commands.ask(subject, build, key=key)
+    async def command(self, subject: str, command: ServiceMessage, *, key: str = "") -> Answer:
+        """Send a person's command to the state service; see `Commands.ask`. Raises Problem."""
+        refuse_worker(self.caller, type(command))
+        answer = await self.gateway.commands.ask(subject, command, key=key)
         self.request.scope[SCOPE] = answer.position
         return answer
 

@@ -16,11 +16,12 @@ from iris_core.admission import validate_spec
 from iris_core.codec import Undecodable, from_builtins, from_json
 from iris_core.deployment_admission import validate_deployment
 from iris_core.errors import Mistake
-from iris_core.messages.gateway_state import Caller
+from iris_core.messages.gateway_state import Caller, SubmitJob
 from iris_core.patches import merged
 from iris_core.serving import DeploymentSpec
 from iris_core.spec import Constraint, JobSpec
 from iris_gateway.api.work.validation import escape, huge_integers, shape_mistakes
+from iris_gateway.auth.bearer import refuse_worker
 from iris_gateway.http.problem import ProblemResponse, invalid
 
 _STAND_INS: dict[type, dict[str, Any]] = {
@@ -77,8 +78,7 @@ def with_absolute_name(spec: JobSpec) -> JobSpec:
 
 def with_owner(spec: _Spec, caller: Caller) -> _Spec:
     """The specification with its user filled in; only an admin may submit for another user. Raises ProblemResponse."""
-    if caller.role == "worker":
-        raise ProblemResponse("forbidden", "worker tokens may not submit jobs")
+    refuse_worker(caller, SubmitJob)
     if spec.user and spec.user != caller.user and caller.role != "admin":
         raise ProblemResponse("forbidden", f"{caller.user} may not submit for {spec.user[:80]}")
     return spec if spec.user else msgspec.structs.replace(spec, user=caller.user)

@@ -18,10 +18,10 @@ from iris_core.messages.gateway_state import AmendJob, Answer
 from iris_core.spec import BandName, Dependency, JobSpec, ParallelTasks, RetryCount, Seconds
 from iris_core.subjects import CMD_AMEND
 from iris_gateway.api.handling import expected_version, json_body, request_key, tagged
-from iris_gateway.commands import Envelope
+from iris_gateway.commands import UNSENT
 from iris_gateway.http.endpoint import Call
 from iris_gateway.http.parameters import job_reference
-from iris_gateway.http.problem import ProblemResponse, invalid
+from iris_gateway.http.problem import invalid
 
 
 class JobPatch(msgspec.Struct, forbid_unknown_fields=True):
@@ -80,21 +80,15 @@ async def send_amend(call: Call, job: str, patch: JobPatch, version: int, key: s
     if patch.stop and not patch.hold:
         wrong = Mistake(pointer="/stop", code="unexpected", message="only a job that is held is stopped", hint="hold")
         raise invalid([wrong])
-    if call.caller.role == "worker":
-        raise ProblemResponse("forbidden", "worker tokens may not change jobs")
-
-    def command(envelope: Envelope) -> AmendJob:
-        return AmendJob(
-            job,
-            call.caller,
-            envelope.request_id,
-            envelope.at_ms,
-            hold=patch.hold,
-            reason=patch.reason,
-            drop_after=patch.after is not None,
-            version=version,
-            stop=patch.stop,
-            patch=patch.of_spec,
-        )
-
+    command = AmendJob(
+        job,
+        call.caller,
+        *UNSENT,
+        hold=patch.hold,
+        reason=patch.reason,
+        drop_after=patch.after is not None,
+        version=version,
+        stop=patch.stop,
+        patch=patch.of_spec,
+    )
     return await call.command(CMD_AMEND, command, key=key)

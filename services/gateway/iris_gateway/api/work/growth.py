@@ -19,9 +19,9 @@ from iris_gateway.api.handling import json_body, request_key
 from iris_gateway.api.work.bundles import check_bundle
 from iris_gateway.api.work.jobs import job_of
 from iris_gateway.api.work.tasks import task_record
-from iris_gateway.commands import Envelope
+from iris_gateway.auth.bearer import refuse_worker
+from iris_gateway.commands import UNSENT
 from iris_gateway.http.endpoint import Answers, Call, Endpoint, passed_on
-from iris_gateway.http.problem import ProblemResponse
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
@@ -46,28 +46,13 @@ class GrowthBody(msgspec.Struct, forbid_unknown_fields=True):
 async def grow(call: Call) -> Response:
     job = job_of(call)
     body = await json_body(call, GrowthBody)
-    if call.caller.role == "worker":
-        raise ProblemResponse("forbidden", "worker tokens may not change jobs")
+    refuse_worker(call.caller, GrowJob)
     if body.segments:
         owner = (await task_record(call, f"{job}/0")).user
         for digest in body.segments:
             await check_bundle(call, digest, owner, "/segments")
-
-    def command(envelope: Envelope) -> GrowJob:
-        return GrowJob(
-            job,
-            call.caller,
-            envelope.request_id,
-            envelope.at_ms,
-            offset=body.offset,
-            segments=body.segments,
-            firsts=body.firsts,
-            count=body.count,
-            close=body.close,
-            reason=body.reason,
-        )
-
-    return passed_on((await call.command(CMD_GROW, command, key=request_key(call))).body, 200)
+    command = GrowJob(job, call.caller, *UNSENT, **msgspec.structs.asdict(body))
+    return passed_on((await call.command(CMD_GROW, command, key=request_key(call))).body)
 
 
 ENDPOINTS = (

@@ -27,8 +27,8 @@ from iris_gateway.api.pages import page_of
 from iris_gateway.api.work.admission import spec_from
 from iris_gateway.api.work.amend import JobPatch, amend
 from iris_gateway.api.work.bundles import JobCode, check_code
-from iris_gateway.auth.bearer import may_read
-from iris_gateway.commands import Envelope
+from iris_gateway.auth.bearer import may_read, refuse_worker
+from iris_gateway.commands import UNSENT
 from iris_gateway.http.bodies import BODY_S, check_media_type, read_body
 from iris_gateway.http.endpoint import JSON, Answers, Call, Endpoint, passed_on
 from iris_gateway.http.parameters import job_reference
@@ -94,19 +94,7 @@ async def submit(call: Call) -> Response:
     key = call.idempotency_key
     spec = await read_spec(call)
     await check_code(call, spec, spec.user)
-
-    def command(envelope: Envelope) -> SubmitJob:
-        return SubmitJob(
-            spec=spec,
-            caller=call.caller,
-            request_id=envelope.request_id,
-            submitted_ms=envelope.at_ms,
-            idempotency_key=key,
-            if_exists=how.if_exists,
-            traceparent=envelope.traceparent,
-            parent=how.parent,
-        )
-
+    command = SubmitJob(spec, call.caller, *UNSENT, idempotency_key=key, if_exists=how.if_exists, parent=how.parent)
     return made(await call.command(CMD_SUBMIT, command))
 
 
@@ -140,13 +128,7 @@ async def cancel(call: Call) -> Response:
 
 async def send_cancel(call: Call, job: str, reason: str, key: str = "") -> Answer:
     """Cancel a job and all below it, or one call of a map, as the caller. Raises Problem."""
-    if call.caller.role == "worker":
-        raise ProblemResponse("forbidden", "worker tokens may not cancel jobs")
-
-    def command(envelope: Envelope) -> CancelJob:
-        return CancelJob(job, call.caller, envelope.request_id, envelope.at_ms, reason)
-
-    return await call.command(CMD_CANCEL, command, key=key)
+    return await call.command(CMD_CANCEL, CancelJob(job, call.caller, *UNSENT, reason), key=key)
 
 
 async def requeue(call: Call) -> Response:
@@ -161,13 +143,7 @@ async def requeue_by_api(call: Call, target: str) -> Response:
 
 async def send_requeue(call: Call, target: str, reason: str, key: str = "") -> Answer:
     """Stop what runs of a job or a task and return it to the queue, as the caller. Raises Problem."""
-    if call.caller.role == "worker":
-        raise ProblemResponse("forbidden", "worker tokens may not requeue tasks")
-
-    def command(envelope: Envelope) -> RequeueTasks:
-        return RequeueTasks(target, call.caller, envelope.request_id, envelope.at_ms, reason)
-
-    return await call.command(CMD_REQUEUE, command, key=key)
+    return await call.command(CMD_REQUEUE, RequeueTasks(target, call.caller, *UNSENT, reason), key=key)
 
 
 async def rerun(call: Call) -> Response:
@@ -178,17 +154,12 @@ async def rerun(call: Call) -> Response:
 
 async def send_rerun(call: Call, job: str, failed_only: bool, key: str = "") -> Answer:
     """Submit a job again, as the caller. Raises Problem."""
-    if call.caller.role == "worker":
-        raise ProblemResponse("forbidden", "worker tokens may not submit jobs")
+    refuse_worker(call.caller, RerunJob)
     found = msgspec.json.decode(await call.gateway.queries.ask(JobQuery(job), call.caller), type=JobCode)
     code = found.spec.code if may_read(call.caller, found.user) else ()  # others are refused below
     if not all([await call.gateway.bundles.use(digest, add=found.user) for digest in code]):
         raise ProblemResponse("gone", "the bundle of this job has expired: run it again from its directory")
-
-    def command(envelope: Envelope) -> RerunJob:
-        return RerunJob(job, call.caller, envelope.request_id, envelope.at_ms, failed_only)
-
-    return await call.command(CMD_RERUN, command, key=key)
+    return await call.command(CMD_RERUN, RerunJob(job, call.caller, *UNSENT, failed_only), key=key)
 
 
 _MADE = {
