@@ -17,8 +17,7 @@ import msgspec
 from iris_bus.contract import Bus, Headers, NoResponders, Unavailable
 from iris_core.codec import Undecodable, pack, unpack
 from iris_core.errors import Code
-from iris_core.messages.gateway_state import Answer
-from iris_core.messages.message import ServiceMessage
+from iris_core.messages.gateway_state import Answer, UserCommand
 from iris_gateway.http.position import Position
 from iris_gateway.http.problem import ProblemResponse, refused
 from iris_service import tracing
@@ -92,7 +91,7 @@ class Commands:
         self._try_timeout_s = try_timeout_s
         self._slots = asyncio.Semaphore(outstanding)
 
-    async def ask(self, subject: str, command: ServiceMessage, *, key: str = "") -> Answer:
+    async def ask(self, subject: str, command: UserCommand, *, key: str = "") -> Answer:
         """Send a command under a request id, with its time and trace context; returns its answer once its effect is
         durable.
 
@@ -109,7 +108,7 @@ class Commands:
             raise refused(answer.status, answer.body)
         return answer
 
-    def _stamped(self, command: ServiceMessage, request_id: str, traceparent: str) -> ServiceMessage:
+    def _stamped(self, command: UserCommand, request_id: str, traceparent: str) -> UserCommand:
         now_ms = self._now_ms()
         of_sender: dict[str, Any] = {
             "request_id": request_id,

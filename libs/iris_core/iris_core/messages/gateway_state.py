@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar, TypeAlias, get_args
 
 from iris_core.actions import ADMIN_ACTIONS, DEPLOYMENT_ACTIONS, Action, DeploymentAction, read_action
 from iris_core.messages.message import AttemptRef, ServiceMessage
 from iris_core.serving import DeploymentSpec
 from iris_core.spec import JobSpec
+from iris_core.subjects import SUBJECTS
 
 
 class Caller(ServiceMessage, frozen=True):
@@ -35,6 +37,7 @@ class SubmitJob(ServiceMessage, frozen=True):
     ``rerun_of``: the number of the job that it repeats; 0: none.
     """
 
+    does: ClassVar[str] = "submit jobs"
     spec: JobSpec
     caller: Caller
     request_id: str
@@ -49,6 +52,7 @@ class SubmitJob(ServiceMessage, frozen=True):
 class CancelJob(ServiceMessage, frozen=True):
     """Kill the whole subtree of ``job`` (a name or an opaque id), or one call of a map (``/sweep/3``, ``j7/3``)."""
 
+    does: ClassVar[str] = "cancel jobs"
     job: str
     caller: Caller
     request_id: str
@@ -59,6 +63,7 @@ class CancelJob(ServiceMessage, frozen=True):
 class AdminCommand(ServiceMessage, frozen=True):
     """An operator's command on a worker or a user: one of `actions.ADMIN_ACTIONS`, with its arguments."""
 
+    does: ClassVar[str] = "administer the cluster"
     action: str
     target: str
     caller: Caller
@@ -77,6 +82,7 @@ class RerunJob(ServiceMessage, frozen=True):
     indexes.
     """
 
+    does: ClassVar[str] = "submit jobs"
     job: str
     caller: Caller
     request_id: str
@@ -87,6 +93,7 @@ class RerunJob(ServiceMessage, frozen=True):
 class RequeueTasks(ServiceMessage, frozen=True):
     """Stop what runs of ``target``, a job or a task, and return it to the queue."""
 
+    does: ClassVar[str] = "requeue tasks"
     target: str
     caller: Caller
     request_id: str
@@ -103,6 +110,7 @@ class GrowJob(ServiceMessage, frozen=True):
         close: the job takes no further calls. reason: why, when that is not its client.
     """
 
+    does: ClassVar[str] = "change jobs"
     job: str
     caller: Caller
     request_id: str
@@ -126,6 +134,7 @@ class AmendJob(ServiceMessage, frozen=True):
         patch: a JSON merge patch (RFC 7396) of its specification, of the fields in `amendments.AMENDABLE`; empty: none.
     """
 
+    does: ClassVar[str] = "change jobs"
     job: str
     caller: Caller
     request_id: str
@@ -146,6 +155,7 @@ class HoldQueue(ServiceMessage, frozen=True):
         hold: release this one instead, by its id.
     """
 
+    does: ClassVar[str] = "hold the queue"
     caller: Caller
     request_id: str
     requested_ms: int
@@ -159,6 +169,7 @@ class HoldQueue(ServiceMessage, frozen=True):
 class DeployCommand(ServiceMessage, frozen=True):
     """A command on a deployment: one of `actions.DEPLOYMENT_ACTIONS`, with its fields."""
 
+    does: ClassVar[str] = "change deployments"
     action: str
     name: str
     caller: Caller
@@ -176,6 +187,15 @@ class DeployCommand(ServiceMessage, frozen=True):
         """The action. Raises Refused."""
         kind = DEPLOYMENT_ACTIONS.get(self.action, DeploymentAction)
         return read_action(DEPLOYMENT_ACTIONS, self.action, {f: getattr(self, f) for f in kind.__struct_fields__})
+
+
+UserCommand: TypeAlias = (
+    SubmitJob | CancelJob | AdminCommand | RerunJob | AmendJob | RequeueTasks | GrowJob | HoldQueue | DeployCommand
+)
+"""A command of a person. ``does``: what, in the words of a refusal."""
+SUBJECT_OF: Mapping[type[UserCommand], str] = {
+    kind: row.pattern for row in SUBJECTS for kind in get_args(UserCommand) if kind.__name__ == row.message
+}
 
 
 class Answer(ServiceMessage, frozen=True):

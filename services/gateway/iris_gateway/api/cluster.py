@@ -10,7 +10,6 @@ from iris_core import view_queries as q
 from iris_core.actions import Action, DrainWorker, ForgetWorker, MarkWorkerLost, UndrainWorker, WorkerAction
 from iris_core.codec import to_builtins
 from iris_core.messages.gateway_state import AdminCommand
-from iris_core.subjects import CMD_ADMIN
 from iris_core.views import DemandView, ProcessView, QueueRow, SessionView, WorkerView, moment
 from iris_gateway.api.handling import json_body, listing, request_key, view
 from iris_gateway.api.pages import page_of
@@ -41,7 +40,7 @@ def _process(known: KnownProcess) -> ProcessView:
 async def administer(call: Call, target: str, asked: Action) -> bytes:
     """Send an operator's command to the state service and return its answer. Raises Problem."""
     command = AdminCommand(asked.action, target, call.caller, *UNSENT, to_builtins(asked))
-    return (await call.command(CMD_ADMIN, command, key=request_key(call))).body
+    return (await call.command(command, key=request_key(call))).body
 
 
 _WORKER = Answers("The worker.", WorkerView)

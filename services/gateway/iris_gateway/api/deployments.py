@@ -22,7 +22,6 @@ from iris_core.field_rules import between, seconds
 from iris_core.messages.gateway_state import Answer, DeployCommand
 from iris_core.patches import merged
 from iris_core.serving import MAX_ROUTES, DeploymentSpec
-from iris_core.subjects import CMD_DEPLOY
 from iris_core.views import HistoryRow
 from iris_gateway.api.handling import TAG, expected_version, listing, request_key, tagged, view
 from iris_gateway.api.pages import page_of
@@ -89,7 +88,7 @@ async def create(call: Call) -> Response:
 async def _command(call: Call, name: str, asked: actions.DeploymentAction, key: str = "") -> Answer:
     """Send a command. ``key``: the key of a form."""
     command = DeployCommand(asked.action, name, call.caller, *UNSENT, **msgspec.structs.asdict(asked))
-    return await call.command(CMD_DEPLOY, command, key=request_key(call, key))
+    return await call.command(command, key=request_key(call, key))
 
 
 async def patch(call: Call) -> Response:

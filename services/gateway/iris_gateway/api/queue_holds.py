@@ -10,7 +10,6 @@ from starlette.responses import Response
 from iris_core.limits import SENTENCE
 from iris_core.messages.gateway_state import HoldQueue
 from iris_core.spec import BandName
-from iris_core.subjects import CMD_QUEUE
 from iris_core.view_queries import QueueHoldsQuery
 from iris_core.views import QueueHoldView
 from iris_gateway.api.handling import json_body, listing, request_key
@@ -44,7 +43,7 @@ async def release(call: Call) -> Response:
 
 async def send_queue_hold(call: Call, wanted: dict[str, Any], key: str = "") -> bytes:
     """Hold a part of the queue, or release it, as the caller. Raises Problem."""
-    return (await call.command(CMD_QUEUE, HoldQueue(call.caller, *UNSENT, **wanted), key=key)).body
+    return (await call.command(HoldQueue(call.caller, *UNSENT, **wanted), key=key)).body
 
 
 ENDPOINTS = (

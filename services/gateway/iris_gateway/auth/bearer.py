@@ -12,36 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from iris_core import token_file
-from iris_core.messages.gateway_state import (
-    AdminCommand,
-    AmendJob,
-    Caller,
-    CancelJob,
-    DeployCommand,
-    GrowJob,
-    HoldQueue,
-    RequeueTasks,
-    RerunJob,
-    SubmitJob,
-)
+from iris_core.messages.gateway_state import Caller, UserCommand
 from iris_core.token_file import Token, digest_of, is_user_name
 from iris_gateway.http.problem import ProblemResponse
 
 ANONYMOUS = "anonymous"
 """The user of requests without authentication."""
-
-FORBIDDEN_TO_WORKERS: Mapping[type, str] = {
-    SubmitJob: "submit jobs",
-    RerunJob: "submit jobs",
-    CancelJob: "cancel jobs",
-    RequeueTasks: "requeue tasks",
-    AmendJob: "change jobs",
-    GrowJob: "change jobs",
-    HoldQueue: "hold the queue",
-    DeployCommand: "change deployments",
-    AdminCommand: "administer the cluster",
-}
-"""The commands of people: what the token of a worker may not do."""
 
 _FORM_TYPES = frozenset({"application/x-www-form-urlencoded", "multipart/form-data", "text/plain"})
 _BEYOND_FORMS = ("authorization", "idempotency-key", "x-iris-user")
@@ -103,10 +79,10 @@ def require_admin(caller: Caller) -> None:
         raise ProblemResponse("forbidden", "only an admin may do this")
 
 
-def refuse_worker(caller: Caller, command: type) -> None:
+def refuse_worker(caller: Caller, command: type[UserCommand]) -> None:
     """Raises ProblemResponse forbidden when the token of a worker would send a command of this kind."""
     if caller.role == "worker":
-        raise ProblemResponse("forbidden", f"worker tokens may not {FORBIDDEN_TO_WORKERS[command]}")
+        raise ProblemResponse("forbidden", f"worker tokens may not {command.does}")
 
 
 def may_read(caller: Caller, owner: str) -> bool:

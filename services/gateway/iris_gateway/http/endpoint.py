@@ -14,8 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from iris_core.codec import to_json
-from iris_core.messages.gateway_state import Answer, Caller
-from iris_core.messages.message import ServiceMessage
+from iris_core.messages.gateway_state import SUBJECT_OF, Answer, Caller, UserCommand
 from iris_core.view_queries import ViewQuery
 from iris_gateway.auth.bearer import refuse_worker
 from iris_gateway.gateway import Gateway
@@ -65,10 +64,10 @@ class Call:
         self.request.scope[SCOPE] = answer.position
         return answer.body
 
-    async def command(self, subject: str, command: ServiceMessage, *, key: str = "") -> Answer:
+    async def command(self, command: UserCommand, *, key: str = "") -> Answer:
         """Send a person's command to the state service; see `Commands.ask`. Raises Problem."""
         refuse_worker(self.caller, type(command))
-        answer = await self.gateway.commands.ask(subject, command, key=key)
+        answer = await self.gateway.commands.ask(SUBJECT_OF[type(command)], command, key=key)
         self.request.scope[SCOPE] = answer.position
         return answer
 

@@ -24,8 +24,8 @@ from iris_core.messages.gateway_state import (
     RequeueTasks,
     RerunJob,
     SubmitJob,
+    UserCommand,
 )
-from iris_state.commands.decode import UserCommand
 from iris_state.commands.execute import ANONYMOUS, owner
 from iris_state.records.changes import Audited
 from iris_state.records.entities import Job

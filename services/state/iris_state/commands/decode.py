@@ -2,39 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
-from iris_core import codec, subjects
+from iris_core import codec
 from iris_core.codec import Undecodable
 from iris_core.limits import SENTENCE
-from iris_core.messages.gateway_state import (
-    AdminCommand,
-    AmendJob,
-    CancelJob,
-    DeployCommand,
-    GrowJob,
-    HoldQueue,
-    RequeueTasks,
-    RerunJob,
-    SubmitJob,
-)
+from iris_core.messages.gateway_state import SUBJECT_OF, DeployCommand, SubmitJob, UserCommand
 from iris_core.subjects import is_plain
 
-UserCommand: TypeAlias = (
-    SubmitJob | CancelJob | AdminCommand | RerunJob | AmendJob | RequeueTasks | GrowJob | HoldQueue | DeployCommand
-)
-
-_KINDS: dict[str, type[UserCommand]] = {
-    subjects.CMD_SUBMIT: SubmitJob,
-    subjects.CMD_CANCEL: CancelJob,
-    subjects.CMD_ADMIN: AdminCommand,
-    subjects.CMD_DEPLOY: DeployCommand,
-    subjects.CMD_RERUN: RerunJob,
-    subjects.CMD_AMEND: AmendJob,
-    subjects.CMD_REQUEUE: RequeueTasks,
-    subjects.CMD_GROW: GrowJob,
-    subjects.CMD_QUEUE: HoldQueue,
-}
+_KINDS = {subject: kind for kind, subject in SUBJECT_OF.items()}
 
 
 def decode(subject: str, data: bytes) -> UserCommand:

@@ -20,12 +20,13 @@ from iris_core.messages.gateway_state import (
     RequeueTasks,
     RerunJob,
     SubmitJob,
+    UserCommand,
 )
 from iris_core.request_ids import key_of
 from iris_state import views
 from iris_state.commands import amend, execute, growth, task_scope
 from iris_state.commands.audited import audited
-from iris_state.commands.decode import UserCommand, decode
+from iris_state.commands.decode import decode
 from iris_state.commands.deployments import known_deployment, on_deploy
 from iris_state.commands.queue_holds import on_hold_queue
 from iris_state.decide.round import Round

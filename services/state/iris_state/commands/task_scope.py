@@ -13,10 +13,9 @@ from typing import TypeVar
 import msgspec
 
 from iris_core.errors import Code, Refused
-from iris_core.messages.gateway_state import Caller, CancelJob, GrowJob, RequeueTasks, RerunJob, SubmitJob
+from iris_core.messages.gateway_state import Caller, CancelJob, GrowJob, RequeueTasks, RerunJob, SubmitJob, UserCommand
 from iris_core.task_tokens import ROLE
 from iris_core.view_queries import ViewQuery
-from iris_state.commands.decode import UserCommand
 from iris_state.records.entities import Job
 from iris_state.records.ledger import Ledger
 

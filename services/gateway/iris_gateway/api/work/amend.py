@@ -16,7 +16,6 @@ from iris_core.codec import to_json
 from iris_core.errors import Mistake
 from iris_core.messages.gateway_state import AmendJob, Answer
 from iris_core.spec import BandName, Dependency, JobSpec, ParallelTasks, RetryCount, Seconds
-from iris_core.subjects import CMD_AMEND
 from iris_gateway.api.handling import expected_version, json_body, request_key, tagged
 from iris_gateway.commands import UNSENT
 from iris_gateway.http.endpoint import Call
@@ -91,4 +90,4 @@ async def send_amend(call: Call, job: str, patch: JobPatch, version: int, key: s
         stop=patch.stop,
         patch=patch.of_spec,
     )
-    return await call.command(CMD_AMEND, command, key=key)
+    return await call.command(command, key=key)

@@ -13,7 +13,6 @@ from starlette.responses import Response
 from iris_core.actions import ReasonText
 from iris_core.messages.gateway_state import GrowJob
 from iris_core.spec import FileDigest
-from iris_core.subjects import CMD_GROW
 from iris_core.views import JobView
 from iris_gateway.api.handling import json_body, request_key
 from iris_gateway.api.work.bundles import check_bundle
@@ -52,7 +51,7 @@ async def grow(call: Call) -> Response:
         for digest in body.segments:
             await check_bundle(call, digest, owner, "/segments")
     command = GrowJob(job, call.caller, *UNSENT, **msgspec.structs.asdict(body))
-    return passed_on((await call.command(CMD_GROW, command, key=request_key(call))).body)
+    return passed_on((await call.command(command, key=request_key(call))).body)
 
 
 ENDPOINTS = (

@@ -13,7 +13,6 @@ from starlette.responses import Response
 from iris_core.actions import ReasonText
 from iris_core.messages.gateway_state import Answer, CancelJob, RequeueTasks, RerunJob, SubmitJob
 from iris_core.spec import MAX_REPLICAS, JobSpec
-from iris_core.subjects import CMD_CANCEL, CMD_REQUEUE, CMD_RERUN, CMD_SUBMIT
 from iris_core.view_queries import HistoryQuery, JobQuery, JobsQuery, PageQuery, SessionsQuery, TreeQuery, about
 from iris_core.views import HistoryRow, JobView, SessionView, TreeView
 from iris_gateway.api.handling import (
@@ -95,7 +94,7 @@ async def submit(call: Call) -> Response:
     spec = await read_spec(call)
     await check_code(call, spec, spec.user)
     command = SubmitJob(spec, call.caller, *UNSENT, idempotency_key=key, if_exists=how.if_exists, parent=how.parent)
-    return made(await call.command(CMD_SUBMIT, command))
+    return made(await call.command(command))
 
 
 async def read_spec(call: Call) -> JobSpec:
@@ -128,7 +127,7 @@ async def cancel(call: Call) -> Response:
 
 async def send_cancel(call: Call, job: str, reason: str, key: str = "") -> Answer:
     """Cancel a job and all below it, or one call of a map, as the caller. Raises Problem."""
-    return await call.command(CMD_CANCEL, CancelJob(job, call.caller, *UNSENT, reason), key=key)
+    return await call.command(CancelJob(job, call.caller, *UNSENT, reason), key=key)
 
 
 async def requeue(call: Call) -> Response:
@@ -143,7 +142,7 @@ async def requeue_by_api(call: Call, target: str) -> Response:
 
 async def send_requeue(call: Call, target: str, reason: str, key: str = "") -> Answer:
     """Stop what runs of a job or a task and return it to the queue, as the caller. Raises Problem."""
-    return await call.command(CMD_REQUEUE, RequeueTasks(target, call.caller, *UNSENT, reason), key=key)
+    return await call.command(RequeueTasks(target, call.caller, *UNSENT, reason), key=key)
 
 
 async def rerun(call: Call) -> Response:
@@ -159,7 +158,7 @@ async def send_rerun(call: Call, job: str, failed_only: bool, key: str = "") -> 
     code = found.spec.code if may_read(call.caller, found.user) else ()  # others are refused below
     if not all([await call.gateway.bundles.use(digest, add=found.user) for digest in code]):
         raise ProblemResponse("gone", "the bundle of this job has expired: run it again from its directory")
-    return await call.command(CMD_RERUN, RerunJob(job, call.caller, *UNSENT, failed_only), key=key)
+    return await call.command(RerunJob(job, call.caller, *UNSENT, failed_only), key=key)
 
 
 _MADE = {
