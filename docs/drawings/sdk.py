@@ -112,7 +112,7 @@ def options_section(kind: Any, base: Any) -> Iterator[str]:
     yield from prose(kind.__doc__)
     inherited = inspect.get_annotations(base)
     own = {name: hint for name, hint in inspect.get_annotations(kind).items() if name not in inherited}
-    words = {row.name: f": {row.option.help}" for row in rows_of(kind, base if base is not object else _Nothing)}
+    words = {row.name: f": {row.help}" for row in rows_of(kind, base if base is not object else _Nothing)}
     yield "\n".join(f"* `{name}`: `{_plain_type(hint)}`{words.get(name, '')}" for name, hint in own.items())
     if inherited:
         yield f"And those of [{base.__name__}](#{base.__name__.lower()})."

@@ -1,4 +1,4 @@
-"""Parses times as users write them: durations, and moments or durations from now. Pure.
+"""Parses and shows times as users write them: durations, and moments or durations from now. Pure.
 
 Raises ValueError, with a text for a person.
 """
@@ -30,6 +30,12 @@ def parse_duration(text: str) -> float:
     if not parts or "".join(number + unit for number, unit in parts) != plain:
         raise ValueError(f"{text[:80]!r} is not a time; write for example 90s, 10m, 1h30m or 01:30:00")
     return float(sum(Decimal(number) * _SECONDS[unit] for number, unit in parts))
+
+
+def show_duration(seconds: float) -> str:
+    """``90s``, ``10m``, ``2h``: in the largest unit that gives a whole number."""
+    whole = (f"{seconds // size:g}{unit}" for unit, size in (("h", 3600), ("m", 60)) if seconds and not seconds % size)
+    return next(whole, f"{seconds:g}s")
 
 
 def parse_moment(text: str, now_ms: int) -> int:

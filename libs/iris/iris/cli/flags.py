@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 import click
 
-from iris_core.option_table import OptionRow, Time
+from iris_core.option_table import JobOptions, OptionRow, Time, rows_of
 from iris_core.resources import Resource, ResourceRequest
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+def with_options(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Give a command these options, in this order."""
+
+    def give(command: F) -> F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return give
 
 
 def resource_option(resource: Resource) -> Callable[[F], F]:
@@ -28,12 +39,17 @@ def flag_option(row: OptionRow, more: Mapping[str, Any] | None = None) -> Callab
     if row.kind == bool | None:
         names = (f"{names[0]}/--no-{names[0].removeprefix('--')}",)
     kind = {
-        "help": option.help,
+        "help": row.help,
         "metavar": option.metavar or ("TIME" if row.kind == Time else None),
         **_kind(row.kind),
         **(more or {}),
     }
     return click.option(*names, row.name, **kind)
+
+
+def job_flags(wanted: Mapping[str, Mapping[str, Any]]) -> Iterator[Callable[[F], F]]:
+    """The flags of some options of a job, each with what click is told of it besides what its row says."""
+    return (flag_option(row, wanted[row.name]) for row in rows_of(JobOptions) if row.name in wanted)
 
 
 def _kind(hint: Any) -> dict[str, Any]:

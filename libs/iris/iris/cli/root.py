@@ -71,8 +71,6 @@ SECTIONS = {
 """What people do → name → (one line of help, ``module:attribute`` below `iris.cli.commands`)."""
 COMMANDS = {name: row for section in SECTIONS.values() for name, row in section.items()}
 
-_RETRY_FOR = "How long to retry while nothing answers: 5m, 0s.  [default: 90s once the gateway has answered, else 0s]"
-
 
 class LazyGroup(click.Group):
     """A group that knows its commands by name and imports one when it is called."""

@@ -24,7 +24,7 @@ from iris_core.codec import Undecodable
 from iris_core.decoder_words import in_words, place_of
 from iris_core.exit_rules import SIGNALS, ExitAction, ExitRule, signal_number
 from iris_core.index_set import IndexSet
-from iris_core.option_table import JobOptions, TaskOptions
+from iris_core.option_table import JobOptions, TaskOptions, Time, field_of, rows_of
 from iris_core.resources import REQUESTED, Device, ResourceRequest
 from iris_core.spec import (
     DEFAULT_NOTICE_S,
@@ -100,12 +100,9 @@ def job_spec(
         "resources": read_resources(options, device, reading),
         "constraints": read_constraints(options, reading),
         "coscheduling": reading.read(lambda: read_coscheduling(options, group_by), None),
-        "scheduling_timeout_s": reading.read(lambda: read_time(options.get("scheduling_timeout")), None),
-        "timeout_s": reading.read(lambda: read_time(options.get("timeout")), None),
+        **read_times(options, reading),
         "stop": reading.read(lambda: read_stop(options), None),
         "notice": reading.read(lambda: read_notice(options.get("notice")), None),
-        "protect_s": reading.read(lambda: read_time(options.get("protect")), None),
-        "backoff_s": reading.read(lambda: read_time(options.get("backoff")), None),
         "ports": read_list(options, "ports", reading),
         "preload": read_list(options, "preload", reading),
         "labels": read_pairs(options, "labels", reading),
@@ -118,8 +115,6 @@ def job_spec(
     }
     if given.get("terminal"):
         wanted.setdefault("max_retries_preemption", 0)
-    if (longest := reading.read(lambda: read_time(options.get("max_backoff")), None)) is not None:
-        wanted["max_backoff_s"] = longest
     reading.finish()
     try:
         return from_builtins(wanted, JobSpec)
@@ -348,6 +343,16 @@ def read_pairs(options: TaskOptions, name: str, reading: OptionReader) -> dict[s
 def refuse(words: str) -> Any:
     """Raise InvalidOption."""
     raise InvalidOption(words)
+
+
+def read_times(options: JobOptions, reading: OptionReader) -> dict[str, float | None]:
+    """The given times that are fields, in seconds."""
+    times = {row.name: options.get(row.name) for row in rows_of(JobOptions, TaskOptions) if row.kind == Time}
+    return {
+        field: reading.read(partial(parse_duration, str(given)), None)
+        for name, given in times.items()
+        if given is not None and (field := field_of(JobSpec, name))
+    }
 
 
 def read_time(given: float | str | None) -> float | None:

@@ -10,7 +10,7 @@ import msgspec
 
 from iris_core.admission import MASK
 from iris_core.constraints import TPU_NAME
-from iris_core.option_table import JobOptions, rows_of
+from iris_core.option_table import JobOptions, field_of, rows_of
 from iris_core.resources import AUTO, REQUESTED, Device, ResourceRequest
 from iris_core.spec import Constraint, JobSpec
 from iris_core.states import ConstraintOp
@@ -76,9 +76,9 @@ def _as_given(spec: JobSpec) -> Iterator[tuple[str, Any]]:
     """The options that are fields of a specification, or times of one, where they differ from the defaults."""
     defaults = {field.name: field.default for field in msgspec.structs.fields(JobSpec)}
     for row in rows_of(JobOptions):
-        for field, shown in ((row.name, lambda value: value), (f"{row.name}_s", _seconds)):
-            if field in defaults and (value := getattr(spec, field)) != defaults[field]:
-                yield row.name, shown(value)
+        field = field_of(JobSpec, row.name)
+        if field and (value := getattr(spec, field)) != defaults[field]:
+            yield row.name, value if field == row.name else _seconds(value)
 
 
 def exact(unit: Unit, amount: int) -> str:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 import msgspec
@@ -15,7 +14,7 @@ from click.shell_completion import CompletionItem
 from iris.cli.commands.run import TASK_OPTIONS, read_pairs, send_code, send_workdir
 from iris.cli.deployment_tables import DEPLOYMENTS, ROUTES, print_deployment, why_lines
 from iris.cli.exit_codes import ExitCode
-from iris.cli.flags import flag_option
+from iris.cli.flags import flag_option, with_options
 from iris.cli.follow import note
 from iris.cli.options import connect, connected, form_option
 from iris.cli.parsing import CliGroup
@@ -30,8 +29,6 @@ from iris.client.transport import UrlQuery, in_path
 from iris.client.units import parse_duration
 from iris_core.event_views import RouteEvent
 from iris_core.option_table import DeployOptions, TaskOptions, rows_of
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -52,15 +49,15 @@ class DeploymentName(click.ParamType):  # type: ignore[type-arg]
 
 NAME = DeploymentName()
 _MORE = {"probe_command": {"multiple": False}}
-_OPTIONS = (*(flag_option(row, _MORE.get(row.name)) for row in rows_of(DeployOptions, TaskOptions)), *TASK_OPTIONS)
 _KEYS = tuple(DeployOptions.__annotations__)
-
-
-def deploy_options(command: F) -> F:
-    """Options that describe a deployment."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+deploy_options = with_options(
+    *(flag_option(row, _MORE.get(row.name)) for row in rows_of(DeployOptions, TaskOptions)), *TASK_OPTIONS
+)
+"""Options that describe a deployment."""
+waiting = with_options(
+    click.option("--wait", is_flag=True, help="Wait until every route serves."),
+    click.option("--wait-timeout", help="Stop waiting after this, with exit code 7.", metavar="TIME"),
+)
 
 
 def read_deploy_options(client: Client, given: dict[str, Any]) -> tuple[tuple[str, ...] | None, DeployOptions]:
@@ -71,12 +68,6 @@ def read_deploy_options(client: Client, given: dict[str, Any]) -> tuple[tuple[st
     if command is None and given["workdir"] is not None:
         send_workdir(client, given["workdir"], options)
     return command, options  # type: ignore[return-value]
-
-
-def waiting(command: F) -> F:
-    """``--wait`` and its timeout."""
-    limit = click.option("--wait-timeout", help="Stop waiting after this, with exit code 7.", metavar="TIME")
-    return click.option("--wait", is_flag=True, help="Wait until every route serves.")(limit(command))
 
 
 def finish(client: Client, found: Deployment, wait: bool, wait_timeout: str | None, form: str = "name") -> int:

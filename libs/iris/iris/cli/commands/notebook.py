@@ -9,15 +9,15 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from iris.cli.commands.port_forward import open_port, until_it_ends
 from iris.cli.commands.run import TASK_OPTIONS, read_options, send_workdir
 from iris.cli.exit_codes import JOB_EXITS, ExitCode
+from iris.cli.flags import job_flags, with_options
 from iris.cli.follow import note, summarise
 from iris.cli.interactive import running
 from iris.cli.options import NAME, connected
@@ -28,8 +28,6 @@ from iris.client.jobs import Job
 from iris.client.problems import Conflict
 from iris.client.tunnels import PortForward
 from iris.client.units import parse_duration
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 PORT = "notebook"
 _LOCAL = 8888
@@ -68,18 +66,11 @@ exit 127
 """.replace("NONE", _NONE_THERE)
 
 
-def _options(command: F) -> F:
-    """The options of a task, and a few of a job."""
-    for option in reversed(TASK_OPTIONS):
-        command = option(command)
-    return command
+_OF_JOB = {"name": {}, "scheduling_timeout": {}, "timeout": {"help": "Kill it when it runs longer: 8h."}}
 
 
 @click.command(cls=CliCommand, context_settings={"allow_interspersed_args": False})
-@_options
-@click.option("--name", help="Name of the job.  [default: a generated one]", metavar="NAME")
-@click.option("--scheduling-timeout", help="Fail the job if it has not started after this: 10m.", metavar="TIME")
-@click.option("--timeout", help="Kill it when it runs longer: 8h.", metavar="TIME")
+@with_options(*TASK_OPTIONS, *job_flags(_OF_JOB))
 @click.option("--port", "local", type=int, help="Local port.  [default: 8888, or a free one]", metavar="LOCAL")
 @click.option("--idle", default="2h", show_default=True, help="End it after this time without use.", metavar="TIME")
 @click.option("--attach", type=NAME, help="Connect to this running notebook.", metavar="JOB")

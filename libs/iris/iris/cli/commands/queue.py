@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
-
 import click
 
+from iris.cli.flags import with_options
 from iris.cli.options import connect, connected, form_option
 from iris.cli.parsing import CliGroup
 from iris.cli.tables import Column, Row, print_page
@@ -14,8 +12,6 @@ from iris.cli.times import age
 from iris.client.client import Client
 from iris_core.spec import BANDS
 from iris_core.views import QueueHoldView
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 def reason_words(row: Row) -> str:
@@ -60,12 +56,12 @@ def show(client: Client, limit: int | None, form: str) -> None:
     print_page(client.pages("/v1/queue", dict, None, limit), COLUMNS, form, name="job")
 
 
-def selectors(command: F) -> F:
-    """The options that say which part of the queue is meant."""
-    command = click.option("--label", default="", help="Jobs with this label.", metavar="KEY=VALUE")(command)
-    bands = click.Choice(BANDS)
-    command = click.option("--band", type=bands, default=None, help="Jobs of this band.")(command)
-    return click.option("--user", default="", help="Jobs of this user.", metavar="USER")(command)
+selectors = with_options(
+    click.option("--user", default="", help="Jobs of this user.", metavar="USER"),
+    click.option("--band", type=click.Choice(BANDS), default=None, help="Jobs of this band."),
+    click.option("--label", default="", help="Jobs with this label.", metavar="KEY=VALUE"),
+)
+"""The options that say which part of the queue is meant."""
 
 
 @queue.command("hold")

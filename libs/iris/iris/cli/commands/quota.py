@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
+from iris.cli.flags import with_options
 from iris.cli.options import connected, form_option
 from iris.cli.parsing import CliGroup
 from iris.cli.tables import Column, Row, print_facts, print_object, print_page
@@ -76,17 +77,14 @@ def everybodys(limits: Row) -> list[tuple[str, str]]:
     return [(limit.words, limit.show_alone(limits[limit.name])) for limit in GATEWAY_LIMITS if limit.name in limits]
 
 
-def limit_options(command: F) -> F:
-    """An option for each limit of a quota."""
-    for limit in reversed(QUOTA_LIMITS):
-        option, words = f"--{limit.name.replace('_', '-')}", f"{limit.about.capitalize()}; for example"
-        command = click.option(option, help=f"{words} {limit.unit.example}.", metavar=limit.unit.metavar)(command)
-    return command
+def limit_option(limit: UserLimit) -> Callable[[F], F]:
+    words = f"{limit.about.capitalize()}; for example {limit.unit.example}."
+    return click.option(f"--{limit.name.replace('_', '-')}", help=words, metavar=limit.unit.metavar)
 
 
 @quota.command("set")
 @click.argument("user")
-@limit_options
+@with_options(*map(limit_option, QUOTA_LIMITS))
 @click.option("--max-band", type=click.Choice(BANDS), help="Highest band allowed.")
 @connected
 def set_quota(client: Client, user: str, **given: Any) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from iris.cli.exit_codes import PLAN_EXITS, ExitCode
-from iris.cli.flags import flag_option, resource_option
+from iris.cli.flags import flag_option, resource_option, with_options
 from iris.cli.follow import detached, follow_to_end, note
 from iris.cli.interactive import check_plain, default_command, use_terminal
 from iris.cli.options import NAME, connected, form_option
@@ -65,9 +65,8 @@ _PLAIN = tuple(JobOptions.__annotations__.keys() - {"env", "labels", "bundle", "
 
 def job_options(command: F) -> F:
     """Options that describe a job, and its command, which is a shell where it is not given for a terminal."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return click.argument("command", nargs=-1, callback=_needed, type=click.UNPROCESSED, metavar="COMMAND...")(command)
+    words = click.argument("command", nargs=-1, callback=_needed, type=click.UNPROCESSED, metavar="COMMAND...")
+    return words(with_options(*_OPTIONS)(command))
 
 
 def _needed(context: click.Context, argument: click.Parameter, command: tuple[str, ...]) -> tuple[str, ...]:

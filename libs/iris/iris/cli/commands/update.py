@@ -7,21 +7,26 @@ from typing import Any
 import click
 
 from iris.cli.commands.run import read_pair
+from iris.cli.flags import job_flags, with_options
 from iris.cli.options import NAME, connected
 from iris.cli.parsing import CliCommand
 from iris.client.client import Client
-from iris_core.spec import BANDS
+from iris.client.update_options import UpdateOptions
+from iris_core.option_table import JobOptions, rows_of
+
+_OF_JOB: dict[str, dict[str, Any]] = {
+    **{row.name: {"help": row.option.help} for row in rows_of(JobOptions) if row.name in UpdateOptions.__annotations__},
+    "band": {"help": "Another band."},
+    "timeout": {"help": "Kill a task that runs longer than 2h; none: no limit."},
+    "max_parallel": {"help": "Tasks of the job that run at a time; all: no limit.", "type": str},
+    "labels": {"help": "Add or replace a label."},
+}
+"""The options of a job that change it, with what is another word here than in `iris run`."""
 
 
 @click.command(cls=CliCommand)
 @click.argument("jobs", nargs=-1, required=True, type=NAME, metavar="JOB...")
-@click.option("--band", type=click.Choice(BANDS), help="Another band.")
-@click.option("--timeout", help="Kill a task that runs longer than 2h; none: no limit.", metavar="TIME")
-@click.option("--max-parallel", help="Tasks of the job that run at a time; all: no limit.", metavar="N")
-@click.option("--max-retries-failure", type=int, help="Failures of a task that are retried.")
-@click.option("--max-retries-preemption", type=int, help="Preemptions and lost hosts that are retried.")
-@click.option("--max-requeues", type=int, help="Requeues of a task at its own request.")
-@click.option("-l", "--label", "labels", multiple=True, help="Add or replace a label.", metavar="KEY=VALUE")
+@with_options(*job_flags(_OF_JOB))
 @click.option("--drop-label", "dropped", multiple=True, help="Remove a label.", metavar="KEY")
 @connected
 def update(client: Client, jobs: tuple[str, ...], labels: list[str], dropped: list[str], **given: Any) -> None:
