@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
-from typing import Protocol
+from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -34,6 +34,14 @@ def new_registry() -> CollectorRegistry:
     PlatformCollector(registry=registry)
     GCCollector(registry=registry)
     return registry
+
+
+def gauges(name: str, words: str, labels: Sequence[str], values: Mapping[Any, float]) -> GaugeMetricFamily:
+    """One gauge with several values, each under its label, or the tuple of its labels."""
+    found = GaugeMetricFamily(name, words, labels=labels)
+    for of, value in values.items():
+        found.add_metric(of if isinstance(of, tuple) else (of,), value)
+    return found
 
 
 class LinkState(Protocol):
@@ -70,10 +78,8 @@ class ServiceCollector(Collector):
         self._certificates = certificates
 
     def collect(self) -> Iterable[Metric]:
-        labels = ("service", "version")
-        info = GaugeMetricFamily("iris_service_info", "Always 1; the labels say what this process is.", labels=labels)
-        info.add_metric((self._service, __version__), 1)
-        yield info
+        words, labels = "Always 1; the labels say what this process is.", ("service", "version")
+        yield gauges("iris_service_info", words, labels, {(self._service, __version__): 1})
         connection = self._connection()
         connected = connection is not None and connection.connected
         yield GaugeMetricFamily("iris_bus_connected", "1 while the process is connected to NATS.", value=connected)
@@ -83,24 +89,23 @@ class ServiceCollector(Collector):
         yield self._expiries(connection)
 
     def _free(self) -> Iterator[Metric]:
-        free = GaugeMetricFamily("iris_disk_free_bytes", "Free space of the disk of a directory.", labels=["path"])
-        size = GaugeMetricFamily("iris_disk_size_bytes", "Size of the disk of a directory.", labels=["path"])
+        used = {}
         for path in self._disks:
             with contextlib.suppress(OSError):
-                usage = shutil.disk_usage(path)
-                free.add_metric([path], usage.free)
-                size.add_metric([path], usage.total)
-        yield from (free, size)
+                used[path] = shutil.disk_usage(path)
+        free, size = {path: one.free for path, one in used.items()}, {path: one.total for path, one in used.items()}
+        yield gauges("iris_disk_free_bytes", "Free space of the disk of a directory.", ["path"], free)
+        yield gauges("iris_disk_size_bytes", "Size of the disk of a directory.", ["path"], size)
 
     def _expiries(self, connection: LinkState | None) -> Metric:
         words = "When a certificate expires: of a file, or that of the NATS server."
-        found = GaugeMetricFamily("iris_certificate_expiry_timestamp_seconds", words, labels=["certificate"])
+        found = {}
         for path in self._certificates:
             with contextlib.suppress(OSError, ValueError):
-                found.add_metric([path], expiry_s(path))
+                found[path] = expiry_s(path)
         if connection is not None and (expires_s := connection.certificate_expiry_s):
-            found.add_metric(["NATS server"], expires_s)
-        return found
+            found["NATS server"] = expires_s
+        return gauges("iris_certificate_expiry_timestamp_seconds", words, ["certificate"], found)
 
 
 class MetricsServer:

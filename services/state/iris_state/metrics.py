@@ -10,6 +10,7 @@ from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any
 
 from msgspec.structs import asdict
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -20,7 +21,7 @@ from iris_core.reasons import NOT_YET_LOOKED_AT, ReasonCode
 from iris_core.resources import RESOURCES, Amount
 from iris_core.states import JobState, RouteStatus, TaskState, WorkerState, display_name
 from iris_core.tables import deployment as table
-from iris_service.telemetry import SECONDS, new_registry
+from iris_service.telemetry import SECONDS, gauges, new_registry
 from iris_state.decide.machine import Machine
 from iris_state.effects.kinds import Output, PlacementRefused
 from iris_state.records import changes as c
@@ -173,15 +174,12 @@ class ReplicaCollector(Collector):
         yield GaugeMetricFamily("iris_epoch", "Number of the newest change of leader.", value=machine.ledger.epoch)
         applied = "Sequence of the newest commit applied on this replica."
         yield GaugeMetricFamily("iris_journal_sequence", applied, value=machine.sequence)
-        pending = GaugeMetricFamily(
-            "iris_consumer_pending",
+        words = (
             "Messages not processed yet: commits that a standby has not applied (journal), events not confirmed "
-            "(events).",
-            labels=["consumer"],
+            "(events)."
         )
-        pending.add_metric(["journal"], standing.behind)
-        pending.add_metric(["events"], standing.unpublished)
-        yield pending
+        pending = {"journal": standing.behind, "events": standing.unpublished}
+        yield gauges("iris_consumer_pending", words, ["consumer"], pending)
 
 
 def shape_label(shape: Mapping[str, int]) -> str:
@@ -214,31 +212,30 @@ class LedgerCollector(Collector):
         letters = CounterMetricFamily("iris_dead_letters", "Commands that failed with an internal error.")
         letters.add_metric([], ledger.totals.dead_letters)
         yield letters
-        number = GaugeMetricFamily("iris_kept", "What is kept in memory for a while, by kind.", labels=["kind"])
-        size = GaugeMetricFamily("iris_kept_bytes", "About how much memory it takes, by kind.", labels=["kind"])
-        for kind, count, bytes_ in (
-            ("finished_jobs", machine.retention.finished, machine.retention.bytes),
-            ("spent_keys", len(ledger.spent_keys), ledger.spent_bytes),
-            ("answers", len(ledger.answers), ledger.answers_bytes),
-        ):
-            number.add_metric([kind], count)
-            size.add_metric([kind], bytes_)
-        yield number
-        yield size
+        number = {
+            "finished_jobs": machine.retention.finished,
+            "spent_keys": len(ledger.spent_keys),
+            "answers": len(ledger.answers),
+        }
+        yield gauges("iris_kept", "What is kept in memory for a while, by kind.", ["kind"], number)
+        size = {
+            "finished_jobs": machine.retention.bytes,
+            "spent_keys": ledger.spent_bytes,
+            "answers": ledger.answers_bytes,
+        }
+        yield gauges("iris_kept_bytes", "About how much memory it takes, by kind.", ["kind"], size)
 
     def _jobs_and_tasks(self) -> Iterator[Metric]:
         ledger = self._machine.ledger
-        gauge = GaugeMetricFamily("iris_tasks", "Tasks by state and band.", labels=["state", "band"])
-        for band, counts in ledger.tally.items():
-            for state in TaskState:
-                if counts[state]:
-                    gauge.add_metric([display_name(state), display_name(band)], counts[state])
-        yield gauge
-        jobs = GaugeMetricFamily("iris_jobs", "Jobs by state.", labels=["state"])
-        for job_state in JobState:
-            if job_state:
-                jobs.add_metric([display_name(job_state)], len(ledger.index.of(("state", job_state))))
-        yield jobs
+        tasks = {
+            (display_name(state), display_name(band)): counts[state]
+            for band, counts in ledger.tally.items()
+            for state in TaskState
+            if counts[state]
+        }
+        yield gauges("iris_tasks", "Tasks by state and band.", ["state", "band"], tasks)
+        jobs = {display_name(state): len(ledger.index.of(("state", state))) for state in JobState if state}
+        yield gauges("iris_jobs", "Jobs by state.", ["state"], jobs)
 
     def _waiting(self) -> Iterator[Metric]:
         ledger = self._machine.ledger
@@ -254,28 +251,18 @@ class LedgerCollector(Collector):
                 code = ReasonCode(min(kinds, key=lambda kind: (kind is not GateKind.HELD, kind)))
                 waiting[job.band, code] += job.counts[TaskState.PENDING]
                 waiting[job.band, NOT_YET_LOOKED_AT.code] -= job.counts[TaskState.PENDING]
-        gauge = GaugeMetricFamily("iris_pending_tasks", "Waiting tasks by reason.", labels=["reason", "band"])
-        for (band, code), n in (+waiting).items():
-            gauge.add_metric([code.value, display_name(band)], n)
-        yield gauge
+        pending = {(code.value, display_name(band)): n for (band, code), n in (+waiting).items()}
+        yield gauges("iris_pending_tasks", "Waiting tasks by reason.", ["reason", "band"], pending)
         numbers = ledger.index.of(WAITING)
         seconds = (self._machine.last_ms - ledger.jobs[numbers[0]].submitted_ms) / 1000 if numbers else 0.0
         yield GaugeMetricFamily("iris_oldest_pending_seconds", "Age of the longest waiting job.", value=seconds)
 
     def _gangs(self) -> Iterator[Metric]:
         ledger = self._machine.ledger
-        sessions = GaugeMetricFamily("iris_sessions", "Sessions in a status that has a timeout.", labels=["status"])
-        for status, queue in ledger.timeouts.items():
-            sessions.add_metric([status.value.lower()], len(queue))
-        yield sessions
-        slices = GaugeMetricFamily(
-            "iris_slices",
-            "TPU slices: free as a whole, used by a task, or broken (a host is missing or takes no work).",
-            labels=["variant", "state"],
-        )
-        for labels, n in slice_states(ledger).items():
-            slices.add_metric(labels, n)
-        yield slices
+        sessions = {status.value.lower(): len(queue) for status, queue in ledger.timeouts.items()}
+        yield gauges("iris_sessions", "Sessions in a status that has a timeout.", ["status"], sessions)
+        words = "TPU slices: free as a whole, used by a task, or broken (a host is missing or takes no work)."
+        yield gauges("iris_slices", words, ["variant", "state"], slice_states(ledger))
 
     def _demand(self) -> Iterator[Metric]:
         ledger = self._machine.ledger
@@ -284,33 +271,26 @@ class LedgerCollector(Collector):
         variants.update({one.variant: 0 for one in missing.slices})
         for one in missing.slices:
             variants[one.variant] += one.slices
-        slices = GaugeMetricFamily("iris_demand_slices", "TPU slices that waiting work lacks.", labels=["variant"])
-        for variant, n in variants.items():
-            slices.add_metric([variant], n)
-        yield slices
+        yield gauges("iris_demand_slices", "TPU slices that waiting work lacks.", ["variant"], variants)
         shapes = Tally(dict.fromkeys((shape_label(asdict(shape.total)) for shape in known_shapes(ledger)), 0))
         for host in missing.hosts:
             shapes[shape_label(host.shape)] += host.hosts
-        hosts = GaugeMetricFamily("iris_demand_hosts", "Hosts of a shape that waiting work lacks.", labels=["shape"])
-        for label, n in shapes.items():
-            hosts.add_metric([label], n)
-        yield hosts
+        yield gauges("iris_demand_hosts", "Hosts of a shape that waiting work lacks.", ["shape"], shapes)
         words = "Waiting tasks that lack slices, hosts, or a kind of host that there is not."
-        tasks = GaugeMetricFamily("iris_demand_tasks", words, labels=["kind"])
-        tasks.add_metric(["slices"], sum(one.tasks for one in missing.slices))
-        tasks.add_metric(["hosts"], sum(one.tasks for one in missing.hosts))
-        tasks.add_metric(["unsatisfiable"], sum(one.tasks for one in missing.unsatisfiable))
-        yield tasks
+        lacks: Mapping[str, Sequence[Any]] = {
+            "slices": missing.slices,
+            "hosts": missing.hosts,
+            "unsatisfiable": missing.unsatisfiable,
+        }
+        tasks = {kind: sum(one.tasks for one in lacking) for kind, lacking in lacks.items()}
+        yield gauges("iris_demand_tasks", words, ["kind"], tasks)
 
     def _routes(self) -> Iterator[Metric]:
         ledger = self._machine.ledger
         deployments = ledger.deployments.values()
         states = Tally(route.status.value for deployment in deployments for route in deployment.held())
-        gauge = GaugeMetricFamily("iris_deployment_routes", "Routes of deployments by state.", labels=["state"])
-        for status in RouteStatus:
-            if status is not RouteStatus.TERMINATED:
-                gauge.add_metric([status.value], states[status.value])
-        yield gauge
+        routes = {status.value: states[status.value] for status in RouteStatus if status is not RouteStatus.TERMINATED}
+        yield gauges("iris_deployment_routes", "Routes of deployments by state.", ["state"], routes)
         wanted = sum(deployment.spec.replicas for deployment in deployments if deployment.status in table.LIVE)
         words = "Routes that deployments are to have, by hand or by their scaling rule."
         yield GaugeMetricFamily("iris_deployment_wanted_routes", words, value=wanted)
@@ -328,13 +308,7 @@ class LedgerCollector(Collector):
             if worker.state is WorkerState.HEALTHY:
                 held = held + ledger.presence[worker.id].committed
                 total = total + worker.total
-        gauge = GaugeMetricFamily("iris_workers", "Hosts by state.", labels=["state"])
-        for state, n in states.items():
-            gauge.add_metric([state], n)
-        yield gauge
+        yield gauges("iris_workers", "Hosts by state.", ["state"], states)
         words = "Resources of healthy hosts: {}.".format
         for name, amount in (("capacity", total), ("committed", held)):
-            gauge = GaugeMetricFamily(f"iris_resource_{name}", words(name), labels=["resource"])
-            for resource, value in asdict(amount).items():
-                gauge.add_metric([resource], value)
-            yield gauge
+            yield gauges(f"iris_resource_{name}", words(name), ["resource"], asdict(amount))
