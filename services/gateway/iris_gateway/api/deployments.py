@@ -155,7 +155,7 @@ async def delete(call: Call) -> Response:
 
 
 MERGE_PATCH = "application/merge-patch+json"
-_CHANGES = ("conflict", "idempotency_mismatch", "precondition_failed", "forbidden")
+_CHANGES = ("conflict", "idempotency_mismatch", "precondition_failed")
 
 ENDPOINTS = (
     Endpoint(
@@ -165,7 +165,7 @@ ENDPOINTS = (
         "Create a deployment",
         {201: Answers("The deployment, durable.", DeploymentView, headers={"Location": "The deployment.", **TAG})},
         body=DeploymentSpec,
-        problems=("conflict", "idempotency_mismatch", "forbidden", "over_quota"),
+        problems=("idempotency_mismatch",),
     ),
     listing("/v1/deployments", q.DeploymentsQuery, "List deployments, newest first", page_of(DeploymentView)),
     view(

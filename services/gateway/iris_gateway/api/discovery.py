@@ -57,7 +57,6 @@ ENDPOINTS = (
         prometheus,
         "Every route of every deployment, for Prometheus' HTTP service discovery",
         {200: Answers("All targets; none is an empty list.", list[ScrapeTarget])},
-        problems=("unavailable",),
     ),
     Endpoint(
         "GET",
@@ -66,6 +65,5 @@ ENDPOINTS = (
         "Where a deployment answers, now or when that changes",
         {200: Answers("The whole set.", Discovery)},
         parameters=DiscoveryParameters,
-        problems=("unavailable",),
     ),
 )

@@ -55,7 +55,6 @@ ENDPOINTS = (
         "Hold the queue of a user, a band or a label",
         {201: Answers("The hold.", QueueHoldView)},
         body=QueueHoldBody,
-        problems=("conflict", "forbidden", "over_quota"),
     ),
     Endpoint(
         "DELETE",
@@ -63,6 +62,5 @@ ENDPOINTS = (
         release,
         "End a hold on the queue",
         {200: Answers("Its id.", dict[str, str])},
-        problems=("forbidden",),
     ),
 )

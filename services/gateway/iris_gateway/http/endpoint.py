@@ -99,7 +99,7 @@ class Endpoint:
         task: a task's token may be used; the state service judges which jobs it reaches.
         parameters: the struct whose fields with a description are its query parameters; without one, it has none.
         body: the type of the JSON body, or a media type; None when there is none.
-        problems: codes of its own refusals, besides those of every endpoint.
+        problems: codes of its own refusals, besides those that `openapi.problem_codes` states for its kind.
     """
 
     method: str

@@ -91,7 +91,7 @@ ENDPOINTS = (
         "The output directory of an attempt that has ended",
         {200: Answers("A tar archive.", media_types=(GZIP,))},
         parameters=ArtifactParameters,
-        problems=("conflict", "forbidden", "gone"),
+        problems=("conflict", "gone"),
         task=True,
     ),
 )

@@ -234,7 +234,6 @@ ENDPOINTS = (
         "Execute a command beside a task",
         {200: Answers("Its output as it comes, and its end.", ExecutionLine, media_types=(JSON_LINES,))},
         body=ExecutionBody,
-        problems=("conflict", "forbidden", "too_large"),
     ),
     Endpoint(
         "POST",
@@ -243,7 +242,6 @@ ENDPOINTS = (
         "Read a task's own terminal",
         {200: Answers("What it shows as that comes, and its end.", ExecutionLine, media_types=(JSON_LINES,))},
         body=TerminalBody,
-        problems=("conflict", "forbidden"),
     ),
     Endpoint(
         "POST",
@@ -252,7 +250,6 @@ ENDPOINTS = (
         "Connect to a port of a task",
         {200: Answers("What arrives by the connection, and its end.", ExecutionLine, media_types=(JSON_LINES,))},
         body=TunnelBody,
-        problems=("conflict", "forbidden"),
     ),
     Endpoint(
         "POST",

@@ -62,7 +62,6 @@ ENDPOINTS = (
         "Add calls to an open map, or close it",
         {200: Answers("The job as it is now.", JobView)},
         body=GrowthBody,
-        problems=("conflict", "forbidden", "over_quota"),
         task=True,
     ),
 )

@@ -175,7 +175,7 @@ ENDPOINTS = (
         _MADE,
         parameters=SubmitParameters,
         body=JobSpec,
-        problems=("not_found", "conflict", "idempotency_mismatch", "parent_ended", "forbidden", "over_quota"),
+        problems=("not_found", "idempotency_mismatch", "parent_ended"),
         task=True,
     ),
     listing("/v1/jobs", JobsQuery, "List jobs, newest first", page_of(JobView)),
@@ -198,7 +198,7 @@ ENDPOINTS = (
         "Hold or release a job, or drop its dependencies",
         {200: Answers("The job as it is now.", JobView, headers=TAG)},
         body=JobPatch,
-        problems=("conflict", "forbidden", "precondition_failed"),
+        problems=("conflict", "precondition_failed"),
     ),
     Endpoint(
         "POST",
@@ -207,7 +207,6 @@ ENDPOINTS = (
         "Kill a job and its descendants",
         {202: Answers("The job; its processes are being stopped.", JobView)},
         body=CancelBody,
-        problems=("forbidden",),
         task=True,
     ),
     Endpoint(
@@ -217,7 +216,6 @@ ENDPOINTS = (
         "Stop the running tasks of a job and return them to the queue",
         {202: Answers("The job; its processes are being stopped.", JobView)},
         body=RequeueBody,
-        problems=("conflict", "forbidden"),
         task=True,
     ),
     Endpoint(
@@ -227,7 +225,7 @@ ENDPOINTS = (
         "Submit a job again",
         _MADE,
         body=RerunBody,
-        problems=("conflict", "parent_ended", "forbidden", "over_quota"),
+        problems=("parent_ended",),
         task=True,
     ),
 )

@@ -69,6 +69,5 @@ ENDPOINTS = (
         "Would it fit now?",
         {200: Answers("Where and when it would be placed.", PlanView)},
         body=JobSpec,
-        problems=("forbidden",),
     ),
 )

@@ -77,7 +77,6 @@ ENDPOINTS = (
         "Kill one call of a map; the others go on",
         {202: Answers("Its job; its process is being stopped.", JobView)},
         body=CancelBody,
-        problems=("conflict", "forbidden"),
         task=True,
     ),
     Endpoint(
@@ -87,7 +86,6 @@ ENDPOINTS = (
         "Stop a running task and return it to the queue, a gang whole",
         {202: Answers("Its job; its process is being stopped.", JobView)},
         body=RequeueBody,
-        problems=("conflict", "forbidden"),
         task=True,
     ),
     view("/v1/tasks/{task}/why", WhyQuery, "Why a task waits", _REASONS),
