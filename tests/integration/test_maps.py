@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import hashlib
 import os
 import signal
 import subprocess
@@ -17,6 +18,8 @@ import pytest
 
 import iris
 import iris_core
+from iris.client.calls import code_of
+from iris.client.event_stream import EventStream
 from iris.client.mapping import Mapped
 from iris.client.problems import InvalidOption, JobFailed, JobKilled, RemoteError
 
@@ -286,6 +289,44 @@ def test_a_call_that_somebody_else_cancelled_ends_its_future_at_once(cluster, mo
     assert "cancelled" in str(error)
     assert not mapped[0].done()
     mapped.job.cancel()
+
+
+def test_a_waiting_call_that_others_cancelled_ends_its_future_at_once(cluster, monkeypatch):
+    monkeypatch.setattr("iris.client.mapping._LOOK_S", 1000.0)
+    mapped = cluster.client.map(lambda _: time.sleep(1000), range(2), name="m-waiting", cpu=0.1, max_parallel=1)
+    until(lambda: cluster.client.task("/m-waiting/0").state == "running")
+    assert cluster.client.task("/m-waiting/1").state == "pending"
+
+    assert cluster.iris("cancel", "/m-waiting/1").code == 0
+    assert isinstance(mapped[1].exception(WITHIN_S), JobKilled)
+    assert not mapped[0].done()
+    mapped.job.cancel()
+
+
+def test_a_map_whose_calls_have_ended_reads_no_further(cluster, monkeypatch):
+    closed = threading.Event()
+    close = EventStream.close
+
+    def noted(stream: EventStream) -> None:
+        close(stream)
+        if not stream.end:
+            closed.set()
+
+    monkeypatch.setattr(EventStream, "close", noted)
+    mapped = cluster.client.map(lambda n: n, [1], name="m-no-further", cpu=0.1)
+
+    assert mapped.results(WITHIN_S) == [1]
+    assert closed.wait(WITHIN_S)
+
+
+def test_a_function_that_the_cluster_has_lost_is_sent_again(cluster):
+    def function(number: int) -> int:
+        return number + 20_000
+
+    lost = [hashlib.sha256(data).hexdigest() for data in code_of(function, {}, 1)]
+    cluster.client.transport.stored |= dict.fromkeys(lost, time.monotonic())
+
+    assert cluster.client.map(function, [1], name="m-lost", cpu=0.1).results(WITHIN_S) == [20_001]
 
 
 def test_a_preempted_call_is_made_again(cluster, tmp_path):

@@ -81,9 +81,14 @@ class CallResultView(View, kw_only=True):
 
 
 class ResultsView(View):
-    """Some results of a map, in the order in which they were stored; one that appears twice was sent twice."""
+    """Some results of a map, in the order in which they were stored; one that appears twice was sent twice.
+
+    Attributes:
+        ended: indices of tasks that have ended otherwise than well meanwhile, and perhaps leave no result.
+    """
 
     results: list[CallResultView]
+    ended: tuple[int, ...] = ()
 
 
 class ResultsEnd(View):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from iris.client.calls import pack_arguments, send_calls
+from iris.client.calls import code_of, pack_arguments, send_calls
 from iris.client.problems import Document, NotFound
 from iris.client.transport import HttpRequest
 from iris_core.spec import Calls, inlined, is_inline
@@ -22,7 +22,7 @@ class FakeTransport:
 
     def map(self, items: list[object]) -> Calls:
         blobs = pack_arguments([(item,) for item in items], 1)
-        return send_calls(self, abs, blobs, len(items), 1, {})  # type: ignore[arg-type]
+        return send_calls(self, code_of(abs, {}, 1), blobs, len(items), 1)  # type: ignore[arg-type]
 
 
 def test_a_small_map_sends_arguments_with_its_job_and_a_function_once():

@@ -1,6 +1,6 @@
 """How the end of a job is noticed, and what that costs the state service."""
 
-from iris_gateway.streams.completion import Completion
+from iris_gateway.streams.completion import Completion, position_of
 from tests.support.gateway import House
 from tests.support.rounds import rounds_until
 
@@ -14,8 +14,8 @@ async def test_only_events_of_a_job_make_its_followers_ask(iris: House):
         return state
 
     state, feed = "running", iris.gateway.feed
-    async with Completion(feed, "/a", "", ask, state) as ending:
-        await rounds_until(lambda: asked)
+    async with Completion(feed, "/a", "", ask) as ending:
+        assert asked == 1
         for number in range(5):
             await iris.state.tell_job(f"/other-{number}", "succeeded")
             await iris.state.tell_task("/a/0", "running")
@@ -26,3 +26,28 @@ async def test_only_events_of_a_job_make_its_followers_ask(iris: House):
         await iris.state.tell_job("/a", "succeeded")
         await ending.arrival.wait()
     assert (asked, ending.state) == (2, "succeeded")
+
+
+async def test_an_end_between_the_look_and_the_watch_is_noticed(iris: House):
+    async def ask() -> str:
+        return "succeeded"
+
+    feed = iris.gateway.feed
+    since = await position_of(feed)
+    await iris.state.tell_job("/a", "succeeded")
+    await rounds_until(lambda: feed.newest > since)
+    async with Completion(feed, "/a", "", ask, ("running", since)) as ending:
+        await ending.arrival.wait()
+    assert ending.state == "succeeded"
+
+
+async def test_tasks_that_end_badly_are_told_of_one_job(iris: House):
+    async def ask() -> str:
+        return "running"
+
+    feed = iris.gateway.feed
+    async with Completion(feed, "/a", "", ask, calls=True) as ending:
+        for task, state in (("/a/0", "succeeded"), ("/b/1", "killed"), ("/a/2", "pending"), ("/a/3", "killed")):
+            await iris.state.tell_task(task, state)
+        await ending.arrival.wait()
+    assert ending.bad_ends == ["/a/3"]

@@ -22,7 +22,7 @@ from typing import Any
 import cloudpickle
 
 from iris.client import call_runner
-from iris.client.problems import InvalidOption, NotFound
+from iris.client.problems import InvalidOption, NotFound, Problem
 from iris.client.transport import HttpRequest, Transport
 from iris_core.spec import INLINE_BYTES, MAX_REPLICAS, Calls, inline
 
@@ -49,26 +49,29 @@ def check_size(count: int, chunksize: int) -> None:
         )
 
 
+def code_of(function: Callable[..., Any], kwargs: Mapping[str, Any], chunksize: int) -> list[bytes]:
+    """The files that the tasks of a map run: the runner and the function. Raises what pickling raises."""
+    return [runner_source(), pack_function(function, kwargs, chunked=chunksize > 1)]
+
+
 def send_calls(
     transport: Transport,
-    function: Callable[..., Any],
+    code: Sequence[bytes],
     blobs: Iterable[bytes],
     count: int,
     chunksize: int,
-    kwargs: Mapping[str, Any],
     idle_s: float | None = None,
     reuse: int = 1,
 ) -> Calls:
-    """Store what the tasks of a map read: the function, and the pickled arguments of each task, unless they are few
-    bytes.
+    """Store what the tasks of a map read: their ``code``, unless it was stored lately, and the pickled arguments of
+    each task, unless they are few bytes.
 
     ``idle_s``: of an open map. ``reuse``: how many tasks one process may make. Raises what pickling raises, Problem,
     Unreachable.
     """
-    packed = pack_function(function, kwargs, chunked=chunksize > 1)
     firsts, segments = zip(*segments_of(blobs), strict=True)
     few = [inline(data) for data in segments if len(segments) == 1 and len(data) <= INLINE_BYTES]
-    runner, of_function, *digests = send_files(transport, [runner_source(), packed, *([] if few else segments)])
+    runner, of_function, *digests = send_files(transport, [*code, *([] if few else segments)])
     return Calls(
         runner=runner,
         function=of_function,
@@ -128,6 +131,11 @@ def table(blobs: Sequence[bytes]) -> bytes:
         parts.append(at.to_bytes(8, "little"))
         at += len(blob)
     return b"".join((*parts, *blobs))
+
+
+def is_of_missing_code(problem: Problem) -> bool:
+    """Whether a map was refused because files that it names are not stored."""
+    return any(mistake.code == "no_such_bundle" for mistake in problem.mistakes)
 
 
 @cache

@@ -183,7 +183,7 @@ class Client(GatewayApi):
 
         ``open_``: calls are added to it later. ``futures``: of the calls; left out, new ones.
         """
-        from iris.client.calls import COMMAND, send_calls  # imported only for `map`
+        from iris.client.calls import COMMAND, code_of, is_of_missing_code, send_calls, send_files  # only for `map`
         from iris.client.open_map import IDLE_S
 
         options = options.copy()
@@ -191,15 +191,19 @@ class Client(GatewayApi):
         kwargs, chunksize = options.pop("kwargs", None) or {}, options.pop("chunksize", 1)
         idle_s, reuse = IDLE_S if open_ else None, options.pop("reuse", 1)
         shown, job_options = split_options(options, -(-count // chunksize), MAX_REPLICAS if open_ else 0)
-        sent = send_calls(self.transport, function, blobs, count, chunksize, kwargs, idle_s, reuse)
+        code = code_of(function, kwargs, chunksize)
+        sent = send_calls(self.transport, code, blobs, count, chunksize, idle_s, reuse)
         if workdir is not None:
             self._add_bundle(Path(workdir), job_options)
         spec = replace(self.spec(COMMAND, job_options), calls=sent)
         try:
             job = self.submit(spec, parent=job_options.get("parent"))
-        except Problem:  # perhaps a file is not there any more
+        except Problem as problem:
             self.transport.stored.clear()
-            raise
+            if not is_of_missing_code(problem):
+                raise
+            send_files(self.transport, code)  # the cluster has lost what it had lately: it was emptied
+            job = self.submit(spec, parent=job_options.get("parent"))
         return self._followed(job, shown, futures, fed=open_)
 
     def map_of(self, job: str, **options: Unpack[MapOptions]) -> Mapped[Any]:

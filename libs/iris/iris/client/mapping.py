@@ -10,9 +10,9 @@ import concurrent.futures
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
@@ -270,12 +270,14 @@ class Mapped(list[CallFuture[R]]):
     def _collect(self) -> None:
         """Set every future; whatever ends the reading of results is the error of those that are left."""
         try:
-            with ThreadPoolExecutor(_FETCHED_AT_ONCE, "iris-map-fetch") as fetching:
-                for result in self._arriving():
+            with ThreadPoolExecutor(_FETCHED_AT_ONCE, "iris-map-fetch") as fetching, closing(self._arriving()) as found:
+                for result in found:
                     if result.stored:
                         fetching.submit(self._guarded, result)
                     else:
                         self._guarded(result)
+                    if self._is_settled(len(self)):
+                        break  # nothing that follows is of a call
             if self._open or not all(future.done() for future in self.futures):
                 self._learn()
                 self._finish()
@@ -288,10 +290,13 @@ class Mapped(list[CallFuture[R]]):
                 self._open = self._fed
                 self._arrival.notify_all()
 
-    def _arriving(self) -> Iterator[CallResultView]:
+    def _arriving(self) -> Generator[CallResultView, None, None]:
         with self._api.stream(f"/v1/jobs/{self.job.id}/results") as stream:
             for event in stream:
-                yield from from_json(event.data, ResultsView).results
+                found = from_json(event.data, ResultsView)
+                yield from found.results
+                if any(not future.done() for index in found.ended for future in self._of(index)):
+                    self._look_soon.set()
 
     def _guarded(self, result: CallResultView) -> None:
         try:

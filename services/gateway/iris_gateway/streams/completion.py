@@ -1,24 +1,26 @@
 """Detects the end of a job or task: at once by its events, and reliably by polling.
 
-See also: `logs`, which reads on to the last line.
+See also: `logs`, which reads on to the last line, and `results`, which also tells of tasks that left none.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+import math
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Self
 
-from iris_core.states import JOB_TERMINAL, TERMINAL, display_name
+from iris_core.states import JOB_TERMINAL, TERMINAL, TaskState, display_name
 from iris_gateway.http.problem import ProblemResponse
-from iris_gateway.streams.event import Filter
+from iris_gateway.streams.event import EventRecord, Filter
 from iris_gateway.streams.feed import Feed, Lagging
 
 _RETRY_S = 1.0
 _LOOK_S = 5.0
 """Between two looks at the state of what does not end; events of others come much oftener."""
 _TASK_ENDS = frozenset(f"task.state.{display_name(state)}" for state in TERMINAL)
+_BAD_ENDS = _TASK_ENDS - {f"task.state.{display_name(TaskState.SUCCEEDED)}"}
 _JOB_ENDS = frozenset(f"job.state.{display_name(state)}" for state in JOB_TERMINAL)
 ENDED = frozenset(display_name(state) for state in (*TERMINAL, *JOB_TERMINAL))
 """Terminal states."""
@@ -29,21 +31,36 @@ class Completion:
 
     Args:
         job: its name. task: the task's name, empty for the whole job.
-        ask: returns its present state. Raises ProblemResponse. state: as it was found a moment ago, if it was.
+        ask: returns its present state. Raises ProblemResponse.
+        found: its state when it was asked for, and the `position_of` before that; left out, it is asked for.
+        calls: whether ``bad_ends`` of its tasks are wanted.
 
     Attributes:
-        arrival: set when the end is known.
+        arrival: set when the end is known, and when there are ``bad_ends``.
         state: the last known one.
+        bad_ends: names of tasks of the job that have ended otherwise than well meanwhile; whoever reads it clears it.
     """
 
-    def __init__(self, feed: Feed, job: str, task: str, ask: Callable[[], Awaitable[str]], state: str = "") -> None:
+    def __init__(
+        self,
+        feed: Feed,
+        job: str,
+        task: str,
+        ask: Callable[[], Awaitable[str]],
+        found: tuple[str, int] | None = None,
+        calls: bool = False,
+    ) -> None:
         self._feed = feed
         self._job = job
         self._task = task
         self._ask = ask
         self._watcher: asyncio.Task[None] | None = None
+        self._found = found
+        self._types = ("task",) if task else ("job", "task") if calls else ("job",)
+        self._calls = calls
         self.arrival = asyncio.Event()
-        self.state = state
+        self.state = ""
+        self.bad_ends: list[str] = []
 
     @property
     def known(self) -> bool:
@@ -56,9 +73,8 @@ class Completion:
         return self._feed.closed and self.state not in ENDED
 
     async def __aenter__(self) -> Self:
-        await self._feed.wake()
-        position = self._feed.newest
-        self.state = self.state or await self._ask()
+        position = self._found[1] if self._found is not None else await position_of(self._feed)
+        self.state = self._found[0] if self._found is not None else await self._ask()
         if self.state not in ENDED:
             self._watcher = asyncio.create_task(self._watch(position))
             self._watcher.add_done_callback(lambda _: self.arrival.set())
@@ -69,29 +85,45 @@ class Completion:
             self._watcher.cancel()
 
     async def _watch(self, position: int) -> None:
+        """``position``: before the state was asked for, so its end is an event after that."""
+        asked_s = asyncio.get_running_loop().time()
         while self.state not in ENDED and not self._feed.closed:
             try:
-                await self._watch_from(position)
+                await self._watch_from(position, asked_s)
             except Lagging:
-                position = self._feed.newest
+                pass
             except ProblemResponse as problem:
                 if problem.code == "not_found":
                     return
                 await asyncio.sleep(_RETRY_S)
+            position, asked_s = self._feed.newest, -math.inf
 
-    async def _watch_from(self, position: int) -> None:
+    async def _watch_from(self, position: int, asked_s: float) -> None:
         clock = asyncio.get_running_loop().time
-        wanted = Filter(types=("task",) if self._task else ("job",), within=self._job)
+        wanted = Filter(types=self._types, within=self._job)
         async with contextlib.aclosing(self._feed.watch(wanted, position)) as batches:
-            self.state, asked_s = await self._ask(), clock()
             async for _, events in batches:
+                if self._calls:
+                    self._note(events)
                 ends = any(self._ends(event.type, event.job, event.task) for event in events)
                 if ends or clock() - asked_s >= _LOOK_S:
                     self.state, asked_s = await self._ask(), clock()
                 if self.state in ENDED:
                     return
 
+    def _note(self, events: Iterable[EventRecord]) -> None:
+        ended = [event.task for event in events if event.type in _BAD_ENDS and event.job == self._job and event.task]
+        if ended:
+            self.bad_ends += ended
+            self.arrival.set()
+
     def _ends(self, kind: str, job: str, task: str | None) -> bool:
         if self._task:
             return kind in _TASK_ENDS and task == self._task
         return kind in _JOB_ENDS and job == self._job
+
+
+async def position_of(feed: Feed) -> int:
+    """From where on a feed is read now; what is asked for afterwards knows of all events before. Raises Unavailable."""
+    await feed.wake()
+    return feed.newest

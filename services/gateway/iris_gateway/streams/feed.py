@@ -97,7 +97,7 @@ class Feed:
             if self.reading:
                 return
             self._ring.clear()
-            self._after = await self.last()
+            self._after = await self._newest()
             self._reader = self.streams.read(EVENTS.name, self._after)
             self._task = asyncio.create_task(self._run())
 
@@ -116,6 +116,14 @@ class Feed:
         """The newest sequence of the stream, 0 when it is empty. Raises Unavailable."""
         message = await self.streams.last(EVENTS.name)
         return message.sequence if message is not None else 0
+
+    async def _newest(self) -> int:
+        """As `last`; reads are as new as that event from now on."""
+        message = await self.streams.last(EVENTS.name)
+        if message is None:
+            return 0
+        self._position.note(journal_position(message))
+        return message.sequence
 
     async def watch(self, wanted: Filter, after: int) -> AsyncGenerator[NewEvents, None]:
         """Matching events after ``after``, in order; empty batches at intervals.

@@ -15,7 +15,7 @@ from iris_core.view_queries import JobQuery
 from iris_gateway.api.work.jobs import job_of
 from iris_gateway.auth.bearer import require_reader
 from iris_gateway.http.endpoint import EVENT_STREAM, Answers, Call, Endpoint
-from iris_gateway.streams.completion import Completion
+from iris_gateway.streams.completion import Completion, position_of
 from iris_gateway.streams.sse import GREETING, frame, resume_point, stream
 
 _STILL_HERE = b":\n\n"
@@ -29,25 +29,31 @@ class _Map(msgspec.Struct):
 
 
 async def followed(call: Call) -> Response:
+    since = await position_of(call.gateway.feed)
     job = await _look(call, job_of(call))
     require_reader(call.caller, job.user, job.name)
-    return stream(call, _written(call, job, resume_point(call, None) or 0))
+    return stream(call, _written(call, job, since, resume_point(call, None) or 0))
 
 
 async def _look(call: Call, job: str) -> _Map:
     return msgspec.json.decode(await call.read(JobQuery(job)), type=_Map)
 
 
-async def _written(call: Call, job: _Map, after: int) -> AsyncIterator[bytes]:
+async def _written(call: Call, job: _Map, since: int, after: int) -> AsyncIterator[bytes]:
+    """``since``: the position in the feed before the job was read."""
+
     async def ask() -> str:
         return (await _look(call, job.id)).state
 
     yield GREETING
-    async with Completion(call.gateway.feed, job.name, "", ask, job.state) as ending:
+    async with Completion(call.gateway.feed, job.name, "", ask, (job.state, since), calls=True) as ending:
         async for batches in call.gateway.results.follow(int(job.id[1:]), after, ending):
             for sequence, results in batches:
                 yield frame("results", ResultsView([_shown(result) for result in results]), sequence)
-            if not batches:
+            bad, ending.bad_ends = ending.bad_ends, []
+            if bad:
+                yield frame("results", ResultsView([], ended=tuple(int(task.rpartition("/")[2]) for task in bad)))
+            elif not batches:
                 yield _STILL_HERE
         if not ending.cut_off:  # else its reader reconnects and continues
             yield frame("end", ResultsEnd(ending.state))
