@@ -83,11 +83,11 @@ def test_a_directory_without_a_token_gets_one_which_no_other_user_can_read(open_
     with cluster_on(data, "--workers", "1", "--no-auth") as cluster:
         assert "warning: no authentication" in log_of(cluster)
         with Client(cluster.url, token="") as anybody:
-            assert anybody.run(["true"], name="before").wait(30).state == "succeeded"
+            assert anybody.run(["true"], name="before").wait(60).state == "succeeded"
         assert not (data / "token").exists()
     with cluster_on(data, "--workers", "1") as cluster:
         assert cluster.client.job("/before").state == "succeeded"
-        assert cluster.submit("true", name="after").wait(30).state == "succeeded"
+        assert cluster.submit("true", name="after").wait(60).state == "succeeded"
         token = data / "token"
         assert [path.stat().st_mode & 0o777 for path in (data, token, data / "tokens")] == [0o700, 0o600, 0o600]
         assert read_token(str(token)) not in log_of(cluster)

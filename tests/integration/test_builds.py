@@ -118,7 +118,7 @@ def lines(file: Path) -> int:
 
 async def until(true: Callable[[], bool]) -> None:
     """Poll what no message tells."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not true():
             await asyncio.sleep(0.01)
 

@@ -76,7 +76,7 @@ async def test_no_service_lowers_what_a_cluster_has_and_a_command_does(tmp_path,
             "IRIS_RESULTS",
         }
         assert "IRIS_JOURNAL: num_replicas is 3, the settings say 1; it stays" in caplog.text
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while (standing := await first.streams.standing("IRIS_JOURNAL")).current < 3:
                 await asyncio.sleep(0.05)
         assert (standing.wanted, standing.declared, sorted(standing.servers)) == (3, 3, ["n0", "n1", "n2"])
@@ -100,7 +100,7 @@ async def test_an_address_that_no_server_has_any_more_is_forgotten(tmp_path):
         await link.open([server.url for server in servers[:2]], "test", Credentials(), 30)
 
         async def until(address: str, *, known: bool) -> None:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while (address in {one.netloc for one in link.client.discovered_servers}) != known:
                     await asyncio.sleep(0.02)
 

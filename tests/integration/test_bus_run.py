@@ -43,7 +43,7 @@ def play(body: str, *argv: str, signals: tuple[signal.Signals, ...] = (), **envi
     first = process.stdout.readline() if signals else ""
     for number in signals:
         process.send_signal(number)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=60)
     return process.returncode, first + out, err
 
 
@@ -139,7 +139,7 @@ def test_a_service_with_higher_limits_raises_those_of_streams(nats_url: str):
         [
             "connection = await service.connect()",
             "await connection.streams.ensure()",
-            "told = await connection.bus.request('$JS.API.STREAM.INFO.IRIS_EVENTS', b'', timeout=5)",
+            "told = await connection.bus.request('$JS.API.STREAM.INFO.IRIS_EVENTS', b'', timeout=30)",
             "config = msgspec.json.decode(told.data)['config']",
             "print(config['max_age'] // 10**9, config['max_bytes'])",
             "await connection.close()",

@@ -38,7 +38,7 @@ async def test_messages_of_any_size_pass_both_ways(url, certificate):
         await connection.bus.subscribe("iris.ask", lambda asked: connection.bus.publish(asked.reply, asked.data * 2))
         for size in range(0, 400_000, 20_000):
             connection.bus.publish("iris.a", b"x" * size)
-        answer = await connection.bus.request("iris.ask", b"y" * 500_000, timeout=10)
+        answer = await connection.bus.request("iris.ask", b"y" * 500_000, timeout=30)
         assert (seen, len(answer.data)) == (list(range(0, 400_000, 20_000)), 1_000_000)
     finally:
         await connection.close()

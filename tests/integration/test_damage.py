@@ -30,7 +30,7 @@ JOBS = 12
 NAMES = {f"/job-{number}" for number in range(JOBS)}
 RARE = (damage.flip_first, damage.flip_last, damage.flip_after_crash, damage.remove)
 """`make soak` does these as well: they take the way of the others to the repair."""
-SAID_S = 15.0
+SAID_S = 60.0
 """In which a damaged store has to be said: two silences of a reader and some starting, on a machine that is busy."""
 
 

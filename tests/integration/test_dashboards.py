@@ -68,11 +68,11 @@ def load(cluster: Cluster) -> None:
         cluster.submit("false", cpu=0.1, max_retries_failure=1),
     ]
     for job in jobs:
-        job.wait(30)
-    urllib.request.urlopen(f"{cluster.file['proxy_url']}/d/chat/", timeout=10).close()
+        job.wait(60)
+    urllib.request.urlopen(f"{cluster.file['proxy_url']}/d/chat/", timeout=60).close()
     unknown = urllib.request.Request(f"{cluster.url}/v1/jobs/nobody", headers=cluster.headers)
     with pytest.raises(urllib.error.HTTPError):
-        urllib.request.urlopen(unknown, timeout=10)
+        urllib.request.urlopen(unknown, timeout=60)
 
 
 def shown(query: str) -> str:
@@ -140,7 +140,7 @@ def test_the_standby_and_the_leader_are_both_seen(cluster: Cluster, prometheus: 
 
 def test_a_standby_is_ready_when_it_follows(cluster: Cluster):
     for address in addresses(cluster)["iris-state"]:
-        with urllib.request.urlopen(f"http://{address}/readyz", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{address}/readyz", timeout=60) as answer:
             assert answer.status == 200
 
 

@@ -75,7 +75,7 @@ def watching(url: str, root: Path, *options: str) -> Iterator[Path]:
         yield out
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(30)
+        process.wait(60)
 
 
 async def until(condition) -> None:

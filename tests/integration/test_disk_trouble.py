@@ -31,7 +31,7 @@ RESTARTS = 3
 def refused(load: Acknowledged) -> TryAgain:
     """The first refusal from now on."""
     before = len(load.problems)
-    until(lambda: len(load.problems) > before, "a submission is refused", 10)
+    until(lambda: len(load.problems) > before, "a submission is refused", 60)
     problem = load.problems[before]
     assert isinstance(problem, TryAgain)
     return problem
@@ -43,7 +43,7 @@ def restarts(data: Path) -> int:
 
 def until_idle(cluster: Cluster) -> None:
     """Return once no service is busy for a fifth of a second; one that turns in circles while it waits always is."""
-    until(lambda: is_idle(cluster), "no service turns in circles while it waits", 20)
+    until(lambda: is_idle(cluster), "no service turns in circles while it waits", 60)
 
 
 def is_idle(cluster: Cluster) -> bool:
@@ -62,7 +62,7 @@ def assert_all_there(cluster: Cluster, names: list[str]) -> None:
     ledger = asyncio.run(ledger_of(cluster.nats_url, cluster.credentials()))
     assert set(names) <= jobs_of(ledger)
     for name in names:
-        assert cluster.client.job(name).wait(30).state == "succeeded"
+        assert cluster.client.job(name).wait(60).state == "succeeded"
 
 
 def test_a_full_disk_refuses_and_goes_on_by_itself_once_there_is_room(make_disk: MakeDisk, tmp_path: Path):

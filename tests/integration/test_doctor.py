@@ -130,7 +130,7 @@ async def test_a_journal_in_memory(tmp_path: Path):
     with serving(server) as options:
         connection = await connect(server.url, name="test", credentials=server.credentials("admin"))
         journal = {**config_of(subjects.JOURNAL, 1), "storage": "memory"}
-        await connection.bus.request(f"$JS.API.STREAM.CREATE.{journal['name']}", to_json(journal), timeout=5)
+        await connection.bus.request(f"$JS.API.STREAM.CREATE.{journal['name']}", to_json(journal), timeout=30)
         await connection.streams.ensure()
         await connection.close()
         assert await asyncio.to_thread(doctor, *options) == {
@@ -202,7 +202,7 @@ def started_again(pid: int, prelude: str, *more: str, ends: bool = False) -> Ite
     command, environ, place = process.cmdline(), process.environ(), process.cwd()
     if ends:
         process.kill()
-        process.wait(20)
+        process.wait(60)
     at = command.index("-m")
     code = f"import runpy\n{textwrap.dedent(prelude)}\nrunpy.run_module({command[at + 1]!r}, run_name='__main__')"
     words = [*command[:at], "-c", code, *command[at + 2 :], *more]
@@ -211,7 +211,7 @@ def started_again(pid: int, prelude: str, *more: str, ends: bool = False) -> Ite
         yield
     finally:
         twin.kill()
-        twin.wait(20)
+        twin.wait(60)
 
 
 def test_a_healthy_cluster_has_no_problem(cluster: Cluster):
@@ -241,7 +241,7 @@ def test_a_host_with_a_wrong_clock_and_an_older_release(cluster: Cluster):
 def test_a_process_of_another_cluster_in_the_account(cluster: Cluster):
     [pid] = cluster.pids("scheduler")
     with started_again(pid, "", "--set", "run.cluster=staging", "--set", "run.metrics="):
-        found = until(lambda: look(cluster).get("two_clusters"), "it is told", 30)
+        found = until(lambda: look(cluster).get("two_clusters"), "it is told", 60)
     assert found[0].startswith("processes of 2 clusters share the account: iris (")
     assert found[0].endswith("; staging (scheduler on 127.0.0.1)")
 

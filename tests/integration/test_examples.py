@@ -43,7 +43,7 @@ def test_a_plain_subscriber_sees_a_task_come_to_its_end(cluster: Cluster):
         assert watcher.stdout is not None
         assert watcher.stderr is not None
         watcher.stderr.readline()
-        cluster.submit("true", name="seen").wait(20)
+        cluster.submit("true", name="seen").wait(60)
         lines = (line for line in watcher.stdout if "/seen/0" in line)
         steps = [next(lines).split(maxsplit=2)[2].strip() for _ in range(5)]
         watcher.terminate()
@@ -62,7 +62,7 @@ def test_the_subscriber_says_how_to_use_it_without_a_cluster():
         [sys.executable, EXAMPLES / "watch_events.py", "--help"],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
     )
     assert (asked.returncode, asked.stdout.split()[:2], asked.stderr) == (0, ["usage:", "watch_events.py"], "")
@@ -81,7 +81,7 @@ def test_a_head_where_ray_could_not_start_does_not_end_with_success(tmp_path, ta
     }
     environ = {"PATH": f"{tmp_path}:{os.environ['PATH']}", **told}
     node = ["sh", EXAMPLES / "ray" / "node.sh", "true"]
-    assert subprocess.run(node, env=environ, timeout=30, check=False).returncode == code
+    assert subprocess.run(node, env=environ, timeout=60, check=False).returncode == code
 
 
 def test_a_plain_client_repeats_its_submission_until_it_is_answered(cluster: Cluster):
@@ -102,4 +102,4 @@ def test_a_plain_client_repeats_its_submission_until_it_is_answered(cluster: Clu
         os.kill(state, signal.SIGCONT)
     with submitting:
         assert submitting.stdout.readline().startswith('created {"id":"j')
-    assert cluster.client.job("/plain").wait(30).state == "succeeded"
+    assert cluster.client.job("/plain").wait(60).state == "succeeded"

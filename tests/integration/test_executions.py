@@ -132,7 +132,7 @@ def test_a_shell_in_a_terminal_is_used_as_if_it_was_here(cluster: Cluster, task:
         os.close(there)
         os.write(here, b"stty size; tty; echo $((6 * 7)); exit 9\n")
         seen = read_to_end(here)
-        assert (process.wait(20), b"33 99\r\n" in seen, b"42\r\n" in seen) == (9, True, True)
+        assert (process.wait(60), b"33 99\r\n" in seen, b"42\r\n" in seen) == (9, True, True)
     os.close(here)
 
 
@@ -154,7 +154,7 @@ def test_ctrl_c_interrupts_the_command_and_not_the_task(cluster: Cluster, task: 
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         process.send_signal(signal.SIGINT)
-        assert (process.stdout.read(), process.wait(20)) == (b"caught\n", 4)
+        assert (process.stdout.read(), process.wait(60)) == (b"caught\n", 4)
     assert cluster.client.task(task).state == "running"
 
 
@@ -166,7 +166,7 @@ def test_it_ends_with_its_task_and_says_so(cluster: Cluster):
         with pytest.raises(ExecutionLost, match="its task has ended"):
             printed(command)
     until(lambda: not found(cluster, "sleep", "1001"), "nothing is left")
-    job.wait(30)
+    job.wait(60)
     with pytest.raises(Conflict, match="beside a running task only"):
         remote(cluster, f"{job.name}/0", "true")
 
@@ -271,5 +271,5 @@ async def executed(connection: Connection, start: StartExecution) -> list[Execut
 
 
 async def asked(connection: Connection, request: object, kind: type[M]) -> M:
-    answer = await connection.bus.request(subjects.execution("w0"), codec.pack(request), timeout=10)
+    answer = await connection.bus.request(subjects.execution("w0"), codec.pack(request), timeout=30)
     return codec.unpack(answer.data, kind)

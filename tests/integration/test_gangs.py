@@ -59,7 +59,7 @@ def pod(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def test_a_gang_runs_on_one_slice_by_worker_id_and_knows_its_members(pod: Cluster) -> None:
     job = gang(pod, "together", "echo $IRIS_TASK_INDEX $TPU_WORKER_ID $JAX_PROCESS_ID/$JAX_NUM_PROCESSES")
-    ended = job.wait(30)
+    ended = job.wait(60)
     order = {worker.id: worker.attributes["tpu-worker-id"] for worker in pod.client.workers()}
 
     assert (ended.state, ended.replicas, len(slices(pod, job))) == ("succeeded", 2, 1)
@@ -77,7 +77,7 @@ def test_two_gangs_take_a_slice_each_and_the_third_waits_and_says_why(pod: Clust
         lambda: (r := third.refresh().pending_reason) and r.code != "not_yet_looked_at" and r, "a reason is told"
     )
     gate.touch()
-    ended = [job.wait(30).state for job in (first, second, third)]
+    ended = [job.wait(60).state for job in (first, second, third)]
 
     assert ended == ["succeeded"] * 3
     assert slices(pod, first).isdisjoint(slices(pod, second))
@@ -90,7 +90,7 @@ def test_a_member_that_is_killed_ends_the_gang(pod: Cluster, tmp_path: Path) -> 
     pids = [tmp_path / "0", tmp_path / "1"]
     until(lambda: all(pid.exists() and pid.read_text() for pid in pids), "both members run")
     os.kill(int(pids[0].read_text()), signal.SIGKILL)
-    ended = job.wait(30)
+    ended = job.wait(60)
     culprit, sibling = job.tasks()
 
     assert ended.state == "failed"
@@ -107,7 +107,7 @@ def test_a_member_with_a_retry_left_brings_the_whole_gang_back(pod: Cluster, tmp
         [ $IRIS_TASK_INDEX = 1 ] && exit 9
         exec sleep 1000"""
     job = gang(pod, "again", script, max_retries_failure=1)
-    ended = job.wait(30)
+    ended = job.wait(60)
     sibling, culprit = job.tasks()
 
     assert ended.state == "succeeded"
@@ -121,7 +121,7 @@ def test_a_member_with_a_retry_left_brings_the_whole_gang_back(pod: Cluster, tmp
 def test_a_gang_succeeds_with_its_leader_and_the_others_are_stopped(pod: Cluster, tmp_path: Path) -> None:
     script = f"[ $IRIS_TASK_INDEX = 0 ] && exit 0; echo $$ > {tmp_path}/pid; exec sleep 1000"
     job = gang(pod, "led", script, success="leader")
-    ended = job.wait(30)
+    ended = job.wait(60)
     leader, other = job.tasks()
 
     assert (ended.state, leader.state, other.state) == ("succeeded", "succeeded", "succeeded")
@@ -140,7 +140,7 @@ def test_a_gang_that_no_slice_can_hold_is_accepted_and_waits(pod: Cluster) -> No
     )
     pod.client.cancel(job.name)
 
-    assert job.wait(10).state == "killed"
+    assert job.wait(60).state == "killed"
     assert reason.code in ("gang_needs_group", "no_match")
 
 
@@ -158,7 +158,7 @@ def test_nobody_starts_before_every_member_is_prepared(pod: Cluster, tmp_path: P
     finally:
         for pid in slow:
             os.kill(pid, signal.SIGCONT)
-    ended = job.wait(30)
+    ended = job.wait(60)
 
     assert ended.state == "succeeded"
     assert sorted((tmp_path / "started").read_text().split()) == ["0", "1"]
@@ -207,7 +207,7 @@ def test_members_that_were_done_run_again_when_another_loses_its_host(tmp_path: 
             "two members are done and the third runs",
         )
         cluster.kill_worker(waiting[2].worker)
-        ended = job.wait(30)
+        ended = job.wait(60)
         tasks = list(job.tasks())
 
     assert [(task.state, bool(task.note)) for task in waiting] == [("running", True)] * 2 + [("running", False)]

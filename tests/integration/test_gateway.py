@@ -42,7 +42,7 @@ class Process:
             f"gateway.http={self.http}",
             env={**os.environ, "IRIS_NATS_URL": self.url, "IRIS_PORT_FILE": str(self.port_file)},
         )
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not self.port_file.exists():
                 assert self.process.returncode is None
                 await asyncio.sleep(0.02)  # the file appears at one stroke; nothing tells of it
@@ -54,7 +54,7 @@ class Process:
         assert self.process is not None
         with contextlib.suppress(ProcessLookupError):
             self.process.send_signal(number)
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             return await self.process.wait()
 
 
@@ -77,7 +77,7 @@ async def gateway(nats_url: str, state: FakeState, tmp_path: Path) -> AsyncItera
 
 @pytest.fixture
 async def http(gateway: Process) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(base_url=f"http://{gateway.http}", timeout=10) as client:
+    async with httpx.AsyncClient(base_url=f"http://{gateway.http}", timeout=60) as client:
         yield client
 
 
@@ -103,7 +103,7 @@ async def test_a_submission_while_nobody_leads_is_answered_by_whoever_comes(http
 async def test_submitters_do_not_notice_a_leader_that_ends_before_it_answers(http: httpx.AsyncClient, state: FakeState):
     state.mute = True
     submitting = asyncio.create_task(submit(http, "/a"))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not state.commands:
             await asyncio.sleep(0.01)
     await state.stop()
@@ -129,7 +129,7 @@ async def test_a_gateway_that_was_killed_takes_up_its_streams_where_they_broke(g
 async def events(gateway: Process, after: str, count: int) -> list[str]:
     found: list[str] = []
     async with (
-        httpx.AsyncClient(base_url=f"http://{gateway.http}", timeout=10) as http,
+        httpx.AsyncClient(base_url=f"http://{gateway.http}", timeout=60) as http,
         http.stream("GET", "/v1/events", headers={**SSE, "Last-Event-ID": after}) as response,
     ):
         async for line in response.aiter_lines():
@@ -149,7 +149,7 @@ async def test_output_is_followed_to_its_end(http: httpx.AsyncClient, state: Fak
         await state.print(1, 0, "world\n", offset=6, final=True)
         seen.append(await anext(lines))
         await state.tell_job("/a", "succeeded")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             seen += [line async for line in lines]
     assert seen == ["0| hello", "0| world"]
 
@@ -183,7 +183,7 @@ async def test_a_head_without_an_end_is_refused_and_a_long_body_is_none(gateway:
     try:
         writer.write(b"POST /v1/jobs HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 900000\r\n\r\n" + b" " * 900_000)
         writer.write(b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n" + b"x-more: %b\r\n" % (b"x" * 4000) * 50)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert (await reader.readline()).split()[1] in (b"400", b"415", b"422")
             with contextlib.suppress(ConnectionError):  # it may close before it has read everything
                 assert b"too large" in await reader.read()
@@ -198,7 +198,7 @@ async def test_a_server_that_went_away_and_came_back_loses_no_submission(own_nat
     await state.start()
     gateway = Process(own_nats.url, tmp_path)
     url = await gateway.start()
-    async with httpx.AsyncClient(base_url=url, timeout=20) as http:
+    async with httpx.AsyncClient(base_url=url, timeout=60) as http:
         assert (await submit(http, "/before")).status_code == 201
         os.kill(own_nats.pid, signal.SIGKILL)
         statuses = [

@@ -59,7 +59,7 @@ def presented(context: ssl.SSLContext) -> bytes:
 
 def status(url: str, cert: Path) -> int:
     context = ssl.create_default_context(cafile=str(cert))
-    with urllib.request.urlopen(url, timeout=10, context=context) as answer:
+    with urllib.request.urlopen(url, timeout=60, context=context) as answer:
         return int(answer.status)
 
 
@@ -120,7 +120,7 @@ def nginx_before(cluster: Cluster, directory: Path) -> Iterator[tuple[str, Path]
         yield f"https://localhost:{port}", cert
     finally:
         serving.terminate()
-        serving.wait(30)
+        serving.wait(60)
 
 
 @pytest.mark.skipif(shutil.which("nginx") is None, reason="needs nginx on PATH")

@@ -307,13 +307,13 @@ def test_a_person_runs_an_image_and_looks_into_its_container(cluster: Cluster, t
     assert cluster.iris("cp", f"{task}:made", tmp_path).code == 0
     assert (tmp_path / "made").read_text() == "made\n"
     job.cancel()
-    job.wait(timeout=30)
+    job.wait(timeout=60)
 
 
 def test_the_output_directory_of_a_failed_container_is_fetched_too(cluster: Cluster, tmp_path: Path):
     script = 'cd "$IRIS_OUTPUT"; id -u >user; echo "$OLDPWD" >"$FROM_IMAGE"; exit $((IRIS_TASK_INDEX + 4))'
     job = cluster.submit("sh", "-c", script, image=IMAGE, output="made/here", replicas=2, max_task_failures=2)
-    job.wait(timeout=30)
+    job.wait(timeout=60)
     assert [task.state for task in job.tasks()] == ["failed", "failed"]
     fetched = cluster.iris("fetch", job.name, tmp_path)
     assert (fetched.code, fetched.out) == (0, f"{tmp_path}/0  2 files\n{tmp_path}/1  2 files\n")
@@ -324,6 +324,6 @@ def test_the_output_directory_of_a_failed_container_is_fetched_too(cluster: Clus
 
 async def until(true: Callable[[], object]) -> None:
     """Poll what no message tells."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not true():
             await asyncio.sleep(0.02)

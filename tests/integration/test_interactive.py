@@ -19,7 +19,7 @@ from tests.support.worker import WorkerProcess
 
 pytestmark = pytest.mark.integration
 
-SILENT_S = 10
+SILENT_S = 20
 M = TypeVar("M")
 
 
@@ -34,7 +34,7 @@ def interactive(cluster: Cluster, name: str, *words: str, size: tuple[int, int] 
     return TerminalCommand(cluster.environ, "run", "-it", "--name", name, *words, size=size)
 
 
-def ended(cluster: Cluster, name: str, within_s: float = 30) -> Job:
+def ended(cluster: Cluster, name: str, within_s: float = 60) -> Job:
     """The job, once it has ended and its host is free again."""
     job = cluster.client.job(name)
     job.wait(within_s)
@@ -122,7 +122,7 @@ async def test_a_restart_of_the_worker_leaves_the_shell_to_a_later_client(
     connection: Connection, nats_url: str, tmp_path: Path
 ):
     state = await FakeState(connection, "w0").start()
-    async with WorkerProcess(nats_url, tmp_path / "w0", terminal_silent_s=2) as worker:
+    async with WorkerProcess(nats_url, tmp_path / "w0", terminal_silent_s=5) as worker:
         await state.registration()
         ref = await state.run("sh", terminal=True)
         await state.running(ref)
@@ -139,7 +139,7 @@ async def test_a_restart_of_the_worker_leaves_the_shell_to_a_later_client(
         await second.expect("is kept")
         second.close()
         end = await state.ended(ref)
-        assert (end.exit_code, end.error) == (129, "its terminal is gone: nobody has been connected to it for 2 s")
+        assert (end.exit_code, end.error) == (129, "its terminal is gone: nobody has been connected to it for 5 s")
 
 
 def test_a_second_client_takes_the_terminal_and_the_first_is_told(cluster: Cluster):

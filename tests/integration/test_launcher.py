@@ -47,7 +47,7 @@ async def worker(state: FakeState, nats_url: str, tmp_path: Path) -> AsyncIterat
 
 async def until(true: Callable[[], bool]) -> None:
     """Poll what no message tells."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not true():
             await asyncio.sleep(0.01)
 
@@ -209,7 +209,7 @@ def test_what_a_launcher_waits_for_is_ended_when_it_is_stopped(tmp_path: Path):
     while not found:
         found = rescue.resume(tmp_path)
     assert found == {3}
-    assert waits.wait(20) == 0
+    assert waits.wait(60) == 0
 
 
 async def test_nothing_starts_that_cannot_be_recorded_until_it_can_be(

@@ -64,7 +64,7 @@ async def test_a_leader_that_is_killed_is_not_noticed_by_who_submits(nats_url: s
     with fleet(nats_url, tmp_path) as made:
         states = [made.add("state", f"state-{number}") for number in range(2)]
         gateway = made.add("gateway", "gateway")
-        async with httpx.AsyncClient(base_url=gateway.url, timeout=20) as http:
+        async with httpx.AsyncClient(base_url=gateway.url, timeout=60) as http:
             first = [await post(http, f"/before-{number}") for number in range(WAVE)]
             during = [asyncio.create_task(post(http, f"/during-{number}")) for number in range(WAVE)]
             await asyncio.sleep(0)
@@ -86,7 +86,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 @pytest.fixture
 async def http(cluster: Cluster) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(base_url=cluster.url, headers=cluster.headers, timeout=20) as client:
+    async with httpx.AsyncClient(base_url=cluster.url, headers=cluster.headers, timeout=60) as client:
         yield client
 
 

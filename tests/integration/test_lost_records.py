@@ -25,7 +25,7 @@ from tests.support.nats import OpenServer
 
 pytestmark = pytest.mark.integration
 
-ENDS_S = 30
+ENDS_S = 60
 QUICK = "worker.heartbeat_interval_s=0.3"
 
 

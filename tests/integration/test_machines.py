@@ -117,11 +117,11 @@ def test_tasks_of_a_cut_off_machine_run_elsewhere_and_it_comes_back(tmp_path: Pa
         until(lambda: state_of(victim) == "healthy", "the machine is back")
         until(lambda: not victim.tasks(), "what it ran has been stopped")
         gate.touch()
-        ended = job.wait(30)
+        ended = job.wait(60)
         tasks = list(job.tasks())
         everywhere = cluster.client.run(["true"], name="everywhere", replicas=3, group_by="zone")
 
-        assert everywhere.wait(30).state == "succeeded"
+        assert everywhere.wait(60).state == "succeeded"
         assert len({task.worker for task in everywhere.tasks()}) == 3
 
     assert ended.state == "succeeded"

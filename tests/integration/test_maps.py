@@ -146,7 +146,7 @@ def test_the_timeout_of_a_call_ends_it_and_others_go_on(cluster, reuse):
         time.sleep(seconds)
         return seconds
 
-    options = {"timeout": 2, "cpu": 0.5, "reuse": reuse}
+    options = {"timeout": 5, "cpu": 0.5, "reuse": reuse}
     mapped = cluster.client.map(waits, [1000, *[0.2] * 20], name=f"m-never-{reuse}", **options)
 
     assert isinstance(mapped[0].exception(WITHIN_S), JobKilled)
@@ -280,6 +280,7 @@ def test_a_cancelled_call_is_killed_and_the_others_go_on(cluster, tmp_path):
 
 def test_a_call_that_somebody_else_cancelled_ends_its_future_at_once(cluster, monkeypatch):
     monkeypatch.setattr("iris.client.mapping._LOOK_S", 1000.0)
+    monkeypatch.setattr("iris.client.mapping._LOOKS_S", (0.1,) * 600)
     mapped = cluster.client.map(lambda _: time.sleep(1000), range(2), name="m-other", cpu=0.1)
     until(lambda: cluster.client.task("/m-other/1").state == "running")
 

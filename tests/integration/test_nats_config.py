@@ -48,11 +48,11 @@ def serving(out: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     log = out.parent / "server.log"
     server = subprocess.Popen([nats_binary.find(), "-c", config, "-l", log])
     try:
-        until(lambda: log.exists() and "Server is ready" in log.read_text(), "the server is ready", 20)
+        until(lambda: log.exists() and "Server is ready" in log.read_text(), "the server is ready", 60)
         yield f"nats://127.0.0.1:{port}", server
     finally:
         server.terminate()
-        server.wait(20)
+        server.wait(60)
 
 
 def test_keys_are_made_once_and_the_rest_is_the_same_each_time(tmp_path: Path):
@@ -134,7 +134,7 @@ async def test_servers_of_a_cluster_need_tls_and_the_password_of_the_cluster(tmp
         await state.streams.ensure()  # three copies of each stream need three servers
         await state.close()
         log = run_on_loopback(stack, tmp_path / "theirs" / "nats-a.conf", clients[3], routes[3], routes)
-        until(lambda: log.exists() and "Authorization Violation" in log.read_text(), "the stranger is refused", 20)
+        until(lambda: log.exists() and "Authorization Violation" in log.read_text(), "the stranger is refused", 60)
 
 
 async def test_new_keys_open_the_streams_that_are_there(tmp_path: Path):
@@ -162,16 +162,16 @@ async def test_an_added_worker_is_let_in_when_the_server_has_its_account(tmp_pat
         log = out.parent / "server.log"
         for time in (1, 2):  # the first makes the account, the second what it takes from the account of the services
             server.send_signal(signal.SIGHUP)
-            until(lambda n=time: log.read_text().count("Reloaded server configuration") == n, "it has read it", 20)
+            until(lambda n=time: log.read_text().count("Reloaded server configuration") == n, "it has read it", 60)
         second = await connect(url, name="worker", credentials=key(out, "worker-w=2E1"), retry_for_s=10)
         for name, worker in (("w0", first), ("w.1", second)):
             await state.bus.subscribe(subjects.report(name), lambda message: state.bus.publish(message.reply, b"taken"))
-            assert (await worker.bus.request(subjects.report(name), b"", timeout=10)).data == b"taken"
+            assert (await worker.bus.request(subjects.report(name), b"", timeout=30)).data == b"taken"
             assert await worker.streams.publish(subjects.output(name, 1, 0), name.encode(), timeout=10)
             orders = await worker.bus.subscribe(
                 subjects.order(name), lambda message, one=worker: one.bus.publish(message.reply, b"mine")
             )
-            assert (await state.bus.request(subjects.order(name), b"", timeout=10)).data == b"mine"
+            assert (await state.bus.request(subjects.order(name), b"", timeout=30)).data == b"mine"
             await orders.close()
         for connection in (state, first, second):
             await connection.close()
@@ -209,7 +209,7 @@ async def test_three_servers_take_a_new_key_one_after_the_other_as_the_page_says
         for server in servers[:2]:
             await restart(server)
         await old.streams.ensure()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while True:  # as a supervisor starts a process again that the third server refuses
                 with contextlib.suppress(Unavailable):
                     new = await connect(urls, name="state", credentials=key(out, "state"), replicas=3)

@@ -61,7 +61,7 @@ async def test_a_notice_gives_tasks_the_time_left_while_the_worker_drains(
 async def test_a_metadata_server_that_is_away_delays_no_start(state: FakeState, nats_url: str, tmp_path: Path):
     with_nobody = "http://127.0.0.1:1"
     async with WorkerProcess(nats_url, tmp_path / "w0", metadata_url=with_nobody):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             about = await state.registration()
         assert "zone" not in about.attributes
         assert (await state.ended(await state.run("true"))).exit_code == 0

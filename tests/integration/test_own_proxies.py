@@ -50,7 +50,7 @@ async def test_a_proxy_that_is_told_to_stop_ends_what_is_under_way(proxy: Front)
     asking = asyncio.create_task(proxy.get("/d/chat/"))
     await slow.reached.wait()
     proxy.process.send_signal(signal.SIGTERM)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert await idle.rest() == b""
         await idle.close()
         slow.go.set()
@@ -90,7 +90,7 @@ async def test_a_proxy_started_without_nats_serves_the_last_set(tmp_path):
         nats.start()
         new = Discovery("new", 1, (DiscoveredRoute("r1-0", route.address),))
         await connection.key_value(DISCOVERY_BUCKET).put("new", codec.to_json(new), expected=0)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while (await proxy.get("/d/new/"))[1] != b"hello":
                 await asyncio.sleep(0.02)
         assert (await proxy.get("/d/chat/"))[1] == b"hello"
@@ -131,7 +131,7 @@ class Loads:
 
     async def come_to(self, *outstanding: int) -> None:
         """Wait until the processes report so many requests."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while sorted(self.outstanding.values()) != sorted(outstanding):
                 self._news.clear()
                 await self._news.wait()

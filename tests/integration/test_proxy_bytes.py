@@ -176,7 +176,7 @@ async def test_nothing_is_passed_on_that_nginx_refuses(proxy: Front, tmp_path: P
         for name, (_, data) in REFUSED.items():
             talk = Talk(*await asyncio.open_connection("127.0.0.1", port))
             await talk.send(data)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 with contextlib.suppress(ConnectionError):
                     if (await talk.rest()).startswith((b"HTTP/1.1 200 ", b"ok")):
                         passed.add(name)
@@ -190,7 +190,7 @@ async def test_nothing_is_passed_on_that_nginx_refuses(proxy: Front, tmp_path: P
 async def sent_to(port: int, data: bytes) -> bytes:
     talk = Talk(*await asyncio.open_connection("127.0.0.1", port))
     await talk.send(data)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         answer = await talk.rest()
     await talk.close()
     return answer
@@ -320,7 +320,7 @@ async def test_an_answer_that_ends_with_its_connection_arrives_whole(proxy: Fron
     await proxy.publish("c", await proxy.route(old))
     talk = await proxy.connect()
     await talk.send(get(b"Host: a\r\n"))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         head = await talk.head()
         assert await talk.body(head) == b"until the end"
     await talk.close()

@@ -125,7 +125,7 @@ async def test_reads_go_on_without_the_leader_and_miss_nothing_written(group: Re
     queries = Queries(group.connection.bus, position)
     followed = asyncio.create_task(answered_by_follower(group))
     leader, _ = await group.leader()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await followed
     for number in itertools.count():
         if number == 10:

@@ -22,7 +22,7 @@ from iris_worker.launcher.records import (
     StopProcess,
     TemplateState,
 )
-from tests.integration.test_templates import CLOCK, MIB, Host, host_in, ready
+from tests.integration.test_templates import CLOCK, MIB, Host, host_in, ready, waits
 
 pytestmark = pytest.mark.integration
 
@@ -58,7 +58,7 @@ async def made_by(host: Host, text: str, **options) -> tuple[int, str]:
 def wait_for_end(pid: int) -> None:
     """Wait for the end of a process, which may be over."""
     with contextlib.suppress(psutil.NoSuchProcess):
-        psutil.Process(pid).wait(10)
+        psutil.Process(pid).wait(60)
 
 
 async def test_calls_that_follow_one_another_share_a_process(host: Host):
@@ -95,7 +95,10 @@ async def test_calls_at_the_same_time_have_processes_of_their_own(host: Host):
     await ready(host, "json")
     await made_by(host, "pass")
     pids = []
-    slots = [host.call("import time; time.sleep(0.2)", reuse=10) for _ in range(3)]
+    slots = [host.call(waits(host.root / "go"), reuse=10) for _ in range(3)]
+    for slot in slots:
+        await host.pid(slot)
+    (host.root / "go").touch()
     for slot in slots:
         assert (await host.exit(slot)).code == 0
         pids.append(await host.pid(slot))
@@ -263,12 +266,13 @@ async def test_a_process_that_was_killed_while_it_waits_harms_no_call(host: Host
 
 async def test_the_next_worker_goes_on_with_what_waits(host: Host):
     await ready(host, "json")
-    slot = host.call("import time; time.sleep(0.5)", reuse=10)
+    slot = host.call(waits(host.root / "go"), reuse=10)
     pid = await host.pid(slot)
     host.launcher.close()
     after = Host(host.root)
     entries = await after.launcher.connect()
     assert entries[slot.ref].started.pid == pid
+    (host.root / "go").touch()
     assert (await after.exit(slot)).code == 0
     after._next = 100
     again, _ = await made_by(after, "pass")
@@ -279,7 +283,7 @@ async def test_the_next_worker_goes_on_with_what_waits(host: Host):
 async def test_the_next_launcher_adopts_a_reused_process(host: Host):
     await ready(host, "json")
     before, _ = await made_by(host, "pass")
-    slot = host.call("import time; time.sleep(2); print('adopted')", reuse=10)
+    slot = host.call(waits(host.root / "go") + "print('adopted')", reuse=10)
     pid = await host.pid(slot)
     assert pid == before
     rescue.end(host.root)
@@ -288,6 +292,7 @@ async def test_the_next_launcher_adopts_a_reused_process(host: Host):
     entries = await after.launcher.connect()
     assert entries[slot.ref].started.pid == pid
     assert entries[slot.ref].exit is None
+    (host.root / "go").touch()
     await after.exit(slot)
     assert host.out(slot) == "adopted\n"
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
@@ -298,7 +303,11 @@ async def test_the_next_launcher_adopts_a_reused_process(host: Host):
 async def test_a_call_that_ends_its_process_at_once_is_made_once(host: Host, waiting: int):
     """Its end is noticed while others are started, before the launcher has read that it had begun."""
     await ready(host, "json")
-    for slot in [host.call("import time; time.sleep(0.3)", reuse=10) for _ in range(waiting)]:
+    begun = [host.call(waits(host.root / "go"), reuse=10) for _ in range(waiting)]
+    for slot in begun:
+        await host.pid(slot)
+    (host.root / "go").touch()
+    for slot in begun:
         await host.exit(slot)
     made = host.root / "made"
     flush, host.launcher.flush = host.launcher.flush, lambda: None

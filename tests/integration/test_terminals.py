@@ -41,7 +41,7 @@ async def state(connection: Connection) -> FakeState:
 
 async def port_of(place: Path) -> int:
     """The port of the one task, once it listens."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not (found := [path.read_text() for path in place.glob("w0/attempts/**/port")]) or not found[0]:
             await asyncio.sleep(0.02)
     return int(found[0])
@@ -95,7 +95,7 @@ async def test_a_container_is_used_from_a_terminal(
     runtime: OwnRuntime = request.getfixturevalue(name)
     for variable, value in runtime.environ.items():
         monkeypatch.setenv(variable, value)
-    given = {"run_as": "", "sandbox": "auto", "stop_grace_s": 1, "terminal_silent_s": 3}
+    given = {"run_as": "", "sandbox": "auto", "stop_grace_s": 1, "terminal_silent_s": 6}
     async with WorkerProcess(nats_url, tmp_path / "w0", container_runtime=runtime.name, **given):
         await state.registration()
         ref = await state.run("sh", terminal=True, environment=Environment(image=IMAGE))
@@ -105,5 +105,5 @@ async def test_a_container_is_used_from_a_terminal(
         await terminal.write("echo $IRIS_TASK se$((1 + 1))t\n")
         await terminal.expect("/t/0 se2t")
         terminal.close()
-        assert (await state.ended(ref)).error == "its terminal is gone: nobody has been connected to it for 3 s"
+        assert (await state.ended(ref)).error == "its terminal is gone: nobody has been connected to it for 6 s"
         assert runtime.running() == []

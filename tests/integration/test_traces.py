@@ -19,7 +19,7 @@ def test_a_submission_is_one_trace_from_the_gateway_to_the_end_of_its_task(tmp_p
         config.write_text(f'[run]\notlp_endpoint = "{found.url}"\n')
         with cluster_on(tmp_path / "c", "--config", str(config)) as cluster:
             job = cluster.submit("sh", "-c", "echo $TRACEPARENT", name="traced")
-            job.wait(20)
+            job.wait(60)
             [line] = cluster.iris("logs", "/traced").out.split()
 
         spans = {span.name: span for span in found.spans if span.trace_id == line[3:35]}

@@ -191,7 +191,7 @@ def test_the_command_answers_at_a_port_here_until_the_task_ends(cluster: Cluster
             line.sendall(b"echo\nhello")
             assert line.recv(5) == b"hello"
         job.cancel()
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
     refused = cluster.iris("port-forward", f"{job.name}/0", "80:80:80")
     assert (refused.code, "is not [LOCAL:]REMOTE" in refused.err) == (2, True)
 
@@ -218,7 +218,7 @@ def test_a_notebook_is_used_left_and_ended(cluster: Cluster):
         second.expect("End /nb?")
         second.type("\n")
         assert second.end() == 130
-    assert cluster.client.job("/nb").wait(30).state == "killed"
+    assert cluster.client.job("/nb").wait(60).state == "killed"
 
 
 def until_line(shown: TerminalCommand) -> str:

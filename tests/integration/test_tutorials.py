@@ -223,4 +223,4 @@ def test_a_terminal_and_a_port_of_a_task_are_used_as_their_page_says(cluster: Cl
     assert "42\r\n" in said[0] or "42\n" in said[0]
     assert "Directory listing" in said[1]
     assert cluster.client.job("shell").state == "succeeded"
-    assert cluster.client.job("files").wait(30).state == "killed"
+    assert cluster.client.job("files").wait(60).state == "killed"

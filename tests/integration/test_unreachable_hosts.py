@@ -22,8 +22,8 @@ from tests.support.cluster import Cluster, cluster_on, expect_worker, settings, 
 
 pytestmark = pytest.mark.integration
 
-SOON_S = 5.0
-"""Far below what it takes to give a silent host up, with room for a busy machine."""
+NEVER = "[state]\nworker_grace_s = 1000\n"
+"""A silent host is not given up while a test waits."""
 QUICK = """
 [state]
 heartbeat_interval_s = 0.3
@@ -61,7 +61,7 @@ class Impostor:
             await connection.bus.subscribe(subjects.order("impostor"), self._on_order)
         register = Register("impostor", incarnation, {}, Amount(64_000, 1 << 40, 1 << 40, 0), 1)
         report = codec.pack(WorkerReport("impostor", incarnation, register=register, monotonic_ms=1))
-        await connection.bus.request(subjects.report("impostor"), report, timeout=10)
+        await connection.bus.request(subjects.report("impostor"), report, timeout=30)
         while not self._ended.is_set():
             self.beats += 1
             monotonic_ms = 1 + int((time.monotonic() - started_s) * 1000)
@@ -84,13 +84,12 @@ class Impostor:
 
 
 def test_tasks_do_not_wait_for_a_worker_that_was_stopped(tmp_path: Path):
-    with cluster_on(tmp_path / "data", "--workers", "2") as cluster:
+    data = tmp_path / "data"
+    with cluster_on(data, "--workers", "2", *settings(data, NEVER)) as cluster:
         os.kill(cluster.pid_of_worker("worker-0"), signal.SIGTERM)
-        began_s = time.monotonic()
         job = cluster.submit("true", replicas=4, max_retries_preemption=0)
-        assert job.wait(SOON_S).state == "succeeded"
-        assert time.monotonic() - began_s < SOON_S
-        until(lambda: state_of(cluster, "worker-0") == "lost", "it has said that it is gone", SOON_S)
+        assert job.wait(60).state == "succeeded"
+        until(lambda: state_of(cluster, "worker-0") == "lost", "it has said that it is gone")
         assert {task.worker for task in job.tasks() if task.attempts} <= {"worker-0", "worker-1"}
 
 
@@ -104,8 +103,8 @@ def test_tasks_do_not_wait_for_a_host_that_takes_no_order(tmp_path: Path, subscr
     ):
         until(lambda: any(w["id"] == "impostor" for w in cluster.client.pages("/v1/workers", dict)), "it is known")
         job = cluster.submit("true", replicas=12, cpu=1, max_retries_preemption=0)
-        assert job.wait(20).state == "succeeded"
+        assert job.wait(60).state == "succeeded"
         assert {task.worker for task in job.tasks()} == {"worker-0"}
         assert any(len(task.attempts) > 1 for task in job.tasks())
         assert bool(impostor.orders) == subscribed
-        until(lambda: state_of(cluster, "impostor") == "degraded", "orders do not reach it", 10)
+        until(lambda: state_of(cluster, "impostor") == "degraded", "orders do not reach it", 60)

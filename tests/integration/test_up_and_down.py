@@ -33,7 +33,7 @@ def test_after_down_and_up_what_was_done_is_there_and_the_rest_runs(tmp_path):
         assert first.code == 0, first.err
         assert again.client.job("/before").state == "succeeded"
         assert again.iris("logs", "before").out == "kept\n"
-        assert again.client.job("/long").wait(30).state == "succeeded"
+        assert again.client.job("/long").wait(60).state == "succeeded"
         assert again.iris("run", "--name", "after", "--", "true").code == 0
 
 
@@ -81,7 +81,7 @@ def test_everything_ends_when_the_supervisor_is_killed_and_up_goes_on(tmp_path):
     for pid in cluster.pids("supervisor"):
         os.kill(pid, signal.SIGKILL)
     until(lambda: not cluster.processes(), "every process has ended")
-    assert cluster.up.wait(10) == 1
+    assert cluster.up.wait(60) == 1
     cluster.client.close()
     with cluster_on(tmp_path / "data", "--workers", "1") as again:
         task = again.client.task("/long/0")
@@ -110,7 +110,7 @@ def test_a_detached_cluster_is_ready_when_up_returns_its_address(tmp_path, monke
     up = iris("up", "--detach", "--http", "127.0.0.1:0", "--workers", "1")
     try:
         with Client(up.stdout.strip()) as client:
-            run = client.run(["true"]).wait(20)
+            run = client.run(["true"]).wait(60)
             pids = [pid for running in read_cluster(tmp_path / "data").pids.values() for pid in running]
     finally:
         down = iris("down")
@@ -128,7 +128,7 @@ def test_ctrl_c_of_a_cluster_in_the_foreground_stops_everything(tmp_path):
         first = up.stderr.readline()
         family = [*psutil.Process(up.pid).children(recursive=True)]
         up.send_signal(signal.SIGINT)
-        up.communicate(timeout=40)
+        up.communicate(timeout=60)
 
     assert "dashboard and API: http://127.0.0.1:" in first
     assert up.returncode == 0
@@ -150,7 +150,7 @@ def test_settings_nobody_knows_are_refused_by_name(tmp_path):
         [*IRIS, "up", "-d", "--data", str(tmp_path / "data"), "--config", str(config)],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
     )
 
@@ -177,13 +177,13 @@ def test_settings_only_a_service_knows_are_refused_as_quickly(tmp_path):
 
 def test_down_without_a_cluster_is_no_failure(tmp_path):
     done = subprocess.run(
-        [*IRIS, "down", "--data", str(tmp_path)], capture_output=True, text=True, timeout=30, check=False
+        [*IRIS, "down", "--data", str(tmp_path)], capture_output=True, text=True, timeout=60, check=False
     )
 
     assert (done.returncode, "no cluster is up" in done.stderr) == (0, True)
 
 
 def serves(url: str) -> bool:
-    with suppress(OSError), urlopen(url, timeout=30) as answer:
+    with suppress(OSError), urlopen(url, timeout=60) as answer:
         return b"process_open_fds" in answer.read()
     return False

@@ -34,7 +34,7 @@ class Page:
             message["sessionId"] = self.session
         self._waiting[number] = asyncio.get_running_loop().create_future()
         self._write.write(json.dumps(message).encode() + b"\0")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             return await self._waiting[number]
 
     def received(self, message: dict[str, Any]) -> None:
@@ -63,7 +63,7 @@ class Page:
     async def click(self, selector: str) -> None:
         """Press the mouse on an element, which works without scripts too. Raises TimeoutError."""
         box: dict[str, Any] = {}
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(60):
             while "model" not in box:  # nodes are numbered anew while another page is coming
                 root = (await self.send("DOM.getDocument")).get("root", {}).get("nodeId", 0)
                 found = await self.send("DOM.querySelector", nodeId=root, selector=selector)

@@ -29,7 +29,7 @@ from iris_service.child import end_with_parent
 from tests.support.worker import forget_tokens
 
 IRIS = (sys.executable, "-m", "iris.cli")
-START_S = 60
+START_S = 120
 STOP_S = 60
 _LOOK_S = 0.02
 
@@ -137,7 +137,7 @@ def owns(data: Path, process: psutil.Process) -> bool:
 def environment() -> dict[str, str]:
     """This process' own, without what would point at another cluster; a start that fails says so in time."""
     foreign = {key: value for key, value in os.environ.items() if not key.startswith("IRIS_")}
-    return {**foreign, "IRIS_CLUSTER_READY_S": "30"}
+    return {**foreign, "IRIS_CLUSTER_READY_S": "100"}
 
 
 def start(data: Path, *options: str) -> Cluster:
@@ -198,7 +198,7 @@ def settings(data: Path, text: str) -> tuple[str, str]:
     return "--config", str(path)
 
 
-def until(condition: Callable[[], Any], what: str, seconds: float = 30) -> Any:
+def until(condition: Callable[[], Any], what: str, seconds: float = 60) -> Any:
     """What ``condition`` returns as soon as that is true. Fails when the time is over."""
     deadline = time.monotonic() + seconds
     while True:
@@ -235,7 +235,7 @@ async def heard(cluster: Cluster, subject: str, play: Callable[[], Any], enough:
         await client.subscribe(subject, cb=hear)
         await client.flush()
         await asyncio.to_thread(play)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await done.wait()
         await client.flush()
     finally:

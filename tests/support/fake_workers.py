@@ -97,7 +97,7 @@ class FakeWorker:
     async def _ask(self, report: WorkerReport) -> ReportTaken | None:
         self.reports += 1
         try:
-            answer = await self._bus.request(subjects.report(self.name), codec.pack(report), timeout=10)
+            answer = await self._bus.request(subjects.report(self.name), codec.pack(report), timeout=30)
         except Unavailable:
             await asyncio.sleep(0.2)
             return None

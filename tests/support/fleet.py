@@ -18,8 +18,8 @@ from tests.support.cluster import until
 from tests.support.nats_config import free_ports
 from tests.support.worker import UNCONFINED
 
-_READY_S = 30
-_END_S = 30
+_READY_S = 60
+_END_S = 60
 
 
 @dataclass

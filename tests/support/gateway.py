@@ -45,7 +45,7 @@ async def listening(house: House, **said: Any) -> AsyncIterator[httpx.AsyncClien
     await server.ready.wait()
     url = f"http://127.0.0.1:{socket.getsockname()[1]}"
     try:
-        async with httpx.AsyncClient(base_url=url, timeout=10) as http:
+        async with httpx.AsyncClient(base_url=url, timeout=60) as http:
             yield http
     finally:
         await house.gateway.feed.close()

@@ -46,7 +46,7 @@ def mark() -> str:
 
 async def until(true: Callable[[], bool]) -> None:
     """Poll what no message tells."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not true():
             await asyncio.sleep(0.01)
 

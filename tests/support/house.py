@@ -40,7 +40,7 @@ class House:
         """What is answered to a command that is sent as soon as somebody listens."""
         while True:
             try:
-                reply = await self.wanting.bus.request(subject, codec.pack(command), timeout=10)
+                reply = await self.wanting.bus.request(subject, codec.pack(command), timeout=30)
             except NoResponders:
                 await asyncio.sleep(0)
             else:

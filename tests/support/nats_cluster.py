@@ -19,7 +19,7 @@ from pathlib import Path
 from iris_bus.contract import Connection, Unavailable
 from iris_nats import nats_binary
 
-_START_S = 30.0
+_START_S = 60.0
 _CONFIG = """\
 server_name: "{name}"
 listen: "127.0.0.1:{port}"

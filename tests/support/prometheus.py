@@ -20,7 +20,7 @@ from tests.support.nats_config import free_ports
 
 DEPLOYED = ROOT / "deploy" / "prometheus"
 INSTALLED = bool(shutil.which("prometheus") and shutil.which("promtool"))
-_START_S = 30
+_START_S = 60
 
 
 class Prometheus:
@@ -40,7 +40,7 @@ class Prometheus:
 
     def _get(self, path: str) -> Any:
         try:
-            with urllib.request.urlopen(f"{self._url}/api/v1/{path}", timeout=10) as answer:
+            with urllib.request.urlopen(f"{self._url}/api/v1/{path}", timeout=60) as answer:
                 return json.loads(answer.read())["data"]
         except urllib.error.HTTPError as refused:
             raise AssertionError(f"{path}: {refused.read().decode()}") from refused

@@ -22,7 +22,7 @@ from iris_core.subjects import DISCOVERY_BUCKET
 from iris_service.child import end_with_parent
 from tests.support.nats_config import row_of_free_ports
 
-_READY_S = 30.0
+_READY_S = 60.0
 _WORKERS = 2
 """Of a proxy, at most: each serves its metrics on a port of its own, counted up from the first."""
 _LOOK_S = 0.02

@@ -21,7 +21,7 @@ from iris_core.messages.processes import Ping
 from iris_core.spec import JobSpec
 from iris_gateway.commands import Commands
 
-RETRY_FOR_S = 30.0
+RETRY_FOR_S = 60.0
 _LOOK_S = 0.02
 _REQUESTS = 3
 ANN = Caller("ann", "user")
@@ -124,7 +124,7 @@ class Replicas:
             arguments = {"limit": 500, **({"cursor": cursor} if cursor else {})}
             question = codec.pack(Query("jobs", arguments, ANN))
             answer = codec.unpack(
-                (await self.connection.bus.request(subjects.STATE_QUERY, question, timeout=10)).data, Answer
+                (await self.connection.bus.request(subjects.STATE_QUERY, question, timeout=30)).data, Answer
             )
             page = codec.from_json(answer.body, dict)
             found |= {item["name"] for item in page["items"]}

@@ -34,7 +34,7 @@ from iris_core.task_tokens import SigningKey
 
 GRANT = task_tokens.grant(SigningKey("k1", b"1" * 32, 0), 1, "ann", "w0", 1)
 """With it an attempt has a token, which no gateway is asked to accept."""
-RETRY_FOR_S = 20.0
+RETRY_FOR_S = 60.0
 """How long a worker may say nothing of its attempts; a heartbeat says nothing of them."""
 
 

@@ -40,7 +40,7 @@ class House:
         while True:
             try:
                 return codec.unpack(
-                    (await self.asking.bus.request(subject, codec.pack(message), timeout=10)).data, kind
+                    (await self.asking.bus.request(subject, codec.pack(message), timeout=30)).data, kind
                 )
             except NoResponders:
                 await asyncio.sleep(0)

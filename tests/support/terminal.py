@@ -28,7 +28,7 @@ from iris_core.messages.gateway_worker import (
 from iris_core.messages.message import AttemptRef
 from tests.support.cluster import IRIS
 
-_PATIENCE_S = 40.0
+_PATIENCE_S = 100.0
 M = TypeVar("M")
 
 
@@ -116,7 +116,7 @@ class Attached:
         self._position = (await self._ask(request, ExecutionTaken)).position
 
     async def expect(self, text: str) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while text.encode() not in self._seen:
                 output = await self._ask(ReadExecution(self._name, self._last), ExecutionOutput)
                 assert not output.ended, output
@@ -127,5 +127,5 @@ class Attached:
         self._connection.bus.publish(subjects.execution("w0"), codec.pack(CloseExecution(self._name)))
 
     async def _ask(self, request: object, kind: type[M]) -> M:
-        answer = await self._connection.bus.request(subjects.execution("w0"), codec.pack(request), timeout=10)
+        answer = await self._connection.bus.request(subjects.execution("w0"), codec.pack(request), timeout=30)
         return codec.unpack(answer.data, kind)

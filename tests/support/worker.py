@@ -111,7 +111,7 @@ class WorkerProcess:
             return 0
         process.send_signal(signal.SIGCONT)
         process.send_signal(number)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             return await process.wait()
 
     async def __aenter__(self) -> Self:
@@ -125,7 +125,7 @@ class WorkerProcess:
         """Its exit code, once it has ended by itself."""
         process, self._process = self._process, None
         assert process is not None
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             return await process.wait()
 
 
@@ -156,7 +156,7 @@ def lives(pid: int) -> bool:
 
 async def number_from(path: Path) -> int:
     """What a task wrote there, once it has."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not (path.exists() and path.read_text().strip().isdigit()):
             await asyncio.sleep(0.01)
     return int(path.read_text())

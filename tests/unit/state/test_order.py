@@ -148,10 +148,10 @@ def test_priority_queue_with_many_tasks():
     from iris_core.states import PriorityBand
 
     keys = {n: priority_key(PriorityBand.INTERACTIVE, n % 7, n * 7919 % 1000, n, n) for n in range(10_000)}
-    began = time.perf_counter()
+    began = time.process_time()
     queue = TaskQueue()
     for number, key in keys.items():
         queue.add(number, key, ((0, 1),))
     out = [number for number, _ in queue]
-    assert time.perf_counter() - began < 1
+    assert time.process_time() - began < 1
     assert out == sorted(keys, key=keys.__getitem__)
