@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from iris_core.resources import CPU
 from tests.house.repository import ROOT
 from tests.support.cluster import Cluster
 from tests.support.frameworks import FRAMEWORKS
@@ -51,6 +52,26 @@ except TypeError as error:
 """
 
 
+ROOM = """
+import joblib, iris.joblib
+from joblib import Parallel, delayed
+
+options = {"cpu": 0.5, "env": {"PYTHONPATH": %r}}
+with joblib.parallel_config(backend="iris", **options):
+    print([joblib.effective_n_jobs(count) for count in (-1, -2, -1000, 1, 7)])
+    try:
+        Parallel(n_jobs=0)(delayed(abs)(x) for x in range(3))
+    except ValueError as error:
+        print(error)
+with joblib.parallel_config(backend="iris", name="j-reuse", reuse=50, n_jobs=2, **options):
+    print(Parallel(batch_size=2)(delayed(abs)(x) for x in range(-5, 0)))
+try:
+    Parallel(n_jobs=2, backend="iris", reuse=0, **options)(delayed(abs)(x) for x in range(2))
+except iris.Rejected as error:
+    print(error)
+"""
+
+
 def said(cluster: Cluster, program: str) -> list[str]:
     """The lines that a program printed."""
     done = subprocess.run(
@@ -75,6 +96,18 @@ def test_calls_of_joblib_are_tasks(cluster: Cluster):
     assert failed == "KeyError('gone') True"
     assert "cups" in refused
     assert cluster.client.job("/j-odd-1").wait(WITHIN_S).state == "killed"
+
+
+def test_joblib_fills_the_cluster_and_reuses_processes(cluster: Cluster):
+    room = sum(host.total[CPU.name] for host in cluster.client.workers()) // 500
+    counts, nothing, values, refused = said(cluster, ROOM % str(FRAMEWORKS))
+
+    assert counts == str([room, room - 1, 2, 1, 7])
+    assert nothing == "n_jobs == 0 in Parallel has no meaning"
+    assert values == "[5, 4, 3, 2, 1]"
+    assert refused == "/calls/reuse: 0 is not between 1 and 10000"
+    job = cluster.client.job("/j-reuse-1").wait(WITHIN_S)
+    assert (job.replicas, job.spec.calls.reuse) == (3, 50)
 
 
 def test_a_grid_search_of_scikit_learn_runs_as_its_page_says(cluster: Cluster):

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cluster import Cluster, environment
+from tests.support.frameworks import FRAMEWORKS
 from tests.support.guide import blocks
 
 pytestmark = pytest.mark.integration
@@ -184,14 +185,41 @@ FUNCTIONS_SAY = {
     "asyncio": "[1, 2]",
 }
 """What the programs of the page print, by their heading."""
+WITH_PACKAGES = {
+    "A sweep over a pandas frame": ("pandas", "{0: 2, 1: 2}"),
+    "A heavy import, once for each host": ("jax", "[3.0, 12.0]"),
+}
+"""Those that need a package, and what they print."""
+
+
+def functions_page() -> dict[str, str]:
+    """The sections of the page about functions, by their heading."""
+    sections = re.split(r"^## (.*)$", (DOCS / "howto/functions.md").read_text(), flags=re.MULTILINE)
+    return dict(zip(sections[1::2], sections[2::2], strict=True))
+
+
+@pytest.mark.parametrize("title", WITH_PACKAGES)
+def test_functions_with_packages_return_what_their_page_says(cluster: Cluster, title: str):
+    package, printed = WITH_PACKAGES[title]
+    if not (FRAMEWORKS / package).is_dir():
+        pytest.skip(f"no {package} here; `.ci/run` installs it")
+    program = re.search(r"^```python\n(.*?)^```$", functions_page()[title], re.MULTILINE | re.DOTALL)
+    done = subprocess.run(
+        [sys.executable, "-c", program[1].replace("/shared/packages", str(FRAMEWORKS))],
+        env={**cluster.environ, "PATH": PATH, "PYTHONPATH": str(FRAMEWORKS)},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, printed), done.stderr
 
 
 def test_functions_return_what_their_page_says(cluster: Cluster, tmp_path: Path):
-    sections = re.split(r"^## (.*)$", (DOCS / "howto/functions.md").read_text(), flags=re.MULTILINE)
     said = {}
-    for title, text in zip(sections[1::2], sections[2::2], strict=True):
-        if title == "scikit-learn and joblib":
-            continue  # test_joblib.py runs it, where there is scikit-learn
+    for title, text in functions_page().items():
+        if title == "scikit-learn and joblib" or title in WITH_PACKAGES:
+            continue  # test_joblib.py runs the former, where there is scikit-learn
         for number, program in enumerate(re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)):
             script = tmp_path / f"{number}.py"
             script.write_text(program)

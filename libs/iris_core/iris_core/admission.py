@@ -152,7 +152,7 @@ def _on_exit(spec: JobSpec) -> Iterator[Mistake]:
     for number, rule in enumerate(spec.on_exit[: exit_rules.MAX_RULES]):
         for message in exit_rules.mistakes(rule):
             pointer = pointer_to("on_exit", number, "codes")
-            yield Mistake(pointer=pointer, code="bad_code", message=message, hint="75, 64-78 or SIGBUS")
+            yield Mistake(pointer=pointer, code="bad_code", message=message, hint="for example 75, 64-78 or SIGBUS")
 
 
 def _indexes(spec: JobSpec) -> Iterator[Mistake]:

@@ -51,7 +51,8 @@ def parse_moment(text: str, now_ms: int) -> int:
         except ValueError:
             raise ValueError(wrong) from None
         if moment.tzinfo is None:
-            raise ValueError(f"{text!r} names no time zone; write {text}Z for UTC") from None
+            utc = moment.isoformat()
+            raise ValueError(f"{text!r} names no time zone; write {utc}Z for UTC") from None
         at_ms = int(moment.astimezone(UTC).timestamp() * 1000)
     if at_ms > _LAST_MS:
         raise ValueError(f"{text!r} is after the year 9999")

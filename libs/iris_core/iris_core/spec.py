@@ -222,7 +222,7 @@ class StopPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """
 
     signal: SignalName = "SIGTERM"
-    grace_s: Annotated[float, duration(MAX_GRACE_S, "60")] | None = None
+    grace_s: Annotated[float, duration(MAX_GRACE_S, "for example 60")] | None = None
 
 
 class NoticePolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
@@ -234,7 +234,7 @@ class NoticePolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """
 
     signal: SignalName = "SIGUSR1"
-    before_s: Annotated[float, duration(math.inf, "60")] = DEFAULT_NOTICE_S
+    before_s: Annotated[float, duration(math.inf, "for example 60")] = DEFAULT_NOTICE_S
 
 
 class Probe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
@@ -429,7 +429,7 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """What its tasks are told before they are stopped; None: nothing."""
     on_timeout: OnTimeout = "kill"
     """What becomes of a task that has run for ``timeout_s``: it is KILLED, or is requeued."""
-    protect_s: Annotated[float, duration(MAX_PROTECT_S, "60")] | None = None
+    protect_s: Annotated[float, duration(MAX_PROTECT_S, "for example 60")] | None = None
     """A task is not preempted before it has run for so long."""
 
     @property

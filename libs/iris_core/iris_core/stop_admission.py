@@ -17,9 +17,9 @@ _NOT_HANDLED = ("KILL", "STOP", "CONT")
 def mistakes(spec: JobSpec) -> Iterator[Mistake]:
     """All mistakes of what a job says of its stops."""
     if spec.stop is not None:
-        yield from _signal("/stop/signal", spec.stop.signal, "SIGINT")
+        yield from _signal("/stop/signal", spec.stop.signal, "for example SIGINT")
     if spec.notice is not None:
-        yield from _signal("/notice/signal", spec.notice.signal, "SIGUSR1")
+        yield from _signal("/notice/signal", spec.notice.signal, "for example SIGUSR1")
         yield from _before(spec, spec.notice.before_s)
     if spec.on_timeout != "kill" and spec.timeout_s is None:
         message = "on_timeout is what becomes of a task at its time limit, and this job has none"
@@ -39,4 +39,6 @@ def _signal(pointer: str, name: str, hint: str) -> Iterator[Mistake]:
 def _before(spec: JobSpec, before_s: float) -> Iterator[Mistake]:
     if spec.timeout_s is not None and before_s > spec.timeout_s:
         message = f"a notice {before_s:g} s before the time limit does not fit into a timeout of {spec.timeout_s:g} s"
-        yield Mistake(pointer="/notice/before_s", code="out_of_range", message=message, hint=f"{spec.timeout_s / 2:g}")
+        yield Mistake(
+            pointer="/notice/before_s", code="out_of_range", message=message, hint=f"for example {spec.timeout_s / 2:g}"
+        )

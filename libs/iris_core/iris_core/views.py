@@ -275,8 +275,9 @@ class TaskView(View, kw_only=True):
 
     ``id`` (``j35/42``) and ``job_id`` name it for good; ``task`` and ``job`` are names, which a later run takes over.
     ``user``: the owner. ``no_retry``: it failed without a retry although its budget was not used up. ``note``: what an
-    active task waits for. ``rerun_of``: the task that it repeats, as ``j3/5``, while that is kept. ``by``: whose
-    command ended it. ``levels``: of a gang by levels of the topology, what its worker has of each, innermost first.
+    active task waits for, or what is odd about its process, as why it is not cloned. ``rerun_of``: the task that it
+    repeats, as ``j3/5``, while that is kept. ``by``: whose command ended it. ``levels``: of a gang by levels of the
+    topology, what its worker has of each, innermost first.
     """
 
     task: str

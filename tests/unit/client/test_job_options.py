@@ -255,6 +255,8 @@ def test_a_file_has_a_task_for_each_line(tmp_path):
     ("options", "words"),
     [
         ({"array": "0-"}, "array: '0-' is neither an index nor a range"),
+        ({"array": ""}, "array: '' is neither an index nor a range"),
+        ({"array": "0-9%2"}, "array: '0-9%2' has a limit: write array '0-9' with max_parallel 2"),
         ({"array": "0-3", "replicas": 4}, "array says how many tasks there are: leave out replicas"),
         ({"array": "0-3", "each_line": "lines"}, "a task has one value, of array or of each_line"),
         ({"each_line": "no-such-file"}, "each_line: cannot read no-such-file: No such file or directory"),

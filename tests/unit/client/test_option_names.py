@@ -2,7 +2,7 @@
 
 import pytest
 
-from iris import AsyncClient, Client, InvalidOption
+from iris import AsyncClient, Client, Executor, InvalidOption
 from tests.support import pages
 from tests.support.answers import Said, answering
 
@@ -72,3 +72,46 @@ def test_a_value_of_the_wrong_type_is_refused_in_words(client):
     with pytest.raises(InvalidOption) as refused:
         client.run(["true"], replicas="three")
     assert str(refused.value) == "replicas must be a whole number, not a string"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"replicas": 3}, "a map takes no replicas: it has a task for each item"),
+        ({"array": "0-3"}, "a map takes no array: it has a task for each item"),
+        ({"each_line": "list"}, "a map takes no each_line: it has a task for each item"),
+        ({"order": "x"}, "order must be one of items, done, not 'x'"),
+        ({"kwargs": 3}, "kwargs is a dictionary, not 3; write for example kwargs={'scale': 2}"),
+        ({"chunksize": 2.5}, "chunksize must be a whole number of at least 1, not 2.5"),
+        ({"chunksize": 0}, "chunksize must be a whole number of at least 1, not 0"),
+        ({"lookahead": 0}, "lookahead must be a whole number of at least 1, not 0"),
+        (
+            {"retries": 1, "max_retries_failure": 2},
+            "retries and max_retries_failure are the same: leave one of them out",
+        ),
+    ],
+)
+def test_a_map_refuses_what_it_cannot_do(client, options, message):
+    for items in (["a"], [], iter(["a"])):
+        with pytest.raises(InvalidOption) as refused:
+            client.map(len, items, **options)
+        assert str(refused.value) == message
+
+
+def test_a_map_is_of_a_function_and_an_iterable(client):
+    with pytest.raises(TypeError, match="calls a function, not None"):
+        client.map(None, ["a"])
+    with pytest.raises(TypeError, match="needs at least one iterable"):
+        client.map(len)
+
+
+@pytest.mark.parametrize("name", ["kwargs", "chunksize", "order", "return_exceptions", "lookahead"])
+def test_an_executor_refuses_options_of_a_map_only(client, name):
+    with pytest.raises(InvalidOption, match=f"^an executor takes no {name}: each of its calls is a task$"):
+        Executor(client, **{name: 1})
+
+
+def test_an_executor_refuses_what_it_does_not_know_at_once(client):
+    assert refusal(Executor, client, memry="1GiB") == "Executor() has no option 'memry'; did you mean 'memory'?"
+    assert refusal(Executor, client, max_workers=4) == "Executor() has no option 'max_workers'; use 'max_parallel'"
+    assert refusal(Executor, 4) == "client is a Client, not 4; how many calls run at a time is max_parallel="

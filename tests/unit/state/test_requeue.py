@@ -181,3 +181,19 @@ def test_a_task_requeues_itself_with_its_own_token_and_nothing_outside(script: S
         /a/0#0 exit 0           -> PENDING
     """)
     assert script.world.requeue("/a/0", own).status == "forbidden"
+
+
+def test_a_requeue_of_what_does_not_run_is_refused_in_words(script: Script) -> None:
+    script.play("""
+        worker w0
+        submit /a
+        place /a/0 w0
+        /a/0 run
+        requeue /a -> accepted
+        /a/0#0 stopped -> PENDING requeues=1
+        job /a -> RUNNING
+        requeue /a -> conflict no task of /a runs
+        requeue /a/0 -> conflict /a/0 is pending: nothing of it runs
+        cancel /a
+        requeue /a -> conflict /a is killed: nothing of it runs
+    """)

@@ -306,3 +306,20 @@ def test_a_task_that_is_built_says_what_its_worker_does(script):
     assert query("task", task="/a/0")["note"] == "installing"
     script.play("/a/0 running -> RUNNING")
     assert query("task", task="/a/0")["note"] is None
+
+
+def test_what_is_odd_about_a_process_is_said_after_its_end(script):
+    script.play("""
+        worker w0
+        submit /a
+        schedule
+        /a/0 running detail=uncloned   -> RUNNING
+        /a/0 exit 0                    -> SUCCEEDED
+        submit /b
+        schedule
+        /b/0 pulling detail=fetching   -> BUILDING
+        cancel /b
+    """)
+    query = script.world.query
+    assert query("task", task="/a/0")["note"] == query("why", job="/a")["note"] == "uncloned"
+    assert query("task", task="/b/0")["note"] is None

@@ -38,8 +38,6 @@ Arguments = tuple[Any, ...]
 
 def check_size(count: int, chunksize: int) -> None:
     """Raises InvalidOption for more calls than a job has tasks for."""
-    if chunksize < 1:
-        raise InvalidOption(f"chunksize must be at least 1, not {chunksize}")
     tasks = -(-count // chunksize)
     if tasks > MAX_REPLICAS:
         hint = -(-count // MAX_REPLICAS)

@@ -25,7 +25,7 @@ from iris.client.deployment_options import deployment_fields
 from iris.client.deployments import Deployment
 from iris.client.job_options import EACH_LINE, CommandLine, job_spec, read_lines
 from iris.client.jobs import Job
-from iris.client.map_options import LOOKAHEAD, SHOWN, MapOptions, split_options
+from iris.client.map_options import LOOKAHEAD, SHOWN, MapOptions, check_options, split_options
 from iris.client.option_names import refuse_unknown, takes
 from iris.client.problems import InvalidOption, NotFound, Problem
 from iris.client.transport import HttpRequest, UrlQuery, in_path
@@ -126,6 +126,8 @@ class Client(GatewayApi):
         first items are submitted at once, and a thread adds the others as they come, ``lookahead`` of them ahead of the
         calls that have ended. Raises what iterating and pickling raise, and as `run`.
         """
+        if not iterables:
+            raise TypeError("map() needs at least one iterable")
         calls: Iterable[Iterable[Any]] = zip(*iterables, strict=False)
         if all(isinstance(one, Sized) for one in iterables):
             calls = list(calls)
@@ -146,11 +148,13 @@ class Client(GatewayApi):
         from iris.client.mapping import Mapped
         from iris.client.open_map import OpenMap
 
+        if not callable(function):
+            raise TypeError(f"map() calls a function, not {function!r}")
+        check_options(options)
         chunksize, reader = options.get("chunksize", 1), None
         if isinstance(items, Sized):
             calls = [tuple(item) for item in items]
         else:
-            check_size(0, chunksize)
             reader = ItemReader(items, options.get("lookahead", LOOKAHEAD), chunksize)
             calls = reader.take(chunksize)
             if reader.is_over and reader.error is not None:
@@ -212,6 +216,7 @@ class Client(GatewayApi):
         ``options``: ``order``, ``return_exceptions`` and ``progress``. Raises NotFound, InvalidOption for a job that is
         not a map of yours.
         """
+        check_options(options)
         shown, others = split_options(options)
         refuse_unknown("map_of", others, SHOWN)
         return self._followed(self.job(job), shown)

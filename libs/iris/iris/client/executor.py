@@ -20,9 +20,10 @@ from typing import Any, TypeVar, Unpack
 import cloudpickle
 
 from iris.client.client import Client
-from iris.client.map_options import MapOptions
+from iris.client.map_options import MapOptions, check_options
 from iris.client.mapping import CallFuture
 from iris.client.open_map import OpenMap, at_exit
+from iris.client.option_names import refuse_unknown
 from iris.client.problems import Conflict, InvalidOption
 from iris_core.spec import MAX_REPLICAS
 
@@ -30,6 +31,7 @@ T = TypeVar("T")
 
 _GATHER_S = 0.01
 _FLUSH_S = 60.0
+_OF_ITEMS = {"kwargs", "chunksize", "lookahead", "order", "return_exceptions"}
 Submission = tuple[CallFuture[Any], bytes]
 
 
@@ -40,13 +42,19 @@ class Executor(concurrent.futures.Executor):
 
     Args:
         client: left out, one of its own, as ``Client()``, which `shutdown` closes.
-        options: of the job, as of `Client.map`, without ``kwargs`` and ``chunksize``; the name of a second job gets its
-            number. Raises InvalidOption.
+        options: of the job, as of `Client.map`, but those of its items and results; the name of a second job gets its
+            number. Raises TypeError for an unknown option, InvalidOption.
     """
 
     def __init__(self, client: Client | None = None, **options: Unpack[MapOptions]) -> None:
-        if wrong := sorted({"kwargs", "chunksize"} & options.keys()):
-            raise InvalidOption(f"{' and '.join(wrong)} are of Client.map: each call of an executor is a task")
+        if client is not None and not isinstance(client, Client):
+            raise TypeError(f"client is a Client, not {client!r}; how many calls run at a time is max_parallel=")
+        if "max_workers" in options:
+            raise TypeError("Executor() has no option 'max_workers'; use 'max_parallel'")
+        refuse_unknown("Executor", options, MapOptions.__annotations__)
+        if wrong := sorted(_OF_ITEMS & options.keys()):
+            raise InvalidOption(f"an executor takes no {' and no '.join(wrong)}: each of its calls is a task")
+        check_options(options)
         self._client = client or Client()
         self._owns_client = client is None
         self._options = options

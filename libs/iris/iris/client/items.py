@@ -28,8 +28,6 @@ class ItemReader:
     """Takes items ahead of the calls that have ended, at most ``lookahead``, each tupled as the arguments of a call."""
 
     def __init__(self, items: Iterable[Iterable[Any]], lookahead: int, chunksize: int) -> None:
-        if lookahead < 1:
-            raise InvalidOption(f"lookahead must be at least 1, not {lookahead}")
         self._items = items
         self._places = threading.Semaphore(max(lookahead, chunksize))
         self._arrival = threading.Condition()

@@ -133,17 +133,22 @@ def read_replicas(options: JobOptions, gang: int) -> int:
     InvalidOption.
     """
     given, array, file = options.get("replicas"), options.get("array"), options.get("each_line")
-    if not array and not file:
+    if array is None and file is None:
         return gang if given is None else given
-    if array and file:
+    if array is not None and file is not None:
         raise InvalidOption("a task has one value, of array or of each_line: leave one of them out")
     if given is not None:
-        raise InvalidOption(f"{'array' if array else 'each_line'} says how many tasks there are: leave out replicas")
-    return len(read_lines(file)) if file else read_array(str(array))
+        raise InvalidOption(
+            f"{'each_line' if array is None else 'array'} says how many tasks there are: leave out replicas"
+        )
+    return len(read_lines(file)) if file is not None else read_array(str(array))
 
 
 def read_array(array: str) -> int:
     """How many values an array has. Raises InvalidOption."""
+    values, percent, limit = array.partition("%")
+    if percent:
+        raise InvalidOption(f"array: {array!r} has a limit: write array {values!r} with max_parallel {limit}")
     try:
         return len(IndexSet.parse(array))
     except ValueError as error:

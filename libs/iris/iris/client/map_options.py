@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
+from iris.client.problems import InvalidOption
 from iris_core.option_table import JobOptions
 
 ResultOrder = Literal["items", "done"]
@@ -35,6 +36,23 @@ class MapOptions(JobOptions, total=False):
 
 SHOWN = ("order", "return_exceptions", "progress")
 """The options of how results are shown; the others say what is called."""
+_NUMBERS_OF_TASKS = ("replicas", "array", "each_line")
+
+
+def check_options(options: Mapping[str, object]) -> None:
+    """Raises InvalidOption for what a map does not take, and for wrong values that no host would see."""
+    for name in _NUMBERS_OF_TASKS:
+        if options.get(name) is not None:
+            raise InvalidOption(f"a map takes no {name}: it has a task for each item")
+    if {"retries", "max_retries_failure"} <= options.keys():
+        raise InvalidOption("retries and max_retries_failure are the same: leave one of them out")
+    if (order := options.get("order", "items")) not in (orders := get_args(ResultOrder)):
+        raise InvalidOption(f"order must be one of {', '.join(orders)}, not {order!r}")
+    if not isinstance(kwargs := options.get("kwargs") or {}, Mapping):
+        raise InvalidOption(f"kwargs is a dictionary, not {kwargs!r}; write for example kwargs={{'scale': 2}}")
+    for name in ("chunksize", "lookahead"):
+        if not isinstance(number := options.get(name, 1), int) or number < 1:
+            raise InvalidOption(f"{name} must be a whole number of at least 1, not {number!r}")
 
 
 def split_options(options: MapOptions, tasks: int = 0, most: int = 0) -> tuple[MapOptions, JobOptions]:

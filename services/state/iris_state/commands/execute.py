@@ -29,7 +29,7 @@ from iris_core.messages.gateway_state import (
 from iris_core.names import JobName
 from iris_core.quota import Quota
 from iris_core.spec import JobSpec
-from iris_core.states import TERMINAL, Cause, Initiator, TaskState, WorkerState
+from iris_core.states import JOB_TERMINAL, TERMINAL, Cause, Initiator, TaskState, WorkerState
 from iris_core.tables import task as table
 from iris_state.decide import cascade, gates, quota
 from iris_state.inputs.claims import Claim, Step
@@ -205,6 +205,8 @@ def on_requeue(job: Job, index: int | None, command: RequeueTasks) -> Iterator[S
     running = [i for i, task in tasks if task.current is not None]
     stopping = [(i, task.attempts[-1]) for i, task in tasks if task.is_leaving]
     if not running and not stopping:
+        if index is None and job.state not in JOB_TERMINAL:
+            raise Refused(Code.CONFLICT, f"no task of {command.target} runs")
         state = job.state if index is None else job.task(index).state
         raise Refused(Code.CONFLICT, f"{command.target} is {state.name.lower()}: nothing of it runs")
     current = [(i, attempt) for i in running if (attempt := job.task(i).current) is not None]

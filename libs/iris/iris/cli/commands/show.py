@@ -36,9 +36,9 @@ def outcome(row: Row) -> str:
 
 
 def why_pending(task: Row) -> str:
-    """The pending reason's sentence, what a finished member of a gang waits for, or the error of an ended task."""
+    """The pending reason's sentence, the error of an ended task, or what is odd about it."""
     reason = task.get("pending_reason")
-    return reason["message"] if reason else task.get("note") or task.get("error") or ""
+    return reason["message"] if reason else task.get("error") or task.get("note") or ""
 
 
 def name_of(by: Row | None) -> str:

@@ -15,7 +15,7 @@ from sortedcontainers import SortedList
 from iris_core.actor import actor_view
 from iris_core.gates import Gate, GateKind
 from iris_core.reasons import NOT_YET_LOOKED_AT, Reason, run_before_ending, still_ending
-from iris_core.states import JobState, PriorityBand, TaskState, display_name
+from iris_core.states import TERMINAL, JobState, PriorityBand, TaskState, display_name
 from iris_core.view_queries import HistoryQuery, JobsQuery, NamedJobsQuery, TreeQuery, WhyQuery
 from iris_core.views import (
     JOBS_ORDERED,
@@ -298,12 +298,13 @@ def why(ledger: Ledger, query: WhyQuery) -> dict[str, Any]:
 
 def note_of_task(ledger: Ledger, record: Job, task: Task) -> str | None:
     """What an active task waits for: its worker, or as a finished member of a gang the others; or what is odd about its
-    place.
+    place or its process, also after its end.
     """
     if not task.waits_for_gang:
         current = task.current
         if current is None:
-            return None
+            last = task.attempts[-1] if task.attempts and task.state in TERMINAL else None
+            return last.detail or None if last is not None and last.started_ms else None
         return (
             note_of_stop(record, current)
             or current.detail
