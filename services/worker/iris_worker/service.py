@@ -291,7 +291,7 @@ class WorkerService:
     async def _prepare(self, ask: Prepare) -> None:
         """Fetch an attempt's bundle into its directory, and provide its environment."""
         try:
-            workdir = self._executor.prepare(ask.ref, ask.template.user)
+            workdir = await self._executor.prepare(ask.ref, ask.template.user)
         except OSError as error:
             ended: Ended | None = cannot_start(error)
         else:

@@ -16,7 +16,7 @@ import pytest
 from iris_core import subjects, task_tokens
 from iris_core.messages.gateway_state import Caller
 from iris_core.messages.message import AttemptRef
-from iris_core.messages.state_worker import Ended, Gang, Order, Stage, TaskTemplate
+from iris_core.messages.state_worker import Ended, Gang, Order, Stage, Stop, TaskTemplate
 from iris_core.resources import Device, ResourceRequest
 from iris_core.states import Cause, KernelStatus
 from iris_core.task_tokens import SigningKey
@@ -26,9 +26,10 @@ from iris_worker.attempt.artifacts.uploader import Uploader
 from iris_worker.attempt.devices import Accelerators, Devices
 from iris_worker.attempt.environment import coordinator_port
 from iris_worker.attempt.executor import Executor
+from iris_worker.attempt.isolation import Isolation
 from iris_worker.attempt.probes.prober import Prober
 from iris_worker.clock import HostClock
-from iris_worker.launcher.records import TemplateState
+from iris_worker.launcher.records import Confine, SlotEmptied, TemplateState
 from iris_worker.metrics import WorkerMetrics
 from iris_worker.settings import WorkerSettings
 from tests.support.memory import Memory
@@ -38,7 +39,7 @@ PREPARING = Stage(A, KernelStatus.PREPARING, 1)
 CLOCK = HostClock()
 
 
-Open = Callable[[], Awaitable[Executor]]
+Open = Callable[..., Awaitable[Executor]]
 
 
 @pytest.fixture
@@ -60,14 +61,14 @@ async def opened(tmp_path: Path, bus: Memory, uploads: list[asyncio.Future[None]
     def spawn(work: Coroutine[None, None, None]) -> None:
         uploads.append(asyncio.ensure_future(work))
 
-    async def make() -> Executor:
+    async def make(isolation: Isolation | None = None) -> Executor:
         agent = Agent("me")
         prober = Prober("127.0.0.1", CLOCK, WorkerMetrics(agent.running), lambda: None)
         devices = Devices("gpu", 2, Accelerators())
         nothing = dict.fromkeys(("on_started", "on_room", "on_limited", "on_change", "on_gone"), lambda *_: None)
         settings = WorkerSettings(id="w0", data=str(tmp_path))
         uploader = Uploader("w0", bus.connect().streams, settings.artifact_limits, 60.0, 1, spawn)
-        made.append(Executor(settings, agent, CLOCK, prober, uploader, devices, **nothing))
+        made.append(Executor(settings, agent, CLOCK, prober, uploader, devices, isolation=isolation, **nothing))
         await made[-1].recover()
         return made[-1]
 
@@ -180,7 +181,7 @@ async def test_two_gangs_on_one_port_of_a_host_do_not_start_together(opened: Ope
 
 async def test_a_gang_member_finds_the_hosts_in_a_file_outside_its_directory(opened: Open):
     executor = await opened()
-    workdir = Path(executor.prepare(A))
+    workdir = Path(await executor.prepare(A))
     ordered(executor, A, Gang(1, ("127.0.0.1", "h1")), "sh", "-c", 'cat "$IRIS_HOSTFILE"; exec sleep 100')
     executor.flush()
     slot = executor.attempts.by_ref[A].slot
@@ -318,7 +319,7 @@ async def test_a_bundle_file_in_place_of_the_output_directory_is_a_user_error(op
     executor = await opened()
     template = TaskTemplate(1, "/t", ("true",), {}, 1, ResourceRequest(), bundle="b", output="out")
     executor._agent.on_order(Order("me", 1, templates=(template,), run=(A,)), 1)
-    (Path(executor.prepare(A)) / "out").touch()
+    (Path(await executor.prepare(A)) / "out").touch()
     executor._agent.on_prepared(A, 1)
     executor.launch(executor._agent.next_launch())
     ended = end_of(executor)
@@ -334,7 +335,7 @@ async def preloading(executor: Executor, *refs: AttemptRef) -> list[asyncio.Task
     template = TaskTemplate(1, "/t", ("python3", "-m", "json"), {}, 2, ResourceRequest(), preload=("json",))
     executor._agent.on_order(Order("me", 1, templates=(template,), run=refs), 1)
     for ref in refs:
-        executor.prepare(ref)
+        await executor.prepare(ref)
     tasks = [asyncio.ensure_future(executor.preloading.provide(ref, template)) for ref in refs]
     await asyncio.sleep(0)
     return tasks
@@ -359,3 +360,49 @@ async def test_a_template_that_failed_is_the_failure_of_all_that_wait_for_it(ope
     directory = executor.attempts.by_ref[A].slot.below
     executor.preloading.on_state(TemplateState("1", failed=True, text="ImportError: x", directory=directory))
     assert [(await task).error for task in tasks] == ["preloading: ImportError: x"] * 2
+
+
+# ── slots that earlier jobs have left something in ──────────────────────────────────────────────────────────────────
+
+
+async def launched_after_another_job(opened: Open) -> Executor:
+    """One attempt is to have slot 0, which waits for the launcher to empty it."""
+    executor = await opened(Isolation(wanted=Confine(no_new_privileges=True)))
+    executor.slot_templates.hold(0, 7, "eve", "")
+    template = TaskTemplate(1, "/t", ("true",), {}, 1, ResourceRequest())
+    executor._agent.on_order(Order("me", 1, templates=(template,), run=(A,)), 1)
+    executor.launch(executor._agent.next_launch())
+    assert A not in executor.attempts.by_ref
+    return executor
+
+
+async def test_an_attempt_starts_when_its_slot_is_empty(opened: Open):
+    executor = await launched_after_another_job(opened)
+    await until(lambda: end_of(executor) is not None)
+    assert (end_of(executor).cause, end_of(executor).exit_code) == (Cause.EXITED, 0)
+
+
+async def test_an_attempt_that_is_stopped_while_its_slot_is_emptied_never_starts(opened: Open):
+    executor = await launched_after_another_job(opened)
+    _, todo = executor._agent.on_order(Order("me", 1, stop=(Stop(A, 0),)), 1)
+    for kill in todo:
+        executor.kill(kill.ref, kill.grace_ms, kill.settle_ms)
+    await until(lambda: end_of(executor) is not None)
+    assert end_of(executor) == Ended(Cause.CANCELLED, error="stopped before it started")
+    assert A not in executor.attempts.by_ref
+    assert executor.slots.reserve() == 0
+
+
+async def test_nobody_gets_a_slot_that_cannot_be_emptied(opened: Open):
+    executor = await launched_after_another_job(opened)
+    executor.slot_templates.on_emptied(SlotEmptied(0, "what an earlier job has left cannot be killed"))
+    await until(lambda: end_of(executor) is not None)
+    assert end_of(executor).cause is Cause.INFRASTRUCTURE
+    assert "cannot be killed" in end_of(executor).error
+    executor.slot_templates.hold(1, 7, "eve", "")
+    preparing = asyncio.ensure_future(executor.prepare(B, "ann"))
+    await asyncio.sleep(0)
+    executor.slot_templates.on_emptied(SlotEmptied(1, "what an earlier job has left cannot be killed"))
+    with pytest.raises(OSError, match="cannot be killed"):
+        await preparing
+    assert executor.slots.reserve() == 2

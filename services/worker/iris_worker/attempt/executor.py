@@ -41,15 +41,18 @@ from iris_worker.attempt.preloading import Preloading
 from iris_worker.attempt.probes.prober import Prober
 from iris_worker.attempt.requests import StartRequests
 from iris_worker.attempt.running import HostUse, RunningAttempt, RunningAttempts
+from iris_worker.attempt.slot_templates import SlotTemplates
 from iris_worker.attempt.workspaces import Workspaces, write_token
 from iris_worker.clock import HostClock
 from iris_worker.launcher.client import LauncherClient, LauncherGone
 from iris_worker.launcher.process_table import StoredProcess
 from iris_worker.launcher.records import (
+    EMPTIES,
     CgroupSupport,
     CommandExited,
     Confine,
     Confined,
+    EmptySlot,
     Exit,
     Exited,
     Gone,
@@ -57,6 +60,7 @@ from iris_worker.launcher.records import (
     LauncherAnswer,
     Measured,
     Pinged,
+    SlotEmptied,
     Spawned,
     Started,
     StartProcess,
@@ -141,8 +145,9 @@ class Executor:
         self.commands = CommandsBeside(self._launcher, self.attempts, self.containers)
         self.terminals = Terminals(self._launcher, self.attempts, settings.terminal_silent_s)
         self.watch = LauncherWatch(settings, self._launcher, self.attempts, clock)
+        self.slot_templates = SlotTemplates(self._send_now, self._isolation.uid_of)
         self.preloading = Preloading(
-            *(self._launcher, agent, clock, self.requests, self.attempts, self.logs),
+            *(self._launcher, agent, clock, self.requests, self.attempts, self.logs, self.slot_templates),
             *(settings.build_timeout_s, self.flush),
         )
         self._handlers: dict[type, Callable[[Any], None]] = {
@@ -154,6 +159,7 @@ class Executor:
             Measured: self._on_measured,
             Pinged: self.watch.on_pinged,
             TemplateState: self.preloading.on_state,
+            SlotEmptied: self.slot_templates.on_emptied,
         }
 
     # ── restarts of the worker ──────────────────────────────────────────────────────────────────────────────────
@@ -166,6 +172,9 @@ class Executor:
         entries = await self._launcher.connect()
         await self._confine()
         self.requests.cgroups = self.cgroups
+        self.slot_templates.begin(
+            empties=self._isolation.confines and self._launcher.version >= EMPTIES, outlived=self._launcher.outlived
+        )
         ended = {ref: entry for ref, entry in entries.items() if entry.has_ended}
         alive = {ref: entry for ref, entry in entries.items() if ref not in ended}
         self.slots.begin(
@@ -206,6 +215,10 @@ class Executor:
                 return await self._confined
         except TimeoutError:
             raise LauncherGone("the launcher does not confine tasks; end the tasks of its older version") from None
+
+    def _send_now(self, request: EmptySlot) -> None:
+        self._launcher.send(request)
+        self._launcher.flush()
 
     def _on_confined(self, confined: Confined) -> None:
         self._confined.set_result(confined)
@@ -265,12 +278,38 @@ class Executor:
         template = held.template
         if template is None:
             return
-        began_s = self._clock.steady_s()
+        if (attempt := self.attempts.prepared(held.ref)) is not None:
+            self._launch(held, template, attempt)
+            return
+        slot = self.slots.reserve()
+        if (emptied := self.slot_templates.empty(slot, held.ref.job, template.user)) is None:
+            self._launch_in(slot, held, template)
+        else:
+            emptied.add_done_callback(lambda emptied: self._launch_emptied(slot, held, template, emptied.result()))
+
+    def _launch_emptied(self, slot: int, held: LocalAttempt, template: TaskTemplate, trouble: str) -> None:
+        """A slot is empty, unless there is ``trouble``: then nobody gets it."""
+        if trouble:
+            self._agent.on_ended(held.ref, cannot_start(OSError(trouble)), self._clock.wall_ms())
+        elif held.stopping is not None:
+            self.slots.unreserve(slot)
+            ended = Ended(held.stopping, error="stopped before it started")
+            self._agent.on_ended(held.ref, ended, self._clock.wall_ms())
+        else:
+            self._launch_in(slot, held, template)
+        self.flush()
+
+    def _launch_in(self, slot: int, held: LocalAttempt, template: TaskTemplate) -> None:
+        """Launch an attempt in an empty slot."""
         try:
-            attempt = self.attempts.prepared(held.ref) or self._take(held.ref, template.user)
+            attempt = self._take(held.ref, template.user, slot)
         except OSError as error:
             self._agent.on_ended(held.ref, cannot_start(error), self._clock.wall_ms())
-            return
+        else:
+            self._launch(held, template, attempt)
+
+    def _launch(self, held: LocalAttempt, template: TaskTemplate, attempt: RunningAttempt) -> None:
+        began_s = self._clock.steady_s()
         attempt.launched = True
         if not self.logs.follows(held.ref):  # its environment was built, with output
             self.logs.follow(attempt.slot, began_s)
@@ -377,18 +416,21 @@ class Executor:
         """Attempts with a process that has not ended, or is being started, or of which something is being stored."""
         return self.attempts.alive + len(self._uploader)
 
-    def prepare(self, ref: AttemptRef, user: str = "") -> str:
+    async def prepare(self, ref: AttemptRef, user: str = "") -> str:
         """The directory for the bundle of an attempt of the submitting ``user``. Raises OSError."""
-        return self._take(ref, user).slot.workdir
+        slot = self.slots.reserve()
+        if (emptied := self.slot_templates.empty(slot, ref.job, user)) is not None and (trouble := await emptied):
+            raise OSError(trouble)  # nobody gets this slot
+        return self._take(ref, user, slot).slot.workdir
 
     def give_line(self, ref: AttemptRef, line: str) -> None:
         """The line of its job's file that a prepared attempt gets."""
         if (attempt := self.attempts.prepared(ref)) is not None:
             attempt.slot.line = line
 
-    def _take(self, ref: AttemptRef, user: str) -> RunningAttempt:
-        """An attempt with a slot that belongs to the user it runs as. Raises OSError."""
-        attempt = self.attempts.add(RunningAttempt(self.slots.take(ref), self._use))
+    def _take(self, ref: AttemptRef, user: str, slot: int) -> RunningAttempt:
+        """An attempt with this slot, which belongs to the user it runs as. Raises OSError."""
+        attempt = self.attempts.add(RunningAttempt(self.slots.take(ref, slot), self._use))
         try:
             attempt.slot.give_to(owner_of(self._isolation.sandbox(attempt.slot.number, user)))
         except OSError:

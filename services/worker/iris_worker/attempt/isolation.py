@@ -74,6 +74,10 @@ class Isolation:
     def confines(self) -> bool:
         return self.changes_user or self.wanted != NOTHING
 
+    def uid_of(self, slot: int) -> int | None:
+        """The user of the pool who has this slot only; None where there is no pool."""
+        return self.uids[slot] if self.uids is not None and slot < len(self.uids) else None
+
     def has_users(self, sandboxed: bool) -> bool:
         """Whether each attempt has a user, or a user namespace, of its own: who limits a user's processes limits it."""
         return self.uids is not None or (sandboxed and os.geteuid() != 0)

@@ -19,11 +19,12 @@ from iris_core.states import Cause
 from iris_worker.agent.agent import Agent
 from iris_worker.attempt.output.logs import OutputLogs
 from iris_worker.attempt.output.tail import last_lines
-from iris_worker.attempt.requests import BARE_KEY, StartRequests
+from iris_worker.attempt.requests import BARE_KEY, StartRequests, is_relative
 from iris_worker.attempt.running import RunningAttempt, RunningAttempts
+from iris_worker.attempt.slot_templates import SlotTemplates
 from iris_worker.clock import HostClock
 from iris_worker.launcher.client import LauncherClient
-from iris_worker.launcher.records import BARE, REUSE, EndTemplate, TemplateState
+from iris_worker.launcher.records import BARE, EMPTIES, REUSE, EndTemplate, TemplateState
 
 _TRIES = 3
 _REMEMBERED = 1000
@@ -44,6 +45,7 @@ class Preloading:
         requests: StartRequests,
         attempts: RunningAttempts,
         logs: OutputLogs,
+        slots: SlotTemplates,
         timeout_s: float,
         on_change: Callable[[], None],
     ) -> None:
@@ -53,6 +55,7 @@ class Preloading:
         self._requests = requests
         self._attempts = attempts
         self._logs = logs
+        self._slots = slots
         self._timeout_s = timeout_s
         self._on_change = on_change
         self._known: dict[str, TemplateState] = {}
@@ -83,7 +86,7 @@ class Preloading:
     def _unfit(self, template: TaskTemplate) -> str:
         """Why the attempts of a job are never cloned on this host; empty: they may be."""
         isolated = self._requests.isolated
-        if self._launcher.version < BARE:
+        if self._launcher.version < (EMPTIES if self._requests.confines else BARE):
             return "it is not cloned: the launcher is of an older version"
         if template.environment is not None and template.environment.image:
             return "it is not cloned: it runs in a container"
@@ -99,8 +102,7 @@ class Preloading:
         """Of the template that an attempt is cloned from: that of its job, or for a single call the bare one."""
         if not (template.preload or has_many_calls(template)):
             return self._requests.of_template("", attempt, template).bare
-        confined = self._requests.sandbox(attempt, template) is not None
-        return f"{template.job}/{attempt.slot.number}" if confined else str(template.job)
+        return f"{template.job}/{attempt.slot.number}" if self._requests.confines else str(template.job)
 
     async def _wait(self, key: str, attempt: RunningAttempt, template: TaskTemplate) -> TemplateState | Ended:
         """What has become of a template that is being made, or of a new one."""
@@ -136,7 +138,11 @@ class Preloading:
     def _begin(self, key: str, attempt: RunningAttempt, template: TaskTemplate) -> None:
         if not self._logs.follows(attempt.ref):  # what preloading prints begins its output
             self._logs.follow(attempt.slot, self._clock.steady_s())
-        self._launcher.send(self._requests.of_template(key, attempt, template))
+        request = self._requests.of_template(key, attempt, template)
+        own = is_relative(request.command[0], request.env)  # its bare one runs what the job has brought
+        job = 0 if key == request.bare and not own else template.job
+        self._slots.hold(attempt.slot.number, job, template.user, "" if own else request.bare)
+        self._launcher.send(request)
         self._launcher.flush()
 
     def on_state(self, state: TemplateState) -> None:

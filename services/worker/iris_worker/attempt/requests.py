@@ -71,6 +71,11 @@ class StartRequests:
         self._in_image = environment.Place(worker, settings.gateway_url, {})
         self._shared: dict[int, dict[str, str]] = {}
 
+    @property
+    def confines(self) -> bool:
+        """Whether tasks have a sandbox, or another user than the worker."""
+        return self._isolation.confines
+
     def of_task(
         self, held: LocalAttempt, template: TaskTemplate, attempt: RunningAttempt, began_s: float
     ) -> StartProcess:
@@ -126,7 +131,7 @@ class StartRequests:
             env |= environment.virtual(env["PATH"], f"{attempt.use.environments.path(directory)}/venv")
         sandbox = self.sandbox(attempt, template)
         shared = {name: value for name, value in env.items() if name not in environment.OF_A_JOB}
-        job = template.job if _is_relative(template.command[0], env) else None
+        job = template.job if is_relative(template.command[0], env) else None
         same = repr((job, template.user, template.command[0], sorted(shared.items()), limits, cgroup, sandbox)).encode()
         bare = f"{BARE_KEY}{hashlib.sha256(same).hexdigest()}" + (f"/{slot.number}" if sandbox is not None else "")
         return StartTemplate(
@@ -249,7 +254,7 @@ def check_coordinator_port(port: int, rest_s: float) -> None:
         )
 
 
-def _is_relative(program: str, env: Mapping[str, str]) -> bool:
+def is_relative(program: str, env: Mapping[str, str]) -> bool:
     """Whether what Python is started from depends on the directory of the job."""
     paths = [path for name in _SEARCHED if env.get(name) for path in env[name].split(":")]
     return not all(path.startswith("/") for path in [*paths, *([program] if "/" in program else [])])

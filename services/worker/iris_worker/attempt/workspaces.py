@@ -136,14 +136,23 @@ class Workspaces:
                 return f"tokens: {os.path.dirname(self.tokens)} is full"
         return ""
 
-    def take(self, ref: AttemptRef) -> Workspace:
-        """A slot for ``ref`` with new directories and files, which are empty."""
+    def reserve(self) -> int:
+        """The number of a slot that is taken from now on."""
         number = self._free.pop() if self._free else self._next
         self._next = max(self._next, number + 1)
+        return number
+
+    def unreserve(self, number: int) -> None:
+        """Nothing was made in a slot that was reserved."""
+        self._free.append(number)
+
+    def take(self, ref: AttemptRef, reserved: int | None = None) -> Workspace:
+        """A slot for ``ref``, the reserved one, with new directories and files, which are empty."""
+        number = self.reserve() if reserved is None else reserved
         try:
             slot = self.open(ref, number, f"{ref.job}-{ref.index}-{ref.attempt}")
         except OSError:
-            self._free.append(number)
+            self.unreserve(number)
             raise
         slot.early = number in self._early
         self._early.discard(number)

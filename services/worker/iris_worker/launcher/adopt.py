@@ -16,7 +16,7 @@ from iris_worker.launcher import tree
 from iris_worker.launcher.exits import to_exit
 from iris_worker.launcher.process_table import StoredProcess
 from iris_worker.launcher.records import Exit
-from iris_worker.launcher.runner import signal_process
+from iris_worker.launcher.signals import signal_process
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 

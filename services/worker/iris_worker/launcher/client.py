@@ -50,7 +50,8 @@ class LauncherClient:
     """Sends requests in order, without waiting.
 
     Attributes:
-        cgroups: what the launcher has said of its control groups. version: what it understands.
+        cgroups: what the launcher has said of its control groups. version: what it understands. outlived: it has served
+            an earlier worker.
 
     Args:
         on_answers: called with the answers that have arrived together, in order.
@@ -67,7 +68,7 @@ class LauncherClient:
         self._socket: socket.socket | None = None
         self._inbox, self._outbox = bytearray(), bytearray()
         self._urgent = self._waits = False
-        self.cgroups, self.version = CgroupSupport(), 0
+        self.cgroups, self.version, self.outlived = CgroupSupport(), 0, False
 
     async def connect(self) -> dict[AttemptRef, StoredProcess]:
         """Connect, and return the attempts of the previous worker process. Raises LauncherGone, OSError."""
@@ -95,6 +96,7 @@ class LauncherClient:
             self._socket = socket.socket(socket.AF_UNIX)
             try:
                 self._socket.connect(address)
+                self.outlived = True
             except (FileNotFoundError, ConnectionRefusedError):
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(address)
@@ -104,6 +106,7 @@ class LauncherClient:
                     listener.listen()
                     self._socket.connect(address)
                     _start(self._root, listener)
+                self.outlived = False
         finally:
             os.close(directory)
         self._socket.setblocking(False)

@@ -19,9 +19,9 @@ from iris_worker.launcher.limits import Limits
 
 SOCKET = "launcher"
 """The file in the worker's directory on which its launcher listens."""
-VERSION = 7
+VERSION = 8
 """Of what a launcher understands: 1, directories of attempts below those of slots; 2, templates; 3, `PASSED_ON`; 4,
-`TERMINALS`; 5, `NOTICES`; 6, `BARE`; 7, `REUSE`.
+`TERMINALS`; 5, `NOTICES`; 6, `BARE`; 7, `REUSE`; 8, `EMPTIES`.
 """
 PASSED_ON = 3
 """It knows that a slot may be passed on before the output of its last attempt is stored."""
@@ -33,6 +33,8 @@ BARE = 6
 """It makes the templates of jobs from bare ones."""
 REUSE = 7
 """It has processes make several calls."""
+EMPTIES = 8
+"""It says when nothing of an earlier job is left in a slot."""
 NEEDED = 1
 """What a worker needs its launcher to understand."""
 STOPS_OTHERS = "it stopped what was started beside it, and was ended"
@@ -270,6 +272,19 @@ class EndTemplate(_Record, frozen=True, tag="end-template"):
     key: str
 
 
+class EmptySlot(_Record, frozen=True, tag="empty-slot"):
+    """An attempt of another job is to have a slot, in which nothing runs: kill what waits there without an attempt,
+    templates and reused processes; answered by `SlotEmptied` once all of it is gone.
+
+    ``kept``: the key of a bare template that may stay. ``uid``: a user who has nothing but this slot; None: there is
+    none.
+    """
+
+    slot: int
+    kept: str = ""
+    uid: int | None = None
+
+
 class Confine(_Record, frozen=True, tag="confine"):
     """How attempts are confined from now on; answered by `Confined`.
 
@@ -347,6 +362,7 @@ LauncherRequest = (
     | StartProcess
     | StartTemplate
     | EndTemplate
+    | EmptySlot
     | GiveNotice
     | StopProcess
     | KillAll
@@ -398,6 +414,13 @@ class TemplateState(_Record, frozen=True, tag="template"):
     directory: str = ""
 
 
+class SlotEmptied(_Record, frozen=True, tag="slot-emptied"):
+    """Nothing is left in a slot; ``text``: why something is, for a person."""
+
+    slot: int
+    text: str = ""
+
+
 class Measured(_Record, frozen=True, tag="measured"):
     """What running attempts use, sent at intervals."""
 
@@ -417,6 +440,7 @@ class Pinged(_Record, frozen=True, tag="pinged"):
 LauncherAnswer = (
     Confined
     | TemplateState
+    | SlotEmptied
     | Started
     | Spawned
     | NoticeRecord

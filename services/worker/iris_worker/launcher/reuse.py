@@ -191,7 +191,11 @@ class ReusedProcesses:
         if (one := self._idle.pop(pid, None)) is not None:
             self._stop_waiting(one)
             self._close(one)
-            self._runner.end_group(one.process.group)
+
+    def end_in(self, slot: int) -> None:
+        """Kill those in a slot that have no attempt."""
+        for one in [one for one in self._idle.values() if one.process.slot == slot]:
+            self._kill(one)
 
     def end_of(self, key: str) -> None:
         """Kill those of a template that have no attempt."""

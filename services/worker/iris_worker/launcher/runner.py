@@ -30,8 +30,10 @@ from iris_worker.launcher.event_loop import DelayedCall, EventLoop
 from iris_worker.launcher.exits import since, to_exit, to_refusal, wait_any, with_usage
 from iris_worker.launcher.limits import Limits
 from iris_worker.launcher.pidfd import exit_status
-from iris_worker.launcher.records import STOPS_OTHERS, Exit, Sandbox, Started, StartProcess, StartTemplate
+from iris_worker.launcher.records import STOPS_OTHERS, EmptySlot, Exit, Sandbox, Started, StartProcess, StartTemplate
 from iris_worker.launcher.sandbox import Leftovers, Sandboxes, user_of
+from iris_worker.launcher.signals import signal_group, signal_process
+from iris_worker.launcher.spares import Spares
 from iris_worker.launcher.spawn import Child, NeedsShell, NotRunnable, begin
 from iris_worker.launcher.starts import Starts, Stopped
 from iris_worker.launcher.terminal import keep_shown, open_terminal
@@ -141,7 +143,7 @@ class Runner:
         observer: is told what becomes of them.
 
     Attributes:
-        templates: processes from which attempts are cloned, and clones that have no attempt.
+        spares: processes that have no attempt.
         on_last_words: told of a process that has ended and is not known to have begun, before that is judged.
         on_other_child: told of each child that has ended and is no attempt's, its wait status, and why it could not
             become its program.
@@ -154,7 +156,7 @@ class Runner:
         groups: Cgroups | None,
         observer: Observer,
     ) -> None:
-        self.templates: set[int] = set()
+        self.spares = Spares(loop, groups, self._strays_in)
         self.on_last_words: Callable[[Process], object] = lambda process: None
         self.on_other_child: Callable[[int, int, Exception | None], object] = lambda pid, status, error: None
         self._loop = loop
@@ -271,7 +273,7 @@ class Runner:
 
     def is_free_child(self, pid: int) -> bool:
         """Whether it is a child of this process that is not known as anything."""
-        known = pid in self._by_pid or pid in self._commands or pid in self.templates or pid in self.sandboxes.pids
+        known = pid in self._by_pid or pid in self._commands or pid in self.spares or pid in self.sandboxes.pids
         return not known and tree.parent(pid) == os.getpid()
 
     def adopt_clone(self, request: StartProcess, pid: int) -> Process:
@@ -305,7 +307,7 @@ class Runner:
             exit_ = self._of_group(process, exit_, usage)
         process.before = used
         del self._by_pid[process.pid], self._by_ref[process.ref], self._by_slot[process.slot]
-        self.templates.add(process.pid)
+        self.spares.add(process.pid, process.slot, group)
         self._observer.on_exit(process.ref, exit_)
         return ""
 
@@ -313,7 +315,7 @@ class Runner:
         """A process that has finished the call of its ``last`` attempt makes that of another."""
         if last.group is not None and self._groups is not None:
             self._groups.renew(last.group)
-        self.templates.discard(last.pid)
+        self.spares.take(last.pid)
         record = request.record
         process = Process(
             *(record.ref, record.slot, self.workdir_of(record.below), last.pid),
@@ -336,16 +338,6 @@ class Runner:
         if limits is None or self._groups is None:
             return None
         return self._groups.place(pid, limits)
-
-    def end_group(self, group: Group | None) -> None:
-        """Kill what a template has left, and remove its group."""
-        if group is None or self._groups is None:
-            return
-        group.spoilt = True
-        if self._groups.kill(group):
-            self._loop.call_later(_LINGER_S, self.end_group, group)
-        else:
-            self._groups.give(group)
 
     def terminal(self, ref: AttemptRef) -> int:
         """The other end of the terminal of an attempt; -1 when it has none, or an earlier launcher had that."""
@@ -547,8 +539,8 @@ class Runner:
                 continue
             process = self._by_pid.get(pid)
             if process is None or process.pidfd >= 0:
+                self.spares.reaped(pid)
                 self.on_other_child(pid, status, self._starts.settle(pid))
-                self.templates.discard(pid)
                 self.sandboxes.pids.discard(pid)
                 self._unowned.pop(pid, None)
                 continue
@@ -660,8 +652,16 @@ class Runner:
 
     def _unknown_children(self) -> list[int]:
         """Children of this process that it did not start, but not clones that were not told to go."""
-        known = self._by_pid.keys() | self._commands.keys() | self.sandboxes.pids | self.templates
-        return [pid for pid in self._children.pids() - known if tree.session_of(pid) not in self.templates]
+        known = self._by_pid.keys() | self._commands.keys() | self.sandboxes.pids
+        found = (pid for pid in self._children.pids() - known if pid not in self.spares)
+        return [pid for pid in found if tree.session_of(pid) not in self.spares]
+
+    def _strays_in(self, request: EmptySlot) -> list[int]:
+        """What spare processes have left in a slot that has no attempt, as far as it has a sandbox or a user."""
+        found = [self.sandboxes.left(request.slot, empty=False)]
+        if request.uid is not None:
+            found += [pid for pid in self._unknown_children() if tree.user_of(pid) == request.uid]
+        return list(filter(None, found))
 
     def _owner(self, pid: int) -> Process | None:
         process = self._by_pid.get(tree.session_of(pid))
@@ -724,23 +724,3 @@ def is_bare(process: Process) -> bool:
     """Whether only zombies are left that other processes must reap."""
     groups = (process.pid, *process.commands)
     return not any(map(tree.group_lives, groups)) and not any(map(tree.is_alive, process.strays))
-
-
-def signal_group(group: int, number: int) -> bool:
-    """Signal a process group; False when it is empty."""
-    try:
-        os.killpg(group, number)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # it has a member that runs as another user
-        return True
-    return True
-
-
-def signal_process(pid: int, ticks: int, number: int) -> bool:
-    """Signal the process that was started at ``ticks``; False when it has ended, also when its id was reused."""
-    with contextlib.suppress(ProcessLookupError):
-        if tree.started_ticks(pid) == ticks:
-            os.kill(pid, number)
-            return True
-    return False

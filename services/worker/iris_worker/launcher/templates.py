@@ -17,7 +17,7 @@ import signal
 import socket
 import struct
 import time
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -30,9 +30,10 @@ from iris_worker.launcher import template_process as inside
 from iris_worker.launcher import tree
 from iris_worker.launcher.cgroup import Group
 from iris_worker.launcher.event_loop import DelayedCall, EventLoop
-from iris_worker.launcher.records import Exit, StartProcess, StartTemplate, TemplateState
+from iris_worker.launcher.records import EmptySlot, Exit, StartProcess, StartTemplate, TemplateState
 from iris_worker.launcher.reuse import ReusedProcesses
-from iris_worker.launcher.runner import Process, Runner, signal_process
+from iris_worker.launcher.runner import Process, Runner
+from iris_worker.launcher.signals import signal_process
 from iris_worker.launcher.spawn import NotRunnable
 
 _BOOT = f"""
@@ -94,7 +95,6 @@ class _Template:
     request: StartTemplate
     pid: int
     control: socket.socket
-    group: Group | None
     used_s: float
     ready: bool = False
     clones: dict[int, _Clone] = field(default_factory=dict)
@@ -210,9 +210,9 @@ class Templates:
     def _add(self, request: StartTemplate, pid: int, control: socket.socket, group: Group | None) -> _Template:
         control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         control.setblocking(False)
-        template = _Template(request, pid, control, group, used_s=time.monotonic())
+        template = _Template(request, pid, control, used_s=time.monotonic())
         self._by_key[request.key] = self._by_pid[pid] = template
-        self._runner.templates.add(pid)
+        self._runner.spares.add(pid, template.slot, group)
         self._note(pid)
         self._loop.watch(control.fileno(), partial(self._read, template))
         return template
@@ -394,6 +394,15 @@ class Templates:
         for template in [one for one in self._by_key.values() if one.slot == slot and one.key not in keys]:
             self._over(template)
 
+    def empty(self, request: EmptySlot, done: Callable[[str], object]) -> None:
+        """An attempt of another job is to have a slot: call ``done`` when nothing of the job before is left there."""
+        bare = self._by_key.get(request.kept)
+        if bare is None or not bare.ready or bare.waiting or bare.clones:  # what it makes is of the job before
+            bare = None
+        self._end_others(request.slot, {bare.key} if bare is not None else set())
+        self._reused.end_in(request.slot)
+        self._runner.spares.empty(request, bare.pid if bare is not None else 0, done)
+
     def _over(self, template: _Template, *, failed: bool = False, text: str = "") -> None:
         """A template has ended, or is to: say so, also of those that were to be made from it."""
         self._forget(template)
@@ -424,8 +433,7 @@ class Templates:
         self._reused.end_of(template.key)
         self._loop.forget(template.control.fileno())
         template.control.close()
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(template.pid, signal.SIGKILL)
+        self._runner.spares.kill(template.pid)
         waiting = [self._take(template, number) for number in list(template.clones)]
         for clone in waiting:
             if isinstance(clone.request, StartProcess):
@@ -451,7 +459,6 @@ class Templates:
                 self._over(template, failed=True, text=f"preloading was ended: {_how(status)}")
             else:
                 self._over(template)
-        self._runner.end_group(template.group)
 
     def _look(self, template: _Template) -> None:
         """End a template that was not used lately."""

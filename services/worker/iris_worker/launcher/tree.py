@@ -85,6 +85,14 @@ def marked(workdir: str) -> dict[str, str]:
     return {WORKDIR: workdir}
 
 
+def user_of(pid: int) -> int:
+    """Its user; -1 when it has ended."""
+    for line in _status(pid):
+        if line.startswith(b"Uid:"):
+            return int(line.split()[1])
+    return -1
+
+
 def process_namespace(pid: int) -> int:
     """The id of its process namespace; 0 when it has ended, or cannot be determined."""
     try:
@@ -163,14 +171,7 @@ def all_pids() -> list[int]:
 
 def peak_rss_bytes(pid: int) -> int:
     """The peak memory of a live process in bytes; 0 when it has ended."""
-    try:
-        with open(f"/proc/{pid}/status", "rb", buffering=0) as file:
-            for line in file.read().splitlines():
-                if line.startswith(b"VmHWM:"):
-                    return int(line.split()[1]) * 1024
-    except (OSError, ValueError, IndexError):
-        return 0
-    return 0
+    return next((int(line.split()[1]) * 1024 for line in _status(pid) if line.startswith(b"VmHWM:")), 0)
 
 
 def started_ticks(pid: int) -> int:
@@ -193,13 +194,17 @@ def zombie_status(pid: int) -> int | None:
 
 def _is_init(pid: int) -> bool:
     """Whether it is the first process of another process namespace than this process'."""
+    ids = next((line.split()[1:] for line in _status(pid) if line.startswith(b"NSpid:")), [])
+    return len(ids) > 1 and ids[-1] == b"1"
+
+
+def _status(pid: int) -> list[bytes]:
+    """The lines of /proc/<pid>/status; empty when it has ended."""
     try:
         with open(f"/proc/{pid}/status", "rb", buffering=0) as file:
-            lines = file.read().splitlines()
+            return file.read().splitlines()
     except OSError:
-        return False
-    ids = next((line.split()[1:] for line in lines if line.startswith(b"NSpid:")), [])
-    return len(ids) > 1 and ids[-1] == b"1"
+        return []
 
 
 def _stat(pid: int) -> list[bytes]:
