@@ -14,15 +14,17 @@ import pytest
 from iris_worker.launcher import rescue
 from iris_worker.launcher.cgroup_files import Cgroup
 from iris_worker.launcher.records import (
+    EmptySlot,
     EndTemplate,
     Sandbox,
+    SlotEmptied,
     Spawned,
     Started,
     StartProcess,
     StopProcess,
     TemplateState,
 )
-from tests.integration.test_templates import CLOCK, MIB, Host, host_in, ready, waits
+from tests.integration.test_templates import CLOCK, MIB, Host, host_in, lives, ready, waits
 
 pytestmark = pytest.mark.integration
 
@@ -40,11 +42,6 @@ async def host(tmp_path: Path) -> AsyncIterator[Host]:
 
 async def spawned(host: Host, slot) -> Spawned:
     return await host.until(lambda m: isinstance(m, Spawned) and m.ref == slot.ref)
-
-
-CONFINED = (
-    "a new process: this host confines tasks, and what a waiting process does could reach the next job of its slot"
-)
 
 
 async def made_by(host: Host, text: str, **options) -> tuple[int, str]:
@@ -244,16 +241,43 @@ async def test_a_process_that_waits_ends_with_its_template(host: Host):
     wait_for_end(pid)
 
 
-async def test_a_confined_process_makes_one_call(host: Host):
-    """What it does while it waits could reach the next job of its slot, which has its user and its sandbox."""
-    user = Sandbox(os.getuid(), os.getgid())
-    slot = host.preload("json", key="1/0", sandbox=user)
+CONFINED = Sandbox(os.getuid(), os.getgid())
+
+
+async def emptied(host: Host, slot: int, kept: str = "") -> SlotEmptied:
+    host.launcher.send(EmptySlot(slot, kept))
+    host.launcher.flush()
+    answer: SlotEmptied = await host.until(lambda m: isinstance(m, SlotEmptied) and m.slot == slot)
+    host.answers.remove(answer)
+    return answer
+
+
+async def test_a_confined_process_ends_before_another_job_has_its_slot(host: Host):
+    slot = host.preload("json", key="1/0", sandbox=CONFINED)
     assert await host.state("1/0") == TemplateState("1/0", ready=True)
-    before, _ = await made_by(host, "pass", key="1/0", slot=slot, sandbox=user)
+    first, _ = await made_by(host, "pass", key="1/0", slot=slot, sandbox=CONFINED)
     host.slots.pass_on(slot)
-    after, _ = await made_by(host, "pass", key="1/0", slot=host.take(), sandbox=user)
-    assert after != before
-    assert [one.note for one in host.answers if isinstance(one, Spawned)] == [CONFINED, CONFINED]
+    second, out = await made_by(host, KEEPS, key="1/0", slot=host.take(), sandbox=CONFINED)
+    assert (second, out.startswith("1 ")) == (first, True)
+    waiting = [psutil.Process(first), *host.templates()]
+    assert len(waiting) == 3
+    assert await emptied(host, slot.number + 1) == SlotEmptied(slot.number + 1)
+    assert all(map(lives, waiting))
+    assert await emptied(host, slot.number, "bare") == SlotEmptied(slot.number)
+    assert [psutil.pid_exists(one.pid) for one in waiting].count(True) == 1
+    assert await emptied(host, slot.number) == SlotEmptied(slot.number)
+    assert not any(psutil.pid_exists(one.pid) for one in waiting)
+
+
+async def test_a_slot_is_empty_when_a_template_that_is_being_made_is_gone_too(host: Host):
+    bare = host.preload(key="bare", sandbox=CONFINED)
+    assert await host.state("bare") == TemplateState("bare", ready=True)
+    for template in host.templates():
+        template.suspend()
+    host.preload("json", key="1/0", slot=bare, sandbox=CONFINED)
+    assert await emptied(host, bare.number, "bare") == SlotEmptied(bare.number)
+    assert host.templates() == []
+    assert await host.state("1/0") == TemplateState("1/0")
 
 
 async def test_a_process_that_was_killed_while_it_waits_harms_no_call(host: Host):

@@ -14,6 +14,7 @@ from iris_core.states import KernelStatus
 from tests.integration.test_builds import bundle
 from tests.integration.test_sandbox import CLONES, PYTHON, own_users
 from tests.integration.test_templates import lives
+from tests.support.cluster import cluster_on, settings
 from tests.support.hosts import until, worker_of
 from tests.support.state import GRANT, FakeState, template
 from tests.support.worker import WorkerProcess
@@ -131,3 +132,27 @@ async def test_a_worker_that_was_restarted_empties_slots_that_it_does_not_know(
         await state.until(lambda: KernelStatus.PREPARED in state.reported(ref))
         assert not any(map(lives, before))
         assert not (shared / "found-3-0-0").exists()
+
+
+@pytest.mark.parametrize("cgroups", ["true", "false"])
+def test_calls_share_a_process_in_a_sandbox(place: Path, cgroups: str):
+    def call(number: int) -> tuple[bytes, int, str, list[str]]:
+        """Which process has made the call, as its how manieth, for which item, and what it found in its directory."""
+        import math
+        import os
+        import subprocess
+
+        if number == 30:
+            subprocess.run(["setsid", "-f", "sleep", "100"], check=True)
+        math.mine, math.calls = getattr(math, "mine", os.urandom(8)), getattr(math, "calls", 0) + 1
+        open("mine", "w").close()
+        open("/tmp/ours", "a").close()
+        return math.mine, math.calls, os.environ["IRIS_TASK_INDEX"], sorted(set(os.listdir(".")) - {".iris-call"})
+
+    options = settings(place / "data", f"[worker]\ncgroups = {cgroups}\n")
+    with cluster_on(place / "data", "--workers", "1", "--sandbox", *options) as cluster:
+        found = cluster.client.map(call, range(40), cpu=8, reuse=20).results(60)
+        assert [(index, files) for *_, index, files in found] == [(str(number), ["mine"]) for number in range(40)]
+        assert len({mine for mine, *_ in found}) < 40, "no process was reused"
+        leaves, calls, *_ = found[30]
+        assert calls == max(calls for mine, calls, *_ in found if mine == leaves), "something was left beside it"

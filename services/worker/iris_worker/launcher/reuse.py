@@ -28,7 +28,6 @@ IDLE_S = 2.0
 """How long a process waits for its next call."""
 _ANSWER_S = 5.0
 """How long one may take to begin a call, or to end when it gets no further one."""
-_CONFINED = "this host confines tasks, and what a waiting process does could reach the next job of its slot"
 _REASONS = 1000
 
 
@@ -78,17 +77,8 @@ class ReusedProcesses:
         self._beginning: dict[int, _Reused] = {}
         runner.on_last_words = self._hear
 
-    def why_never(self, request: StartProcess) -> str:
-        """Why the process of this attempt is not to be reused, for a person; empty: it is, or was not asked to be."""
-        return _CONFINED if request.reuse > 1 and request.record.sandbox is not None else ""
-
-    def is_wanted(self, request: StartProcess) -> bool:
-        return request.reuse > 1 and not self.why_never(request)
-
     def note(self, request: StartProcess) -> str:
         """Why an attempt has a new process that was to be reused, as far as that has not been said."""
-        if why := self.why_never(request):
-            return f"a new process: {why}"
         why = self._why.pop(request.template, "")
         return f"a new process: that of an earlier call was not reused: {why}" if why else ""
 

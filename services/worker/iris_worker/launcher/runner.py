@@ -306,6 +306,7 @@ class Runner:
                 return f"it held {show_bytes(usage.rss_bytes)} of its {show_bytes(limit)} of memory"
             exit_ = self._of_group(process, exit_, usage)
         process.before = used
+        self.sandboxes.left(process.slot, empty=True)
         del self._by_pid[process.pid], self._by_ref[process.ref], self._by_slot[process.slot]
         self.spares.add(process.pid, process.slot, group)
         self._observer.on_exit(process.ref, exit_)
@@ -329,8 +330,10 @@ class Runner:
 
     def _has_left(self, process: Process) -> bool:
         """Whether descendants of a process may live, as far as the kernel tells without control groups."""
-        return bool(tree.children(process.pid)) or any(
-            self._owner(pid) in (process, None) for pid in self._unknown_children()
+        return (
+            bool(tree.children(process.pid))
+            or self.sandboxes.holds_orphans(process.slot)
+            or any(self._owner(pid) in (process, None) for pid in self._unknown_children())
         )
 
     def group_of(self, pid: int, limits: Cgroup | None) -> Group | None:

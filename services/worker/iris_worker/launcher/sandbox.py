@@ -280,7 +280,7 @@ class Sandboxes:
             return init
         if held is None:
             return 0
-        if self._root and (empty or not tree.children(held.init)):
+        if self._root and (empty or not self.holds_orphans(slot)):
             self._idle[slot] = None
             if len(self._idle) > IDLE:
                 self._end(next(iter(self._idle)))
@@ -288,6 +288,11 @@ class Sandboxes:
         init = held.init
         self._end(slot)
         return init
+
+    def holds_orphans(self, slot: int) -> bool:
+        """Whether processes are in its sandbox whose parents have ended."""
+        held = self._by_slot.get(slot)
+        return held is not None and bool(tree.children(held.init))
 
     def adopt(self, slot: int, pid: int) -> None:
         """Find the sandbox that an earlier launcher made for a process."""

@@ -235,7 +235,7 @@ class Templates:
             template.used_s = time.monotonic()
             return True
         try:
-            again = self._reused.is_wanted(request) and not template.is_bare
+            again = request.reuse > 1 and not template.is_bare
             number = self._order(template, request, request.record.below, call, again=again)
         except OSError:
             return False
