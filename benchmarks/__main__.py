@@ -81,6 +81,7 @@ def _line(row: Row) -> str:
     spread = f"[{min(row.runs):g} .. {max(row.runs):g}]" if row.runs else ""
     peers = "  ".join(f"{name} {value:g}" for name, value in row.peers.items())
     ratio = f"  x{row.ratio:g} of the best peer" if row.ratio is not None else ""
+    ratio += "".join(f"  x{of:g} of {name}" for name, of in row.of_floor.items())
     size = f"{row.rss_bytes / 1e6:.0f} MB"
     return (
         f"{row.row:4} {row.value:>12,.1f} {row.unit:8} goal {row.goal:>8,g} {mark:8} {spread}  {size}  {peers}{ratio}"

@@ -97,7 +97,7 @@ def run(quick: bool = False) -> Row:
                 reads = _Reads(iris.url, found[name].reads_ms) if name == "iris" else contextlib.nullcontext()
                 with reads:
                     _measure(found[name], process, f"127.0.0.1:{port}", path, seconds)
-    ours, direct, watched = found["iris"], found.pop("direct"), found.pop("watched")
+    ours, direct, watched, bare = found["iris"], found.pop("direct"), found.pop("watched"), found.pop("bare")
     rates = {name: round(median(one.rates), 1) for name, one in found.items()}
     times_ray_serve = {"times_ray_serve": round(rates["iris"] / rates["ray-serve"], 1)} if "ray-serve" in rates else {}
     return Row(
@@ -108,6 +108,7 @@ def run(quick: bool = False) -> Row:
         goal=GOAL,
         peers={name: rate for name, rate in rates.items() if name != "iris"},
         ratio=round(rates["iris"] / rates["aiohttp"], 2),
+        of_floor={"a bare handler of aiohttp": round(rates["iris"] / median(bare.rates), 2)},
         rss_bytes=ours.rss_bytes,
         runs=ours.rates,
         detail={
@@ -154,10 +155,12 @@ def _start(
     started: contextlib.ExitStack, directory: Path, iris: Cluster
 ) -> Iterator[tuple[str, tuple[psutil.Process, int, str]]]:
     """Name, process, port and path of everything that is measured."""
-    route, nginx, aiohttp, watched, port = (_free_port() for _ in range(5))
+    route, floor, nginx, aiohttp, watched, port = (_free_port() for _ in range(6))
     body = "x" * 1024
     answering = _nginx(directory, route, "", f"return 200 {body};")
     yield "direct", (_process(started, answering, directory, route, proxy=False), route, "/")
+    bare = [sys.executable, "-m", "benchmarks.floor.handlers", "aiohttp", str(floor)]
+    yield "bare", (_process(started, bare, directory, floor), floor, "/")
     passing = _nginx(directory, nginx, f"upstream route {{ server 127.0.0.1:{route}; keepalive 64; }}", _PASSING)
     yield "nginx", (_process(started, passing, directory, nginx), nginx, "/")
     asyncio.run(_discover(iris.nats_url, route))

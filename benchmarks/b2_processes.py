@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks import account
+from benchmarks import account, floor
 from benchmarks.cluster import Cluster, cluster
 from benchmarks.http import TOKEN, Gateway
 from benchmarks.result import Row, median
@@ -23,6 +23,8 @@ GOAL = 2_500
 HOSTS = 4
 """A worker starts one process at a time and waits until it has become the program; a few share the cores better."""
 CPUS = 64
+FLOOR = 2_000
+"""Processes that a floor program starts."""
 WINDOW = (f"state.max_building={CPUS}",)
 """Nothing is downloaded or installed, so each host may start as many at once as it may run."""
 TRUE: Mapping[str, Any] = {"command": ["/bin/true"]}
@@ -56,12 +58,14 @@ def row(
     """A row of jobs of one task kind, on a cluster of `hosts`."""
     runs, detail = asyncio.run(_rounds(made, spec, tasks, repeat))
     rss = made.rss_bytes()
+    bare = {"isolate": floor.isolate(FLOOR), "spawn": floor.spawn(FLOOR)}
     return Row(
         row=name,
         what=what,
         value=round(median(runs), 1),
         unit="tasks/s",
         goal=goal,
+        of_floor={name: round(median(runs) / one.rate, 3) for name, one in bare.items() if one is not None},
         rss_bytes=max(rss.values()),
         runs=[round(r, 1) for r in runs],
         detail={**detail, "rss_bytes": rss},

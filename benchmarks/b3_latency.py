@@ -10,7 +10,7 @@ import asyncio
 import time
 from typing import NamedTuple
 
-from benchmarks import account
+from benchmarks import account, floor
 from benchmarks.cluster import Cluster, cluster
 from benchmarks.http import TOKEN, Gateway, Submitter
 from benchmarks.result import Row, median
@@ -20,6 +20,11 @@ from iris_bus.contract import Message
 from iris_bus.jetstream import connect
 
 GOAL_MS = 3.0
+FLOOR = 500
+"""Repetitions of each floor program."""
+APPENDS = 3
+ROUND_TRIPS = 3
+"""Submission and answer, delta and plan, order and report."""
 
 
 def run(quick: bool = False, tasks: int = 300) -> Row:
@@ -30,6 +35,7 @@ def run(quick: bool = False, tasks: int = 300) -> Row:
         asyncio.run(_rounds(made, "/warm", ["/bin/true"], 20))
         rounds, spent = asyncio.run(_accounted(made, tasks))
         rss = made.rss_bytes()
+        bare = _floor_ms(made.nats_url)
         own_clock = _own_clock(made.url, asyncio.run(_rounds(made, "/b3-own", ["/bin/date", "+%s.%N"], tasks // 3)))
     started = [one.started_ms for one in rounds]
     return Row(
@@ -39,17 +45,28 @@ def run(quick: bool = False, tasks: int = 300) -> Row:
         unit="ms",
         goal=GOAL_MS,
         better="less",
+        of_floor={" + ".join(bare): round(median(started) / sum(bare.values()), 2)},
         rss_bytes=max(rss.values()),
         runs=[round(median(started[n * tasks // 3 : (n + 1) * tasks // 3]), 2) for n in range(3)],
         detail={
             "started_ms": spread(started),
             "finished_ms": spread([one.finished_ms for one in rounds]),
             "own_clock_ms": spread(own_clock),
+            "floor_ms": {name: round(ms, 2) for name, ms in bare.items()},
             **spent,
             "rss_bytes": rss,
             "goals_ms": {"started": [3, 10], "finished": [5, 15]},
         },
     )
+
+
+def _floor_ms(nats_url: str) -> dict[str, float]:
+    """Milliseconds of the least that a start needs; what needs a C compiler only with one."""
+    synced, started = floor.append(FLOOR), floor.spawn(FLOOR, at_once=1)
+    rates = {"appends": synced and synced.rate, "spawn": started and started.rate}
+    needed = {"appends": APPENDS, "spawn": 1, "round trips": ROUND_TRIPS}
+    rates["round trips"] = floor.round_trip(nats_url, FLOOR)
+    return {f"{needed[name]} {name}": 1000 * needed[name] / rate for name, rate in rates.items() if rate}
 
 
 def spread(times: list[float]) -> dict[str, float]:

@@ -13,8 +13,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks import account
-from benchmarks.b2_processes import FILES, TRUE, bundle
+from benchmarks import account, floor
+from benchmarks.b2_processes import FILES, FLOOR, TRUE, bundle
 from benchmarks.cluster import Cluster, cluster
 from benchmarks.http import Gateway
 from benchmarks.result import Row, median
@@ -37,12 +37,14 @@ def run(quick: bool = False) -> Row:
         runs, detail = asyncio.run(_rounds(made, "gang", gangs, 3, TRUE))
         with_bundles, _ = asyncio.run(_rounds(made, "bundle", gangs // 2, 2, {**FILES, "bundle": bundle(made)}))
         rss = made.rss_bytes()
+    bare = floor.isolate(FLOOR)
     return Row(
         row="B5e",
         what=f"{gangs:,} gangs of {MEMBERS} end to end with real processes on {PODS} pods of {MEMBERS} hosts",
         value=round(median(runs), 1),
         unit="gangs/s",
         goal=GOAL,
+        of_floor={"isolate": round(MEMBERS * median(runs) / bare.rate, 3)} if bare is not None else {},
         rss_bytes=max(rss.values()),
         runs=[round(r, 1) for r in runs],
         detail={**detail, "with_bundles_gangs_per_s": round(median(with_bundles), 1), "rss_bytes": rss},

@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from urllib.parse import urlsplit
 
+from benchmarks import floor
 from benchmarks.cluster import cluster
 from benchmarks.http import TOKEN, Submitter
 from benchmarks.result import Row, median
@@ -36,12 +37,15 @@ def run(quick: bool = False) -> Row:
     with cluster(gateway=NO_LIMIT) as made:
         submissions, pages, got, wanted = asyncio.run(_measure(made.url, seconds, repeat, watchers, jobs))
         rss = made.rss_bytes()
+    with floor.handler("starlette") as url:
+        bare = asyncio.run(_rate(url, _page, seconds))
     return Row(
         row="B9",
         what=f"durable submissions over HTTP from {LARGE_BATCH} clients, one gateway",
         value=round(median(submissions), 1),
         unit="jobs/s",
         goal=GOAL_SUBMISSIONS,
+        of_floor={"pages of a bare handler of starlette": round(median(pages) / bare, 3)},
         rss_bytes=max(rss.values()),
         runs=[round(rate, 1) for rate in submissions],
         detail={
@@ -64,12 +68,13 @@ async def _measure(
     async def submit(connection: Submitter, _: int) -> None:
         await connection.submit(name=f"/b9-{next(names)}", command=["true"])
 
-    async def page(connection: Submitter, _: int) -> None:
-        await connection.get("/v1/jobs?limit=10")
-
     submissions = [await _rate(url, submit, seconds) for _ in range(repeat)]
-    pages = [await _rate(url, page, seconds) for _ in range(repeat)]
+    pages = [await _rate(url, _page, seconds) for _ in range(repeat)]
     return submissions, pages, *await _watch(url, watchers, jobs)
+
+
+async def _page(connection: Submitter, _: int) -> None:
+    await connection.get("/v1/jobs?limit=10")
 
 
 async def _rate(url: str, ask: Ask, seconds: float) -> float:

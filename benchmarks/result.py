@@ -16,6 +16,7 @@ class Row(msgspec.Struct, kw_only=True):
         value: in the goal's own terms; the median of ``runs``.
         better: whether more or less is better.
         ratio: how many times better than the best peer; None when no peer was measured in this run.
+        of_floor: a figure of this row divided by that of a floor program in this run, by the program.
         rss_bytes: the largest resident size of any of our processes.
         detail: whatever explains the figure (CPU seconds per service, sizes, percentiles).
     """
@@ -26,6 +27,7 @@ class Row(msgspec.Struct, kw_only=True):
     goal: float
     peers: dict[str, float] = {}
     ratio: float | None = None
+    of_floor: dict[str, float] = {}
     rss_bytes: int = 0
     what: str
     better: Literal["more", "less"] = "more"

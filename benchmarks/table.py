@@ -28,7 +28,8 @@ def table(record: Record) -> str:
     lines = [f"Measured on: {machine}.", "", "| row | what | figure | lowest to highest | goal | peers | ratio | RSS |"]
     lines += ["|---|---|---|---|---|---|---|---|", *map(_line, record.rows)]
     for row in record.rows:
-        lines += ["", f"### {row.row}", "", *_details(row.detail)]
+        floors = {"of_floor": row.of_floor} if row.of_floor else {}
+        lines += ["", f"### {row.row}", "", *_details(floors | row.detail)]
     return "\n".join(lines) + "\n"
 
 
