@@ -42,6 +42,8 @@ def client_of(peer: str, forwarded_for: str, trusted: Sequence[Network]) -> str:
     """The client's address: the peer's, or behind trusted proxies the last one in ``X-Forwarded-For`` that is not
     theirs.
     """
+    if not (trusted and forwarded_for):
+        return peer
     client = peer
     for address in reversed(forwarded_for.split(",")):
         found = _read_ip(address.strip())

@@ -137,6 +137,8 @@ class Queries:
         clock = asyncio.get_running_loop().time
         if clock() < self._alone_until_s:
             return None
+        if clock() - self._answered_s < self._follower_s:  # its answer will be waited for in any case
+            return await self._ask_follower(data)
         asking = asyncio.create_task(self._ask_follower(data))
         self._asking.add(asking)
         asking.add_done_callback(self._asking.discard)

@@ -186,7 +186,7 @@ SILENT, EVENTS, LONG = 10, 1000, "a" * 8000  # more than systems buffer for a co
 
 
 async def test_watchers_that_do_not_read_are_cut_off_and_others_miss_nothing():
-    async with house(unread_s=0.2) as iris, listening(iris, unread_s=0.2) as http, AsyncExitStack() as held:
+    async with house(unread_s=1.0) as iris, listening(iris, unread_s=1.0) as http, AsyncExitStack() as held:
         for _ in range(SILENT):
             held.callback((await watching_silently(http)).close)
         await rounds_until(lambda: iris.gateway.watching == SILENT)

@@ -114,3 +114,10 @@ async def test_nobody_at_all_is_said_to_be_unavailable(impatient: House):
     response = await impatient.http.get("/v1/overview")
     assert (response.status_code, "iris-position" in response.headers) == (503, False)
     assert ProblemResponse("unavailable", "").headers["retry-after"] == response.headers["retry-after"]
+
+
+async def test_the_home_page_asks_for_its_views_at_the_same_time(iris: House, follower: Follower):
+    follower.held = []
+    page = asyncio.create_task(iris.http.get("/"))
+    await rounds_until(lambda: len(follower.asked) == 12)
+    page.cancel()

@@ -10,6 +10,7 @@ import hmac
 import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from iris_core import token_file
 from iris_core.messages.gateway_state import Caller, UserCommand
@@ -105,6 +106,7 @@ def may_act(caller: Caller, owner: str) -> bool:
     return caller.role != "worker" and may_read(caller, owner)
 
 
+@lru_cache(maxsize=64)
 def is_loopback(host: str) -> bool:
     """Whether a listening address is reachable from this machine only."""
     if host == "localhost":

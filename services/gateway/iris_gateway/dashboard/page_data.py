@@ -92,6 +92,11 @@ class PageData:
         """One view. Raises Problem."""
         return msgspec.json.decode(await self.gateway.queries.ask(query, self.caller))
 
+    async def items_of(self, *queries: PageQuery) -> list[Any]:
+        """The items of one page of each listing, which are read at the same time."""
+        pages = await asyncio.gather(*map(self.at, queries))
+        return [item for page in pages for item in page["items"]]
+
     async def page_of(self, query: PageQuery, *filters: str) -> Any:
         """One page of a listing, filtered and continued by the page's query; a few empty pages are skipped."""
         given = {name: text for name in (*filters, "cursor") if (text := self.query.get(name))}
@@ -118,36 +123,40 @@ class PageData:
 
 async def overview(look: PageData) -> Facts:
     """The overview: problems, running and pending work with reasons, usage of capacity, the last hour."""
-    failed = [job for state in ("failed", "worker_failed", "unschedulable") for job in await _failed(look, state)]
-    failed.sort(key=lambda job: job["finished_at"] or "", reverse=True)
-    failed = failed[:ATTENTION]
-    lines = await asyncio.gather(*(_failing_line(look, job) for job in failed))
-    hour = await look.at(q.LastHourQuery())
+    counts, hour, slices, waiting, running, failed, unwell, deployments = await asyncio.gather(
+        look.at(q.OverviewQuery()),
+        look.at(q.LastHourQuery()),
+        look.items_of(q.SlicesQuery(limit=SLICES)),
+        look.items_of(q.QueueQuery(limit=6)),
+        look.items_of(q.JobsQuery(state="running", limit=8)),
+        _failed(look),
+        look.items_of(*(q.WorkersQuery(state=state, limit=8) for state in UNWELL)),
+        look.items_of(q.DeploymentsQuery(limit=ROWS)),
+    )
     return {
-        "overview": await look.at(q.OverviewQuery()),
+        "overview": counts,
         "hour": ended_and_waited(hour["minutes"], look.now),
         "held": held_over_time(hour["held"], look.now),
-        "slices": (await look.at(q.SlicesQuery(limit=SLICES)))["items"],
-        "waiting": (await look.at(q.QueueQuery(limit=6)))["items"],
-        "running": await _latest(look, "running"),
-        "failed": [{**job, "line": line} for job, line in zip(failed, lines, strict=True)],
-        "unwell": [host for state in UNWELL for host in (await look.at(q.WorkersQuery(state=state, limit=8)))["items"]],
-        "deployments": (known := (await look.at(q.DeploymentsQuery(limit=ROWS)))["items"])[:ATTENTION],
-        "unserved": [one for one in known if _needs_attention(one)][:ATTENTION],
+        "slices": slices,
+        "waiting": waiting,
+        "running": running,
+        "failed": failed,
+        "unwell": unwell,
+        "deployments": deployments[:ATTENTION],
+        "unserved": [one for one in deployments if _needs_attention(one)][:ATTENTION],
     }
 
 
-async def _latest(look: PageData, state: str) -> list[Any]:
-    items: list[Any] = (await look.at(q.JobsQuery(state=state, limit=8)))["items"]
-    return items
-
-
-async def _failed(look: PageData, state: str) -> list[Any]:
-    """The latest failed jobs that nothing has made good: their names have no later run, and they are no routes, which
-    their deployments replace.
+async def _failed(look: PageData) -> list[Facts]:
+    """The latest failed jobs that nothing has made good, each with its last line: their names have no later run, and
+    they are no routes, which their deployments replace.
     """
-    items = (await look.at(q.JobsQuery(state=state, limit=ROWS, without_routes=True)))["items"]
-    return [job for job in items if not job.get("next_run")][:ATTENTION]
+    states = ("failed", "worker_failed", "unschedulable")
+    found = await look.items_of(*(q.JobsQuery(state=state, limit=ROWS, without_routes=True) for state in states))
+    jobs = [job for job in found if not job.get("next_run")]
+    jobs = sorted(jobs, key=lambda job: job["finished_at"] or "", reverse=True)[:ATTENTION]
+    lines = await asyncio.gather(*(_failing_line(look, job) for job in jobs))
+    return [{**job, "line": line} for job, line in zip(jobs, lines, strict=True)]
 
 
 def _needs_attention(deployment: Mapping[str, Any]) -> bool:
@@ -168,9 +177,11 @@ async def jobs(look: PageData) -> Facts:
     prefix = query["name_prefix"].lstrip("/")
     since_s = SINCE.get(query["since"])
     since_ms = round(1000 * (look.now.timestamp() - since_s)) if since_s else 0
-    counts = (await look.at(q.OverviewQuery()))["jobs"]
     wanted = q.JobsQuery(since_ms=since_ms, name_prefix=f"/{prefix}" if prefix else "")
-    found = await look.page_of(wanted, "state", "user", "band", "label", "order")
+    shown, found = await asyncio.gather(
+        look.at(q.OverviewQuery()), look.page_of(wanted, "state", "user", "band", "label", "order")
+    )
+    counts = shown["jobs"]
     total = counts.get(query["state"], 0) if query["state"] else sum(counts.values())
     return {
         "jobs": found,

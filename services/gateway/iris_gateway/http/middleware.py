@@ -127,7 +127,9 @@ class Middleware:
         doors: dict[str, dict[str, Endpoint]] = {}
         for endpoint in endpoints:
             doors.setdefault(endpoint.path, {})[endpoint.method] = endpoint
-        routes = [Route(path, PathRoutes(gateway, path, methods)) for path, methods in doors.items()]
+        routed = {path: PathRoutes(gateway, path, methods) for path, methods in doors.items()}
+        self._fixed = {path: methods for path, methods in routed.items() if "{" not in path}
+        routes = [Route(path, methods) for path, methods in routed.items() if path not in self._fixed]
         routes.append(Route("/d/{target:path}", ToProxy(gateway)))
         self._router = Router(routes, redirect_slashes=False, default=_nothing_here)
 
@@ -145,7 +147,7 @@ class Middleware:
         scope["path"] = scope["raw_path"].decode("latin-1")
         reply = _Reply(send, scope, _request_id(scope) or gateway.new_id())
         try:
-            await self._router(scope, receive, reply.send)
+            await self._fixed.get(scope["path"], self._router)(scope, receive, reply.send)
         except ProblemResponse as problem:
             await self._refuse(problem, scope, receive, reply)
         except ClientDisconnect:

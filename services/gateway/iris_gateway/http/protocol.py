@@ -112,10 +112,10 @@ class HttpProtocol(HttpToolsProtocol):
         """A head that is too long is refused; data after it may be the end of a previous body."""
         if self.transport.is_closing():
             return
-        if not self._answering:
-            self._expect_head()  # also after a refused body, or empty lines
         began = self._in_head
         super().data_received(data)
+        if self._in_head or not self._answering:  # also after a refused body, or empty lines
+            self._expect_head()
         if began and self._in_head:
             self._head_bytes += len(data)
             if self._head_bytes > HEAD_BYTES and not self.transport.is_closing():
@@ -123,7 +123,6 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         self._in_head, self._head_bytes = True, 0
-        self._expect_head()
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
