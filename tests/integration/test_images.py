@@ -17,7 +17,7 @@ from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Stop
 from iris_core.spec import Environment
 from iris_core.states import Cause, KernelStatus
-from tests.support.cluster import Cluster, cluster_on, settings
+from tests.support.cluster import Cluster, cluster_on
 from tests.support.cluster import until as cluster_until
 from tests.support.runtimes import IMAGE, OwnRuntime
 from tests.support.state import GRANT, FakeState
@@ -289,8 +289,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     with pytest.MonkeyPatch.context() as patch:
         for name, value in runtime.environ.items():
             patch.setenv(name, value)
-        text = f'[worker]\ncontainer_runtime = "{runtime.name}"\n'
-        with cluster_on(data, "--workers", "1", "--sandbox", *settings(data, text)) as running:
+        with cluster_on(data, "--workers", "1", "--sandbox", containers=runtime.name) as running:
             yield running
 
 

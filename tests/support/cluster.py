@@ -140,14 +140,17 @@ def environment() -> dict[str, str]:
     return {**foreign, "IRIS_CLUSTER_READY_S": "100"}
 
 
-def start(data: Path, *options: str) -> Cluster:
-    """A cluster on ``data``, ready to be used; it ends when this process does, however that ends."""
+def start(data: Path, *options: str, containers: str = "none") -> Cluster:
+    """A cluster on ``data``, ready to be used; it ends when this process does, however that ends.
+
+    ``containers`` is the runtime of its workers, which they do not look for.
+    """
     data.parent.mkdir(parents=True, exist_ok=True)
     log = data.parent / f"{data.name}-up.log"
     with log.open("wb") as errors:
         up = subprocess.Popen(
             [*IRIS, "up", "--data", str(data), "--http", "127.0.0.1:0", *_cores(options), *options],
-            env=environment(),
+            env={**environment(), "IRIS_WORKER_CONTAINER_RUNTIME": containers},
             stdin=subprocess.DEVNULL,
             stderr=errors,
             preexec_fn=end_with_parent(),  # noqa: PLW1509 - forks from the main thread only
@@ -174,9 +177,9 @@ def stop(cluster: Cluster) -> None:
 
 
 @contextmanager
-def cluster_on(data: Path, *options: str) -> Iterator[Cluster]:
+def cluster_on(data: Path, *options: str, containers: str = "none") -> Iterator[Cluster]:
     """A cluster for as long as the block lasts."""
-    cluster = start(data, *options)
+    cluster = start(data, *options, containers=containers)
     try:
         yield cluster
     finally:

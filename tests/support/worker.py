@@ -15,8 +15,10 @@ import psutil
 
 from iris_worker.attempt.workspaces import data_id
 
-UNCONFINED = {"sandbox": "off", "run_as": "worker"}
-"""Settings of a worker of root for tests whose tasks use the test's own directory."""
+UNCONFINED = {"sandbox": "off", "run_as": "worker", "container_runtime": "none"}
+"""Settings of a worker of root for tests whose tasks use the test's own directory. Whether podman works takes a quarter
+of a second of CPU to find out, every half a minute.
+"""
 _SHOW_INTERPRETER = (
     'mount --bind "$1" /mnt && mount -t tmpfs -o mode=755 none "$2" && mkdir -p "$1" && '
     'mount --bind /mnt "$1" && shift 2 && exec "$@"'
@@ -40,7 +42,8 @@ class WorkerProcess:
     Args:
         log: a file for what it says on stderr. user: the id of the user that it runs as; None: this process'.
         program: its module.
-        settings: keys of the section ``[worker]``; unless they say otherwise, tasks are not confined.
+        settings: keys of the section ``[worker]``; unless they say otherwise, tasks are not confined, and have no
+            images.
     """
 
     def __init__(
