@@ -8,7 +8,6 @@ import re
 import shutil
 import time
 from pathlib import Path
-from subprocess import DEVNULL, run
 
 import psutil
 import pytest
@@ -18,7 +17,7 @@ from iris_core import subjects
 from iris_nats.nats_process import DamagedFiles, streams_of
 from iris_service.child import DAMAGED
 from tests.support import damage
-from tests.support.cluster import IRIS, Ended, cluster_on, environment, owns, start, stop
+from tests.support.cluster import cluster_on, iris, owns, start, stop
 from tests.support.damage import Hurt, admin, lost_by
 from tests.support.nats import OpenServer
 from tests.support.records import jobs_of, ledger_of
@@ -316,20 +315,6 @@ def test_a_local_cluster_starts_on_damage_that_costs_nothing(tmp_path: Path, liv
         assert "it costs nothing: repaired" in (data / "log" / "supervisor.log").read_text()
     finally:
         stop(cluster)
-
-
-def iris(*words: object, **environ: str) -> Ended:
-    """Run `iris` to its end without a cluster."""
-    done = run(
-        [*IRIS, *map(str, words)],
-        env={**environment(), **environ},
-        stdin=DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    return Ended(done.returncode, done.stdout, done.stderr)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +23,7 @@ from iris_bus.jetstream import connect
 from iris_core import subjects
 from iris_core.codec import to_json
 from iris_nats.nats_process import NatsProcess
-from tests.support.cluster import Cluster, environment, settings, start, stop, until
+from tests.support.cluster import Cluster, iris, settings, start, stop, until
 from tests.support.disk import MakeDisk, make_disk
 from tests.support.nats_config import nats_cluster
 
@@ -38,13 +37,10 @@ Found = dict[str, list[str]]
 
 def doctor(*words: object, **environ: str) -> Found:
     """What is wrong, by the code of the problem."""
-    command = [sys.executable, "-m", "iris.cli", "doctor", "--json", *map(str, words)]
-    done = subprocess.run(
-        command, env={**environment(), **environ}, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.stderr == ""
-    said = json.loads(done.stdout)
-    assert done.returncode == (1 if said["problems"] else 0)
+    done = iris("doctor", "--json", *words, **environ)
+    assert done.err == ""
+    said = json.loads(done.out)
+    assert done.code == (1 if said["problems"] else 0)
     found: Found = {}
     for problem in said["problems"]:
         found.setdefault(problem["code"], []).append(problem["what"])

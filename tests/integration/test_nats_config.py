@@ -8,7 +8,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -21,7 +20,7 @@ from iris_bus.jetstream import connect
 from iris_core import subjects
 from iris_nats import nats_binary
 from tests.support.certificates import make_certificate
-from tests.support.cluster import until
+from tests.support.cluster import iris, until
 from tests.support.nats_config import ConfiguredServer, free_ports
 
 pytestmark = pytest.mark.integration
@@ -29,10 +28,9 @@ pytestmark = pytest.mark.integration
 
 def nats_config(out: Path, *options: str) -> list[str]:
     """The files it says it has written."""
-    command = [sys.executable, "-m", "iris.cli", "admin", "nats-config", "--out", str(out), *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    return [str(Path(line).relative_to(out)) for line in done.stdout.splitlines()]
+    done = iris("admin", "nats-config", "--out", out, *options)
+    assert done.code == 0, done.err
+    return [str(Path(line).relative_to(out)) for line in done.out.splitlines()]
 
 
 def key(out: Path, label: str) -> Credentials:
@@ -98,10 +96,9 @@ def test_each_server_of_a_cluster_has_a_file_that_is_written_once(tmp_path: Path
 )
 def test_servers_that_are_no_cluster_are_refused(tmp_path: Path, servers: list[str], said: str):
     words = [word for server in servers for word in ("--server", server)]
-    command = [sys.executable, "-m", "iris.cli", "admin", "nats-config", "--out", str(tmp_path / "out"), *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, (tmp_path / "out").exists()) == (2, False)
-    assert said in done.stderr
+    done = iris("admin", "nats-config", "--out", tmp_path / "out", *words)
+    assert (done.code, (tmp_path / "out").exists()) == (2, False)
+    assert said in done.err
 
 
 def run_on_loopback(stack: ExitStack, config: Path, client: int, own: int, routes: Sequence[int]) -> Path:

@@ -56,10 +56,12 @@ def in_the_background() -> Iterator[None]:
 
 
 async def test_a_task_gets_signals_as_if_started_by_a_shell(
-    in_the_background: None, state: FakeState, worker: WorkerProcess
+    in_the_background: None, state: FakeState, nats_url: str, tmp_path: Path
 ):
-    ref = await state.run("grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status")
-    await state.ended(ref)
+    async with WorkerProcess(nats_url, tmp_path / "w0", fresh=True):
+        await state.registration()
+        ref = await state.run("grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status")
+        await state.ended(ref)
     blocked, ignored = (int(line.split()[1], 16) for line in (await state.output(ref)).splitlines())
     reserved = 0b11 << 31  # glibc keeps signals 32 and 33 for itself
     assert (blocked, ignored & ~reserved) == (0, 0)
@@ -392,7 +394,7 @@ async def test_a_simulated_host_says_what_it_was_told_to(state: FakeState, nats_
 
 
 async def test_a_worker_for_measuring_succeeds_without_running(state: FakeState, nats_url: str, tmp_path: Path):
-    async with WorkerProcess(nats_url, tmp_path / "w0", program="benchmarks.noop_worker"):
+    async with WorkerProcess(nats_url, tmp_path / "w0", program="benchmarks.noop_worker", fresh=True):
         await state.registration()
         refs = [AttemptRef(1, index, 0) for index in range(3000)]
         await state.order([template("touch", f"{tmp_path}/ran")], run=refs)

@@ -26,6 +26,7 @@ from iris_core.roles import login
 from iris_core.views import TaskView
 from iris_nats.nats_process import OBSERVER, keys_of
 from iris_service.child import end_with_parent
+from tests.support import warm
 from tests.support.worker import forget_tokens
 
 IRIS = (sys.executable, "-m", "iris.cli")
@@ -78,15 +79,7 @@ class Cluster:
 
     def iris(self, *words: object, timeout: float = 60, **environ: str) -> Ended:
         """Run `iris` to its end."""
-        done = subprocess.run(
-            [*IRIS, *map(str, words)],
-            env={**self.environ, **environ},
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
-        return Ended(done.returncode, done.stdout, done.stderr)
+        return iris(*words, timeout=timeout, **{"IRIS_URL": self.url, "IRIS_DATA": str(self.data), **environ})
 
     def submit(self, *command: str, **options: Any) -> Job:
         """Submit through the SDK."""
@@ -132,6 +125,12 @@ def owns(data: Path, process: psutil.Process) -> bool:
         return process.status() != psutil.STATUS_ZOMBIE and any(str(data) in word for word in words)
     except (psutil.NoSuchProcess, psutil.AccessDenied):
         return False
+
+
+def iris(*words: object, timeout: float = 60, **environ: str) -> Ended:
+    """Run `iris` to its end; without ``IRIS_URL`` it finds no cluster."""
+    done = warm.run("iris.cli", [*map(str, words)], {**environment(), **environ}, timeout)
+    return Ended(done.returncode, done.stdout, done.stderr)
 
 
 def environment() -> dict[str, str]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from subprocess import DEVNULL, run
 
 from iris_core import subjects
 from iris_nats.blocks import Record, journal, records
+from tests.support import warm
 from tests.support.cluster import Ended
 
 Hurt = Callable[[Path], None]
@@ -131,16 +130,8 @@ def flip_newest_snapshot(directory: Path) -> None:
 def admin(*words: object, store: Path | None = None, url: str = "", cwd: Path | None = None) -> Ended:
     """Run the program that `iris admin` starts."""
     where = ["--store", str(store)] if store is not None else []
-    done = run(
-        [sys.executable, "-m", "iris_state.admin", *where, *map(str, words)],
-        env={**os.environ, "IRIS_NATS_URL": url} if url else None,
-        cwd=cwd,
-        stdin=DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    environ = {**os.environ, "IRIS_NATS_URL": url} if url else os.environ
+    done = warm.run("iris_state.admin", [*where, *map(str, words)], environ, timeout=60, cwd=cwd)
     return Ended(done.returncode, done.stdout, done.stderr)
 
 

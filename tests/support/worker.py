@@ -7,6 +7,7 @@ import contextlib
 import os
 import shutil
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Self
@@ -14,11 +15,13 @@ from typing import Self
 import psutil
 
 from iris_worker.attempt.workspaces import data_id
+from tests.support import warm
 
 UNCONFINED = {"sandbox": "off", "run_as": "worker", "container_runtime": "none"}
 """Settings of a worker of root for tests whose tasks use the test's own directory. Whether podman works takes a quarter
 of a second of CPU to find out, every half a minute.
 """
+END_S = 60
 _SHOW_INTERPRETER = (
     'mount --bind "$1" /mnt && mount -t tmpfs -o mode=755 none "$2" && mkdir -p "$1" && '
     'mount --bind /mnt "$1" && shift 2 && exec "$@"'
@@ -41,7 +44,7 @@ class WorkerProcess:
 
     Args:
         log: a file for what it says on stderr. user: the id of the user that it runs as; None: this process'.
-        program: its module.
+        program: its module. fresh: start an interpreter for it, which inherits what this process' children do.
         settings: keys of the section ``[worker]``; unless they say otherwise, tasks are not confined, and have no
             images.
     """
@@ -55,15 +58,17 @@ class WorkerProcess:
         log: Path | None = None,
         user: int | None = None,
         program: str = "iris_worker",
+        fresh: bool = False,
         **settings: object,
     ) -> None:
         self.data = data
         self._log = log
         self._user = user
         self._program = program
+        self._fresh = fresh
         self._args = [f"nats.url={url}", f"worker.id={worker}", f"worker.data={data}"]
         self._args += [f"worker.{key}={value}" for key, value in {**UNCONFINED, **settings}.items()]
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: warm.Fork | subprocess.Popen[bytes] | None = None
 
     async def start(self) -> Self:
         given = [word for text in self._args for word in ("--set", text)]
@@ -71,12 +76,11 @@ class WorkerProcess:
         leak = os.open(os.devnull, os.O_RDONLY)  # what a careless parent leaves open
         log = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND) if self._log is not None else None
         try:
-            self._process = await asyncio.create_subprocess_exec(
-                *(*as_user(self._user), sys.executable, "-m", self._program, *given),
-                env=environ,
-                pass_fds=[leak],
-                stderr=log,
-            )
+            if self._user is None and not self._fresh:
+                self._process = warm.start(self._program, given, environ, stderr=log or 2, pass_fds=[leak])
+            else:
+                command = [*as_user(self._user), sys.executable, "-m", self._program, *given]
+                self._process = subprocess.Popen(command, env=environ, pass_fds=[leak], stderr=log)  # noqa: ASYNC220
         finally:
             os.close(leak)
             if log is not None:
@@ -110,12 +114,11 @@ class WorkerProcess:
 
     async def _end(self, number: signal.Signals) -> int:
         process, self._process = self._process, None
-        if process is None or process.returncode is not None:
+        if process is None or process.poll() is not None:
             return 0
         process.send_signal(signal.SIGCONT)
         process.send_signal(number)
-        async with asyncio.timeout(60):
-            return await process.wait()
+        return await asyncio.to_thread(process.wait, END_S)
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -128,8 +131,7 @@ class WorkerProcess:
         """Its exit code, once it has ended by itself."""
         process, self._process = self._process, None
         assert process is not None
-        async with asyncio.timeout(60):
-            return await process.wait()
+        return await asyncio.to_thread(process.wait, END_S)
 
 
 def forget_tokens(data: Path) -> None:

@@ -1,0 +1,51 @@
+"""A process that is forked for a test behaves as one that is started."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support import warm
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def waits(tmp_path: Path) -> list[str]:
+    """Of a worker that finds no server."""
+    given = ("nats.url=nats://127.0.0.1:1", "nats.retry_for_s=1000", f"worker.data={tmp_path}")
+    return [word for setting in given for word in ("--set", setting)]
+
+
+@pytest.mark.parametrize("words", [["--version"], ["ls", "--no-such-option"], ["run", "--help"]])
+def test_a_forked_command_ends_and_writes_as_a_started_one(words: list[str]):
+    started = subprocess.run([sys.executable, "-m", "iris.cli", *words], capture_output=True, text=True, check=False)
+    forked = warm.run("iris.cli", words, os.environ, timeout=60)
+    assert (forked.returncode, forked.stdout, forked.stderr) == (started.returncode, started.stdout, started.stderr)
+
+
+def test_a_forked_process_has_the_environment_and_directory_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "iris.toml").write_text("[nats]\nreplicas = 3\n")
+    environ = {"PATH": os.environ["PATH"], "IRIS_CONFIG": "iris.toml", "IRIS_WORKER_ID": "one"}
+    shown = warm.run("iris_worker", ["--show-config"], environ, timeout=60).stdout
+    assert 'id = "one"' in shown
+    assert "replicas = 3" in shown
+    assert "IRIS_WORKER_ID" not in os.environ
+
+
+def test_the_signal_that_ended_a_forked_process_is_known(waits: list[str]):
+    process = warm.start("iris_worker", waits, os.environ)
+    assert process.poll() is None
+    process.send_signal(signal.SIGKILL)
+    assert (process.wait(20), process.poll()) == (-signal.SIGKILL, -signal.SIGKILL)
+
+
+def test_a_forked_process_that_takes_too_long_is_killed(waits: list[str]):
+    with pytest.raises(subprocess.TimeoutExpired):
+        warm.run("iris_worker", waits, os.environ, timeout=0.1)
