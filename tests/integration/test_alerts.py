@@ -19,6 +19,8 @@ pytestmark = [
 ]
 
 AT = "175m"
+EVERY = "5m"
+"""How often rules are evaluated until then. Each case lasts longer than the ``for`` of its rule and this."""
 
 
 def expected(alert: Alert, case: Case) -> dict[str, Any]:
@@ -38,7 +40,7 @@ def checked(directory: Path, series: dict[str, str], firing: dict[str, list[dict
             {"eval_time": AT, "alertname": alert.name, "exp_alerts": firing.get(alert.name, [])} for alert in ALERTS
         ],
     }
-    document = {"rule_files": [str(DEPLOYED / "alerts.yml")], "evaluation_interval": "1m", "tests": [test]}
+    document = {"rule_files": [str(DEPLOYED / "alerts.yml")], "evaluation_interval": EVERY, "tests": [test]}
     path = directory / "test.yml"
     path.write_text(json.dumps(document))
     done = promtool("test", "rules", path)
