@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 from urllib.parse import urlencode
 
@@ -40,6 +40,7 @@ STATES = {
 ENDED = frozenset(map(display_name, JOB_TERMINAL))
 
 
+@lru_cache(maxsize=256, typed=True)  # typed: markup is not escaped, and equals its text
 def badge(state: str) -> Markup:
     """A state as its glyph and name, with the class of Task States or the kind of another status."""
     return Markup('<span class="badge {}">{}</span>').format(state_class(state), state)
@@ -63,7 +64,7 @@ def moment(context: Context, text: str | None) -> Markup:
     when = datetime.fromisoformat(text)
     seconds = (context["now"] - when).total_seconds()
     words = f"{coarse(seconds)} ago" if seconds >= 0 else f"in {coarse(-seconds)}"
-    return Markup('<time datetime="{}" title="{}">{}</time>').format(text, f"{when:%Y-%m-%d %H:%M:%S} UTC", words)
+    return Markup('<time datetime="%s" title="%s">%s</time>') % (text, f"{when:%Y-%m-%d %H:%M:%S} UTC", words)
 
 
 @pass_context

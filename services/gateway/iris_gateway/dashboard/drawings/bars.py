@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import lru_cache
+from operator import itemgetter
 from typing import Any
 from urllib.parse import quote
 
@@ -29,7 +31,11 @@ _BAD = frozenset({"failed", "worker_failed", "unschedulable", "preempted"})
 
 def bar(counts: Mapping[str, int]) -> Markup:
     """A bar of tasks by state, as parts of the whole."""
-    parts = [(state, counts[state]) for state in ORDER if counts.get(state)]
+    return _bar(tuple([(state, counts[state]) for state in ORDER if counts.get(state)]))
+
+
+@lru_cache(maxsize=1024)
+def _bar(parts: tuple[tuple[str, int], ...]) -> Markup:
     words = ", ".join(f"{count:,} {state}" for state, count in parts) or "no tasks"
     total = sum(count for _, count in parts) or 1
     widths = [max(_LEAST, 100 * count / total) for _, count in parts]
@@ -60,12 +66,13 @@ def columns(rows: Sequence[tuple[str, Sequence[tuple[str, float]]]], words: str)
     drawn = Markup()
     for number, (title, parts) in enumerate(rows):
         at, rects = 100.0, Markup()
-        for kind, amount in parts:
+        for kind, amount in filter(itemgetter(1), parts):
             high = 100 * amount / top
             at -= high
             rect = '<rect class="{}" x="{:.2f}%" width="{:.2f}%" y="{:.2f}%" height="{:.2f}%"/>'
-            rects += Markup(rect).format(kind, number * width, 0.8 * width, at, high) if amount else Markup()
-        drawn += Markup("<g><title>{}</title>{}</g>").format(title, rects) if rects else Markup()
+            rects += Markup(rect).format(kind, number * width, 0.8 * width, at, high)
+        if rects:
+            drawn += Markup("<g><title>{}</title>{}</g>").format(title, rects)
     return Markup('<svg class="columns" role="img" aria-label="{}">{}</svg>').format(words, drawn)
 
 
