@@ -217,7 +217,7 @@ async def test_a_command_beside_an_adopted_task_is_confined_like_that_task(
     connection: Connection, nats_url: str, tmp_path: Path
 ):
     state = await FakeState(connection, "w0").start()
-    async with WorkerProcess(nats_url, tmp_path / "w0", exec_idle_s=0.5) as worker:
+    async with WorkerProcess(nats_url, tmp_path / "w0", exec_idle_s=4) as worker:
         await state.registration()
         ref = await state.run("sleep", "1000", env={"COLOUR": "blue"})
         await state.running(ref)
@@ -233,7 +233,7 @@ async def test_a_command_beside_an_adopted_task_is_confined_like_that_task(
         pieces = await executed(connection, StartExecution("d", ref, "ann", ("sh", "-c", where)))
         assert b"".join(piece.stdout for piece in pieces).decode().split() == [str(sleep.uids().real), namespace]
         [end] = await executed(connection, StartExecution("b", ref, "ann", ("sleep", "1000")))
-        assert (end.signal, end.error) == (signal.SIGKILL, "idle for 0.5 s")
+        assert (end.signal, end.error) == (signal.SIGKILL, "idle for 4 s")
         refused = await asked(connection, WriteExecution("c", "ann"), ExecutionTaken)
         assert refused.error == "its worker has ended it, or was restarted"
 

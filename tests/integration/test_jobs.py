@@ -125,14 +125,17 @@ def test_a_directory_is_sent_along_and_is_where_the_task_starts(cluster, tmp_pat
     assert (word, directory.startswith(str(cluster.data)), 0 < int(port) < 65536) == ("hi", True, True)
 
 
-def test_ctrl_c_detaches_and_the_job_goes_on(cluster):
-    command = [*IRIS, "run", "--name", "patient", "--", "sh", "-c", "echo here; sleep 2"]
+def test_ctrl_c_detaches_and_the_job_goes_on(cluster, tmp_path):
+    go = tmp_path / "go"
+    script = f"echo here; until [ -e {go} ]; do sleep 0.05; done"
+    command = [*IRIS, "run", "--name", "patient", "--", "sh", "-c", script]
     run = subprocess.Popen(command, env=cluster.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     with run:
         assert run.stdout is not None
         assert run.stdout.readline() == "here\n"
         run.send_signal(signal.SIGINT)
         _, err = run.communicate(timeout=60)
+    go.touch()
 
     assert run.returncode == 130
     [job] = re.findall(r"come back: iris logs -f (j\d+) ", err)

@@ -131,7 +131,7 @@ async def test_a_flood_holds_no_more_of_the_disk_than_the_limit(state: FakeState
     """A task may print faster than the worker looks, so what is held is looked at each time it has stopped printing."""
     limits = {"log_attempt_bytes": 20 * MB, "log_bytes_per_s": 0, "log_burst_bytes": MB}
     flood = f"mkfifo go; for i in 1 2 3 4 5 6; do yes | head -c {100 * MB}; read line < go; done"
-    async with asyncio.timeout(100), WorkerProcess(nats_url, tmp_path / "w0", **limits):
+    async with asyncio.timeout(250), WorkerProcess(nats_url, tmp_path / "w0", **limits):
         await state.registration()
         ref = await state.run("sh", "-c", flood)
         for number in range(1, 7):

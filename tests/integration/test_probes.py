@@ -23,7 +23,7 @@ pytestmark = pytest.mark.integration
 
 ADDRESS = "127.0.0.2"
 """What others are given for this host; nothing that listens on 127.0.0.1 can be reached there."""
-RARELY_S = 100.0
+RARELY_S = 25.0
 """Between heartbeats: longer than a test waits, so what it hears of was sent early."""
 SERVICE = """
 import http.server, os, sys
@@ -50,7 +50,9 @@ time.sleep(1000)' & wait"""
 
 @pytest.fixture
 async def state(connection: Connection) -> FakeState:
-    return await FakeState(connection, "w0").start()
+    state = FakeState(connection, "w0")
+    state.retry_for_s = RARELY_S - 5
+    return await state.start()
 
 
 @pytest.fixture

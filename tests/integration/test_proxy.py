@@ -297,7 +297,7 @@ async def test_all_of_a_request_has_total_s_whatever_it_is_doing(proxy: Front):
         await talk.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nx")
         await talk.rest()
 
-    await proxy.publish("chat", await proxy.route(dripping), total_s=0.2)
+    await proxy.publish("chat", await proxy.route(dripping), total_s=2.0)
     head, body = await proxy.get("/d/chat/slow")
     assert (head.split(b" ")[1], refusal(body)["code"]) == (b"504", "gateway_timeout")
     talk = await proxy.connect()

@@ -141,7 +141,7 @@ async def test_a_connection_too_many_is_answered_503_and_closed(connection, nats
 
 
 async def test_every_head_has_head_s_and_an_idle_connection_longer(connection, nats_url, tmp_path):
-    async with front(connection, nats_url, tmp_path, "proxy.head_s=0.2") as proxy:
+    async with front(connection, nats_url, tmp_path, "proxy.head_s=2") as proxy:
         await proxy.publish("c", await proxy.route(saying(b"ok")))
         idle, slow = await proxy.connect(), await proxy.connect()
         assert [(await ask(talk))[1] for talk in (idle, slow)] == [b"ok"] * 2

@@ -43,7 +43,7 @@ def test_the_signal_that_ended_a_forked_process_is_known(waits: list[str]):
     process = warm.start("iris_worker", waits, os.environ)
     assert process.poll() is None
     process.send_signal(signal.SIGKILL)
-    assert (process.wait(20), process.poll()) == (-signal.SIGKILL, -signal.SIGKILL)
+    assert (process.wait(60), process.poll()) == (-signal.SIGKILL, -signal.SIGKILL)
 
 
 def test_a_forked_process_that_takes_too_long_is_killed(waits: list[str]):

@@ -54,7 +54,7 @@ class Page:
         found = await self.send("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         return found.get("result", {}).get("value")
 
-    async def until(self, expression: str, seconds: float = 40.0) -> None:
+    async def until(self, expression: str, seconds: float = 90.0) -> None:
         """Wait until an expression of JavaScript is true in the page. Raises TimeoutError."""
         async with asyncio.timeout(seconds):
             while not await self.value(expression):
@@ -74,7 +74,7 @@ class Page:
         for kind in ("mousePressed", "mouseReleased"):
             await self.send("Input.dispatchMouseEvent", type=kind, **at)
 
-    async def loaded(self, seconds: float = 40.0) -> None:
+    async def loaded(self, seconds: float = 90.0) -> None:
         """Wait until the page and its style sheet are there. Raises TimeoutError."""
         await self.until("location.href !== 'about:blank' && document.readyState === 'complete'", seconds)
 
@@ -93,7 +93,7 @@ class Page:
         shown = await self.send("DOM.getOuterHTML", nodeId=document.get("root", {}).get("nodeId", 0))
         return shown.get("outerHTML", "")
 
-    async def shows(self, text: str, seconds: float = 40.0) -> bool:
+    async def shows(self, text: str, seconds: float = 90.0) -> bool:
         """Whether ``text`` comes to stand in the page in time."""
         try:
             async with asyncio.timeout(seconds):

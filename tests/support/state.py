@@ -82,6 +82,7 @@ class FakeState:
         stages: every stage told, in order, repeats included.
         silent: reports are not answered, and their stages are ``ignored``.
         drop: what the next answers say is not this worker's any more.
+        retry_for_s: how long `until` waits.
     """
 
     def __init__(self, connection: Connection, worker: str) -> None:
@@ -95,6 +96,7 @@ class FakeState:
         self.silent = False
         self.ignored: list[Stage] = []
         self.known = True
+        self.retry_for_s = RETRY_FOR_S
         self.drop: tuple[AttemptRef, ...] = ()
         self._printed: defaultdict[tuple[AttemptRef, str], dict[int, bytes]] = defaultdict(dict)
         self._news = asyncio.Event()
@@ -144,12 +146,12 @@ class FakeState:
     async def until(self, true: Callable[[], bool]) -> None:
         """Wait for something this state service hears of. Raises TimeoutError once nothing is heard of any attempt."""
         clock = asyncio.get_running_loop().time
-        async with asyncio.timeout(RETRY_FOR_S) as limit:
+        async with asyncio.timeout(self.retry_for_s) as limit:
             progress = self._progress
             while not true():
                 if progress != self._progress:
                     progress = self._progress
-                    limit.reschedule(clock() + RETRY_FOR_S)
+                    limit.reschedule(clock() + self.retry_for_s)
                 self._news.clear()
                 await self._news.wait()
 

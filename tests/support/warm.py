@@ -62,7 +62,8 @@ class Fork:
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # its server tells in a moment that it has ended
+                os.kill(self.pid, number)
 
 
 def start(

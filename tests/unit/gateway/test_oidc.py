@@ -116,7 +116,7 @@ async def story(server: KeyServer) -> AsyncIterator[Story]:
 
 async def ready(story: Story) -> Story:
     """Wait until the keys are read."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (await story.asks(token()))[0] == 503:
             await asyncio.sleep(0.001)
     return story
@@ -239,7 +239,7 @@ async def test_a_changed_issuer_key_is_read_again_and_not_for_every_token(
     monkeypatch.setattr(oidc, "AGAIN_S", 0.0)
     assert (await story.asks(token(OTHER_RSA, "r2")))[0] == 503
     monkeypatch.undo()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (await story.asks(token(OTHER_RSA, "r2")))[0] != 200:
             await asyncio.sleep(0.001)
     assert (await story.asks(token()))[0] == 401

@@ -143,7 +143,7 @@ async def write_keys(iris: House, *keys: SigningKey) -> None:
     bucket = iris.memory.connect("state").key_value(KEYS_BUCKET)
     entry = (await bucket.all()).get(KEYS)
     await bucket.put(KEYS, codec.pack(keys), expected=entry.revision if entry is not None else 0)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while set(iris.gateway.task_tokens.known) != {key.id for key in keys}:
             await asyncio.sleep(0)
 

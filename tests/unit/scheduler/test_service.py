@@ -82,7 +82,7 @@ class StatePart:
         self.bus.publish(message.reply, codec.pack(Ping("me", self.epoch, self.story.mirror.version)))
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not condition():
                 self.changes.clear()
                 await self.changes.wait()
@@ -109,7 +109,7 @@ async def stage() -> AsyncIterator[Stage]:
     yield stage
     stage.stop.set()
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(running, 5)
+        await asyncio.wait_for(running, 60)
     assert running.done()
     running.result()
 

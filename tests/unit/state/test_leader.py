@@ -22,7 +22,7 @@ from tests.support.memory import Memory
 @pytest.fixture
 async def house() -> AsyncIterator[House]:
     house = House(Memory())
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         yield house
         await house.end()
 
@@ -80,7 +80,7 @@ async def test_a_large_snapshot_is_not_taken_as_often_as_a_small_one(house: Hous
 async def test_one_whom_another_has_followed_orders_nobody_to_do_anything():
     house = House(Memory())
     house.lead()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await house.submit("/a")
         ordered: list[bytes] = []
         await house.wanting.bus.subscribe(subjects.order("w0"), lambda message: ordered.append(message.data))
@@ -98,7 +98,7 @@ async def test_nothing_is_answered_on_a_subject_that_is_no_inbox():
     """Whoever asks would choose what the state service publishes where, and it may publish anywhere."""
     house = House(Memory())
     house.lead()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await house.submit("/a")
         bus, heard = house.wanting.bus, list[Message]()
         report = codec.pack(WorkerReport("w0", "1", register=Register("w0", "1", {}, Amount(1000), 1)))
@@ -116,7 +116,7 @@ async def test_nothing_is_answered_on_a_subject_that_is_no_inbox():
 
 async def test_who_takes_over_goes_on_behind_a_commit_that_was_not_finished():
     memory = Memory()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         first = House(memory)
         first.lead()
         await first.submit("/a")
@@ -138,7 +138,7 @@ async def test_who_takes_over_goes_on_behind_a_commit_that_was_not_finished():
 async def test_a_commit_in_parts_is_taken_over_whole():
     memory = Memory()
     policy = msgspec.structs.replace(POLICY, journal_part_bytes=16)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         for name in ("/a", "/b", "/c"):
             house = House(memory, policy)
             house.lead()
@@ -174,7 +174,7 @@ def _plan_for(delta: Delta) -> Plan:
 async def test_the_plan_of_a_new_task_is_part_of_its_commit():
     house = House(Memory(), msgspec.structs.replace(POLICY, plan_wait_s=1.0))
     house.lead()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await house.cancel("/nobody", "c1")
         await _registered(house)
         bus, deltas = house.wanting.bus, list[Delta]()
@@ -209,7 +209,7 @@ async def test_the_plan_of_a_new_task_is_part_of_its_commit():
 async def test_a_plan_that_does_not_come_is_waited_for_seldom():
     house = House(Memory(), msgspec.structs.replace(POLICY, plan_wait_s=0.001))
     house.lead()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await house.cancel("/nobody", "c1")
         before = house.state.replica.machine.sequence
         deltas: list[tuple[int, int, int]] = []

@@ -30,7 +30,7 @@ async def asked(policy: Policy, wanted: Mapping[str, str]) -> tuple[QueriedLoad,
     await connection.bus.subscribe(LOADS, lambda message: heard.put_nowait(message.data))
     queries = LoadQueries(connection.bus, policy, lambda: wanted)
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             report = codec.unpack(await heard.get(), LoadReport)
     finally:
         await queries.close()

@@ -67,7 +67,7 @@ def test_told_to_begin_anew_it_has_workers_stop_what_they_run():
 @pytest.mark.parametrize("how", ["heartbeat", "report"])
 async def test_no_replica_leads_after_one_has_found_the_records_lost(how: str):
     memory = Memory()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         first = House(memory)
         first.lead()
         await first.submit("/submitted-before-a-worker-was-heard")
@@ -95,7 +95,7 @@ async def test_no_replica_leads_after_one_has_found_the_records_lost(how: str):
 
 async def test_a_leader_that_was_deposed_marks_nothing():
     memory = Memory()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         first = House(memory)
         first.lead()
         await first.submit("/a")

@@ -313,7 +313,7 @@ async def test_reasons_of_many_plans_are_sent_in_messages_that_fit():
         sizes.append(len(message.data))
         told.append(codec.unpack(message.data, Reasons))
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await house.submit("/a")
         bus = house.wanting.bus
         await bus.subscribe(subjects.STATE_REASONS, hear)

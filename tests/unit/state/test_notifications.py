@@ -30,7 +30,7 @@ async def test_nothing_waits_for_company_for_ever():
     began = asyncio.get_running_loop().time()
     hints.add(b"1", urgent=False)
     hints.add(b"2", urgent=False)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not bus.said:
             await asyncio.sleep(0)
     assert bus.said == [b"1", b"2"]

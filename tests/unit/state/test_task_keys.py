@@ -45,7 +45,7 @@ async def lead() -> AsyncIterator[Lead]:
         made.append(Leader(memory, now_ms))
         return made[-1]
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         yield make
         for leader in made:
             await leader.store.close()
@@ -108,7 +108,7 @@ async def test_a_leader_that_misses_the_keys_of_an_earlier_one_says_so(
 ):
     bucket = Memory().connect().key_value(subjects.KEYS_BUCKET)
     store = TaskKeyStore(bucket, lambda: 0, HOUR_MS, lambda _: None, has_jobs=has_jobs)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await store.known.wait()
     await store.close()
     assert ("tokens of tasks that run are refused" in caplog.text) is has_jobs
@@ -118,7 +118,7 @@ async def test_a_leader_signs_with_the_stored_keys_and_logs_none_of_them(caplog:
     house = House(Memory())
     with caplog.at_level("DEBUG"):
         house.lead()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await house.submit("/a")
             keys = house.state.replica.machine.round.orders.keys
             stored = (await house.wanting.key_value(subjects.KEYS_BUCKET).all())[KEYS].value
@@ -132,7 +132,7 @@ async def test_a_leader_signs_with_the_stored_keys_and_logs_none_of_them(caplog:
 async def test_attempts_that_are_to_have_no_token_get_none():
     house = House(Memory(), Policy(task_token_s=0))
     house.lead()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await house.submit("/a")
         assert not house.state.replica.machine.round.orders.keys
         await house.end()

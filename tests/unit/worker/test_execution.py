@@ -14,7 +14,7 @@ async def test_one_whose_output_nobody_reads_is_forgotten_once_it_is_closed():
     execution = Execution.of_command("ann", tty=False)
     stdout = os.dup(execution.stdio[1])
     execution.begin()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         for _ in range(2 * BUFFER_BYTES // 4096):
             os.write(stdout, b"a" * 4096) if not execution._paused else None
             await asyncio.sleep(0)

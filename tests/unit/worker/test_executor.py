@@ -82,7 +82,7 @@ async def opened(tmp_path: Path, bus: Memory, uploads: list[asyncio.Future[None]
 
 async def until(true: Callable[[], bool]) -> None:
     """Return once the launcher's answers have made it true."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not true():
             await asyncio.sleep(0.001)
 

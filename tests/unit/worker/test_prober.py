@@ -66,11 +66,11 @@ async def probing() -> AsyncIterator[Probing]:
 async def test_each_probe_is_measured_by_its_result(probing: Probing):
     probing.begin(Probe(kind="command", interval_s=0.1))
     for code in (1, 0):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await probing.commands.started.wait()
         probing.commands.started.clear()
         probing.commands.endings.pop()(Exit(code))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await probing.news.wait()
     assert (probing.count("failed"), probing.count("passed")) == (1, 1)
     [result] = probing.prober.results()
@@ -79,10 +79,10 @@ async def test_each_probe_is_measured_by_its_result(probing: Probing):
 
 async def test_a_probe_ends_with_its_attempt(probing: Probing):
     probing.begin(Probe(kind="command"))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await probing.commands.started.wait()
     probing.prober.end(A)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not probing.commands.killed:
             await asyncio.sleep(0)
     assert probing.prober.results() == ()
@@ -90,7 +90,7 @@ async def test_a_probe_ends_with_its_attempt(probing: Probing):
 
 async def test_a_route_without_its_port_has_no_address(probing: Probing):
     probing.begin(Probe(kind="tcp", port="web", failures=1), port=0, serves=0)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await probing.news.wait()
     [result] = probing.prober.results()
     assert (result.address, result.failures, result.detail) == ("", 1, "the job has no port 'web'")

@@ -41,6 +41,6 @@ async def test_a_small_directory_takes_one_turn_of_a_thread_and_no_note(
     ended: list[Artifact] = []
     measured: list[int] = []
     uploader.begin(AttemptRef(1, 0, 0), str(tmp_path), "out", measured.append, ended.append)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await asyncio.gather(*tasks)
     assert (ended[0].files, measured, pool.given) == (1, told, turns)

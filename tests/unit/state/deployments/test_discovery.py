@@ -29,7 +29,7 @@ def at(version: int, *routes: DiscoveredRoute, name: str = "chat") -> Discovery:
 async def until(bucket: KeyValue, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
     """The sets in the bucket, once they are as wanted."""
     watch = bucket.watch()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             found = read(await watch.next())
             if holds(found):
@@ -92,7 +92,7 @@ async def test_a_leader_paused_before_its_first_write_overwrites_nothing():
         await confirmed.wait()
 
     old = DiscoveryWriter(bucket_of(memory), [at(4, ONE)], leads_no_more)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await asked.wait()
     await old.close()
     assert read(await bucket.all())["chat"]["version"] == 5
@@ -112,7 +112,7 @@ async def test_the_leader_writes_a_deployments_set_once_its_commit_is_durable():
     memory = Memory()
     house = House(memory)
     house.lead()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert (await house.deploy("create", spec(2))).status == "created"
         found = await until(bucket_of(memory), lambda sets: "chat" in sets)
         assert (found["chat"]["reason"], found["chat"].get("routes", [])) == ("starting", [])
