@@ -16,7 +16,7 @@ from iris_core.messages.state_worker import Ended
 from iris_core.spec import Calls, inline
 from iris_core.states import Cause
 from iris_worker.attempt.calls.files import CallFiles, entry, table
-from iris_worker.attempt.calls.result import is_stored, read_result
+from iris_worker.attempt.calls.result import is_stored, read_result, result_of
 from iris_worker.attempt.output.logs import OutputLogs
 from iris_worker.attempt.workspaces import Workspaces
 
@@ -83,10 +83,12 @@ def test_a_file_with_another_digest_is_refused_and_the_oldest_are_deleted(tmp_pa
 
 def test_a_result_is_what_the_runner_wrote(workdir: Path):
     (workdir / ".iris-call/result").write_bytes(b"vpickle")
-    assert read_result(REF, str(workdir), EXITED) == CallResult(3, 1, "value", b"pickle", Cause.EXITED, 0)
+    assert result_of(REF, read_result(str(workdir)), EXITED) == CallResult(3, 1, "value", b"pickle", Cause.EXITED, 0)
     (workdir / ".iris-call/result").write_bytes(b"E")
-    assert is_stored(str(workdir))
-    assert read_result(REF, str(workdir), EXITED) == CallResult(3, 1, "error", b"", Cause.EXITED, 0, stored=True)
+    assert is_stored(read_result(str(workdir)))
+    assert result_of(REF, read_result(str(workdir)), EXITED) == CallResult(
+        3, 1, "error", b"", Cause.EXITED, 0, stored=True
+    )
 
 
 @pytest.mark.parametrize("content", [None, b"", b"?", b"v" + b"x" * 65_537])
@@ -94,24 +96,24 @@ def test_without_a_result_that_is_one_the_end_of_the_process_is_it(workdir: Path
     if content is not None:
         (workdir / ".iris-call/result").write_bytes(content)
     killed = Ended(Cause.EXITED, None, 9)
-    assert read_result(REF, str(workdir), killed) == CallResult(3, 1, "died", b"", Cause.EXITED, None, 9)
+    assert result_of(REF, read_result(str(workdir)), killed) == CallResult(3, 1, "died", b"", Cause.EXITED, None, 9)
 
 
 def test_no_link_of_a_task_is_followed(tmp_path: Path, workdir: Path):
     (tmp_path / "result").write_bytes(b"vsecret")
     (workdir / ".iris-call/result").symlink_to(tmp_path / "result")
-    assert read_result(REF, str(workdir), EXITED).kind == "died"
+    assert result_of(REF, read_result(str(workdir)), EXITED).kind == "died"
     (workdir / ".iris-call/result").unlink()
     (workdir / ".iris-call").rmdir()
     (workdir / ".iris-call").symlink_to(tmp_path)
-    assert read_result(REF, str(workdir), EXITED).kind == "died"
+    assert result_of(REF, read_result(str(workdir)), EXITED).kind == "died"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 def test_a_file_of_another_user_is_no_result(workdir: Path):
     (workdir / ".iris-call/result").write_bytes(b"vsecret")
     os.chown(workdir, 12345, 12345)
-    assert read_result(REF, str(workdir), EXITED).kind == "died"
+    assert result_of(REF, read_result(str(workdir)), EXITED).kind == "died"
 
 
 def test_results_of_many_calls_share_messages(tmp_path: Path):

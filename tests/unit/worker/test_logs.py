@@ -112,6 +112,19 @@ def test_output_goes_on_after_a_task_emptied_its_own_file(slot: Workspace):
     assert configured(logs.collect(3.0, 0)) == [("stdout", 25, b"more than there was\n", True)]
 
 
+def test_output_over_the_quota_goes_on_after_a_task_emptied_its_own_file(slot: Workspace):
+    logs = OutputLogs("w0", LogLimits(attempt_bytes=100_000))
+    logs.follow(slot, 0.0)
+    os.write(slot.out, b"line of text\n" * 40_000)
+    logs.collect(1.0, 0)
+    os.ftruncate(slot.out, 0)
+    os.write(slot.out, b"after\n")
+    for now_s in (2.0, 12.0, 22.0):
+        logs.collect(now_s, 0)
+    logs.finish(REF)
+    assert configured(logs.collect(23.0, 0)) == [("stdout", 520_000 - 32_768, b"after\n", True)]
+
+
 def test_where_an_attempt_stands_is_noted_for_the_next_worker(slot: Workspace):
     logs = following(slot)
     os.write(slot.err, b"one\n")

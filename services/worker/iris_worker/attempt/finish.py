@@ -13,7 +13,7 @@ from iris_core.units import show_bytes
 from iris_worker.agent.agent import Agent
 from iris_worker.agent.local_attempt import end_stage
 from iris_worker.attempt.artifacts.uploader import Uploader
-from iris_worker.attempt.calls.result import read_result
+from iris_worker.attempt.calls.result import read_result, result_of
 from iris_worker.attempt.output.logs import Batch, OutputLogs
 from iris_worker.attempt.running import RunningAttempt, RunningAttempts
 from iris_worker.attempt.workspaces import Workspaces
@@ -87,7 +87,9 @@ class Finisher:
         of a call.
         """
         slot = attempt.slot
-        attempt.result = read_result(slot.ref, slot.workdir, ended) if slot.call else None
+        if slot.call:
+            left = attempt.left if attempt.left is not None else read_result(slot.workdir)
+            attempt.result = result_of(slot.ref, left, ended)
         self._clean(attempt)
         stage = end_stage(attempt.ref, ended, self._clock.wall_ms())
         self._launcher.record(Over(stage, attempt.result))

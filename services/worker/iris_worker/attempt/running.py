@@ -9,7 +9,7 @@ from iris_core.messages.gateway_worker import CallResult
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Ended, LiveUsage
 from iris_worker.attempt.builds.store import EnvironmentStore
-from iris_worker.attempt.calls.result import LARGE, is_stored
+from iris_worker.attempt.calls.result import LARGE, is_stored, read_result
 from iris_worker.attempt.devices import Devices
 from iris_worker.attempt.notices import Notices
 from iris_worker.attempt.ports import PortUse
@@ -45,7 +45,7 @@ class RunningAttempt:
         blamed: its exit, when that is known before its process has ended.
         probe: the number of the command that probed it last.
         ended: its end, which is reported when its output is stored. result: that of a call.
-        since_s: when it ended.
+        since_s: when it ended. left: the result file of a call, once it was read.
     """
 
     slot: Workspace
@@ -66,6 +66,7 @@ class RunningAttempt:
     ended: Ended | None = None
     result: CallResult | None = None
     since_s: float = 0.0
+    left: bytes | None = None
 
     @property
     def ref(self) -> AttemptRef:
@@ -74,7 +75,9 @@ class RunningAttempt:
     def leaves_output(self, exit_: Exit) -> bool:
         """Whether its output directory is to be stored: its job's, or that of the large result of a call."""
         slot = self.slot
-        if slot.call and not slot.output and is_stored(slot.workdir):
+        if slot.call:
+            self.left = read_result(slot.workdir)
+        if self.left and not slot.output and is_stored(self.left):
             slot.output = LARGE
         return bool(slot.output) and not exit_.error
 

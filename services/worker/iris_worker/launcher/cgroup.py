@@ -33,8 +33,10 @@ _REUSE_BYTES = 32 << 20
 """A group with a higher peak, which cannot be reset, would hide the peak of the next task."""
 _SPARES = 64
 _DIGITS = 32
-OPEN_FILES = 84
-"""Files of groups that stay open: seven for each of the dozen that short tasks use in turns."""
+OPEN_FILES = 168
+"""Files of groups that stay open: seven for each of the two dozen that short tasks use in turns. With fewer than are
+used in turns, none is found open again.
+"""
 _NOTHING = Cgroup()
 
 

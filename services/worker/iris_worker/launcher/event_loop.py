@@ -11,6 +11,7 @@ import os
 import select
 import signal
 import time
+from _signal import pthread_sigmask  # type: ignore[import-not-found]  # that of `signal` makes names of its answers
 from collections.abc import Callable
 from functools import partial
 
@@ -79,9 +80,9 @@ class EventLoop:
     def turn(self) -> None:
         """Wait until something is due, and run the callbacks of all that is."""
         wait_s = max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else None
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, self._held_back)
+        pthread_sigmask(signal.SIG_UNBLOCK, self._held_back)
         ready = self._epoll.poll(wait_s)
-        signal.pthread_sigmask(signal.SIG_BLOCK, self._held_back)
+        pthread_sigmask(signal.SIG_BLOCK, self._held_back)
         for fd, watched in [(fd, self._watched[fd]) for fd, _ in ready]:
             if self._watched.get(fd) is watched:  # an earlier callback may have closed it
                 watched[1]()

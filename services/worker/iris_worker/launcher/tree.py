@@ -210,10 +210,15 @@ def _status(pid: int) -> list[bytes]:
 def _stat(pid: int) -> list[bytes]:
     """The fields of /proc/<pid>/stat from the third on; empty when it has ended."""
     try:
-        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
-            return file.read().rpartition(b")")[2].split()
+        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return []
+    try:
+        return os.read(fd, _PAGE).rpartition(b")")[2].split()
+    except OSError:
+        return []
+    finally:
+        os.close(fd)
 
 
 def environ(pid: int) -> list[bytes]:

@@ -22,9 +22,8 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-def read_result(ref: AttemptRef, workdir: str, ended: Ended) -> CallResult:
-    """The result of an attempt that has ended; of one that left none how it ended."""
-    data = _read(workdir)
+def result_of(ref: AttemptRef, data: bytes, ended: Ended) -> CallResult:
+    """The result of an attempt that has ended, from what it has left; of one that left none how it ended."""
     kind = _KINDS.get(data[:1].lower())
     if kind is None or len(data) > _LIMIT + 1:
         return CallResult(ref.index, ref.attempt, "died", b"", ended.cause, ended.exit_code, ended.signal)
@@ -35,12 +34,12 @@ def read_result(ref: AttemptRef, workdir: str, ended: Ended) -> CallResult:
     )
 
 
-def is_stored(workdir: str) -> bool:
-    """Whether the result of a call is in its output directory."""
-    return _read(workdir)[:1].isupper()
+def is_stored(data: bytes) -> bool:
+    """Whether the result of a call that has left this is in its output directory."""
+    return data[:1].isupper()
 
 
-def _read(workdir: str) -> bytes:
+def read_result(workdir: str) -> bytes:
     """The result file; empty when there is none that its task may have written."""
     try:
         directory = os.open(f"{workdir}/{DIRECTORY}", _DIRECTORY)

@@ -127,7 +127,7 @@ class OutputStream:
     def _read(self, whole: bool) -> bytes:
         """The next output in the file, within the quota unless ``whole``."""
         room = CHUNK if whole else max(0, min(CHUNK, self.kept - self.position))
-        return os.pread(self.fd, room, self.position - self.base)
+        return os.pread(self.fd, room, self.position - self.base) if room else b""
 
     def _follow_file(self) -> None:
         """Continue at the start of the file when the task has truncated it; unsent output is lost.
@@ -135,8 +135,8 @@ class OutputStream:
         Truncation is detected by the last bytes that were sent, which no longer precede the next ones.
         """
         at, back = self.position - self.base, len(self.mark)
-        if self.position > self.kept:
-            return  # only the last lines remain
+        if self.position > self.kept or at <= 0:
+            return  # only the last lines remain, or nothing of this file was sent
         if os.pread(self.fd, back, at - back) != self.mark or os.fstat(self.fd).st_size < at:
             gone = self.dropped
             self.kept, self.mark = self.position, b""
