@@ -15,8 +15,8 @@ from iris_core.resources import RESOURCES
 
 SECTIONS = {
     "cluster": ("iris.cluster.settings:ClusterSettings", "`iris up`"),
-    "nats": ("iris_service.run:NatsSettings", "every service"),
-    "run": ("iris_service.run:RunSettings", "every service"),
+    "nats": ("iris_service.process_settings:NatsSettings", "every service"),
+    "run": ("iris_service.process_settings:RunSettings", "every service"),
     "state": ("iris_state.policy:Policy", "the state service"),
     "scheduler": ("iris_scheduler.settings:SchedulerSettings", "the scheduler"),
     "worker": ("iris_worker.settings:WorkerSettings", "a worker"),

@@ -27,26 +27,25 @@ import sys
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 from prometheus_client import CollectorRegistry
 
 from iris_bus.bus_facts import ClientName
-from iris_bus.connection import Credentials
 from iris_bus.contract import DamagedCommit, Fenced, Message, RecordsLost, Unavailable
 from iris_bus.jetstream import JetStreamConnection, connect
 from iris_core import __version__, codec
 from iris_core.messages.processes import ReplicaInfo, ServiceInfo
 from iris_core.roles import hears
-from iris_core.subjects import ARTIFACTS, DAY_S, DESCRIBE, EVENTS, LOGS, RESULTS, STREAMS, Stream, is_inbox
+from iris_core.subjects import DESCRIBE, is_inbox
 from iris_service import log_lines, notify
 from iris_service.child import DAMAGED, MISUSED
 from iris_service.notify import Notifier
+from iris_service.process_settings import NatsSettings, RunSettings
 from iris_service.settings import BadSetting, Settings, load
 from iris_service.telemetry import MetricsServer, ServiceCollector
 from iris_service.tracing import Tracer
@@ -54,8 +53,6 @@ from iris_service.tracing import Tracer
 log = logging.getLogger(__name__)
 
 S = TypeVar("S", bound=msgspec.Struct)
-Days = Annotated[float, msgspec.Meta(ge=0.01)]
-StreamBytes = Annotated[int, msgspec.Meta(ge=1 << 22)]
 
 OK = 0
 FAILED = 1
@@ -63,90 +60,6 @@ _READY_LOOK_S = 0.1
 LAST_WORDS_S = 5.0
 """How long its tasks may take to end once a service has been told to end."""
 _GC_YOUNG = 50_000
-
-
-class NatsSettings(msgspec.Struct, frozen=True):
-    """The section ``[nats]``.
-
-    Attributes:
-        url: one server or several separated by commas; may hold user and password.
-        replicas: copies of each stream; 0: 1 on one server, 3 on a cluster. A service never makes them fewer.
-        retry_for_s: how long a start waits for a server.
-        nkey_seed: path of a file with the seed of this process' key; `iris admin nats-config` makes one for each.
-        tls_ca: path of the certificates that sign those of the servers.
-        tls_cert: path of this process' certificate.
-        tls_key: path of its key.
-        events_days: age after which an event is deleted.
-        events_bytes: size beyond which the oldest events are deleted.
-        logs_days: age after which output of tasks is deleted.
-        logs_bytes: size beyond which the oldest output is deleted.
-        artifacts_days: age after which an artifact is deleted.
-        artifacts_bytes: size beyond which the oldest artifacts are deleted.
-        results_days: age after which results of maps are deleted.
-        results_bytes: size beyond which the oldest results are deleted.
-        server: the `nats-server` program of the embedded server.
-    """
-
-    url: str = "nats://127.0.0.1:4222"
-    replicas: Literal[0, 1, 3, 5] = 0
-    retry_for_s: Annotated[float, msgspec.Meta(gt=0)] = 30.0
-    events_days: Days = EVENTS.max_age_s / DAY_S
-    events_bytes: StreamBytes = EVENTS.max_bytes
-    logs_days: Days = LOGS.max_age_s / DAY_S
-    logs_bytes: StreamBytes = LOGS.max_bytes
-    artifacts_days: Days = ARTIFACTS.max_age_s / DAY_S
-    artifacts_bytes: StreamBytes = ARTIFACTS.max_bytes
-    results_days: Days = RESULTS.max_age_s / DAY_S
-    results_bytes: StreamBytes = RESULTS.max_bytes
-    nkey_seed: str = ""
-    tls_ca: str = ""
-    tls_cert: str = ""
-    tls_key: str = ""
-    server: str = ""
-
-    def credentials(self) -> Credentials:
-        return Credentials(self.nkey_seed, self.tls_ca, self.tls_cert, self.tls_key)
-
-    def streams(self) -> tuple[Stream, ...]:
-        """The streams of the subjects table with the limits set here."""
-        limits = {
-            EVENTS: (self.events_days, self.events_bytes),
-            LOGS: (self.logs_days, self.logs_bytes),
-            ARTIFACTS: (self.artifacts_days, self.artifacts_bytes),
-            RESULTS: (self.results_days, self.results_bytes),
-        }
-        limited = {
-            stream: replace(stream, max_age_s=round(days * DAY_S), max_bytes=size)
-            for stream, (days, size) in limits.items()
-        }
-        return tuple(limited.get(stream, stream) for stream in STREAMS)
-
-
-class RunSettings(msgspec.Struct, frozen=True):
-    """The section ``[run]``.
-
-    Attributes:
-        log_level: debug, info, warning or error.
-        log_style: json, plain, or auto: plain on a terminal.
-        cluster: the name of the cluster, the same for all its processes; `iris doctor` reports processes of another
-            cluster in the same account of the NATS servers.
-        metrics: host and port of ``/metrics``; port 0 takes a free one; empty serves none. `iris up` counts on
-            from the port, one for each process.
-        otlp_endpoint: base URL of the OTLP collector for spans; no spans when empty.
-        drain_s: how long a stopping service may take before it is ended.
-        disks: directories, such as that of a NATS server on this host, whose free space is a metric of this process;
-            a worker adds its own.
-        gc: "quiet" collects rarely, for processes that keep millions of records.
-    """
-
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
-    log_style: Literal["auto", "json", "plain"] = "auto"
-    cluster: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._-]{1,63}$")] = "iris"
-    metrics: str = ""
-    otlp_endpoint: str = ""
-    drain_s: Annotated[float, msgspec.Meta(ge=0)] = 30.0
-    gc: Literal["default", "quiet"] = "default"
-    disks: tuple[str, ...] = ()
 
 
 async def _no_replica() -> ReplicaInfo | None:

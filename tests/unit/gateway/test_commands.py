@@ -2,13 +2,15 @@
 
 import asyncio
 from collections import Counter
+from typing import get_args
 
 import pytest
 
 from iris_bus.contract import Message, Subscription
 from iris_core.codec import pack, unpack
-from iris_core.messages.gateway_state import Answer, Caller, CancelJob
-from iris_core.subjects import CMD_CANCEL, STATE_QUERY
+from iris_core.messages.gateway_state import SUBJECT_OF, Answer, Caller, CancelJob, SubmitJob, UserCommand
+from iris_core.spec import JobSpec
+from iris_core.subjects import CMD_CANCEL, CMD_SUBMIT, STATE_QUERY, is_command
 from iris_core.view_queries import JobsQuery
 from iris_gateway.commands import NO_LEADER, NOT_SENT, UNANSWERED, UNSENT, Commands
 from iris_gateway.http.problem import ProblemResponse
@@ -198,3 +200,21 @@ async def test_a_read_after_a_write_never_shares_an_answer_from_before_it():
     await rounds_until(lambda: len(asked) == 2)
     answering.publish(asked[1].reply, pack(Answer("ok", b'"new"')))
     assert (await before, await after) == (b'"old"', b'"new"')
+
+
+@pytest.mark.parametrize("kind", get_args(UserCommand))
+def test_every_command_has_a_subject_and_words_of_its_refusal(kind):
+    assert is_command(SUBJECT_OF[kind])
+    assert kind.does
+
+
+async def test_a_command_is_stamped_when_it_is_sent():
+    memory = Memory()
+    leader = Leader(memory)
+    subscription = await leader.bus.subscribe(CMD_SUBMIT, leader.hear)
+    command = SubmitJob(JobSpec(name="/a", command=("true",)), Caller(), *UNSENT)
+    await commands(memory).ask(CMD_SUBMIT, command)
+    await commands(memory).ask(CMD_SUBMIT, command, key="mine")
+    await subscription.close()
+    sent = [unpack(message.data, SubmitJob) for message in leader.heard]
+    assert [(one.request_id, one.submitted_ms) for one in sent] == [("c0", 7), ("mine", 7)]

@@ -25,7 +25,7 @@ from iris_core.decoder_words import in_words, place_of
 from iris_core.token_file import is_user_name
 from iris_service.child import DamagedFiles, StartFailed
 from iris_service.lock import DirectoryInUse
-from iris_service.run import RunSettings
+from iris_service.process_settings import RunSettings
 from iris_service.settings import BadSetting, load
 
 MAX_PROXIES = 256

@@ -136,7 +136,8 @@ def readable_by_others(paths: Iterable[Path]) -> tuple[str, ...]:
 
 def private_files(data: Path, config: str) -> Iterator[Path]:
     """Where this host keeps keys, and the token of a local cluster; a token_file holds no secret. Raises BadSetting."""
-    from iris_service.run import NatsSettings, read_settings
+    from iris_service.process_settings import NatsSettings
+    from iris_service.run import read_settings
 
     settings = read_settings(config)
     seed = settings.section("nats", NatsSettings).nkey_seed
@@ -178,7 +179,8 @@ def bus_facts(local: ClusterFile | None, nats: str, config: str) -> BusFacts | N
     if not has_server_extra():
         return None
     from iris_bus.diagnosis import diagnose
-    from iris_service.run import NatsSettings, read_settings
+    from iris_service.process_settings import NatsSettings
+    from iris_service.run import read_settings
 
     settings = read_settings(config).section("nats", NatsSettings)
     if nats:

@@ -20,7 +20,8 @@ from iris_core.errors import InvariantBroken
 from iris_service import log_lines
 from iris_service.child import DAMAGED, MISUSED, StartFailed
 from iris_service.lock import DirectoryInUse
-from iris_service.run import FAILED, OK, NatsSettings, read_settings
+from iris_service.process_settings import NatsSettings
+from iris_service.run import FAILED, OK, read_settings
 from iris_service.settings import BadSetting
 from iris_state.admin import backup, words
 from iris_state.admin.archive import BadArchive, Item, Writer

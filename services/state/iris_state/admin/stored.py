@@ -18,7 +18,7 @@ from iris_bus.jetstream import JetStreamConnection, connect
 from iris_core import subjects
 from iris_nats.blocks import Files
 from iris_nats.nats_process import NatsProcess, journal_of, streams_of
-from iris_service.run import NatsSettings
+from iris_service.process_settings import NatsSettings
 
 _PING_S = 1.0
 _AT_ONCE = 256
