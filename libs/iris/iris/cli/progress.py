@@ -11,13 +11,14 @@ from typing import TextIO
 import click
 
 from iris.cli.tables import state_word
+from iris_core.states import TERMINAL, display_name
 from iris_core.units import show_bytes
 from iris_core.views import JobView
 
 _ERASE = "\r\x1b[K"
 _WIDTH = 20
 _DRAW_S = 0.2
-_OVER = ("succeeded", "failed", "killed", "worker_failed", "unschedulable", "preempted")
+_OVER = [display_name(state) for state in TERMINAL]
 
 
 class Progress:

@@ -14,9 +14,10 @@ from iris.cli.times import age, show_moment, span_between, standing
 from iris.client.client import Client
 from iris.client.transport import UrlQuery
 from iris_core.spec import BANDS
+from iris_core.states import JobState, display_name
 from iris_core.views import JOB_COLUMNS, JOB_ORDERS, JOBS_ORDERED, NEWEST_FIRST
 
-_STATES = ("pending", "running", "succeeded", "failed", "killed", "worker_failed", "unschedulable")
+_STATES = [display_name(state) for state in JobState if state]
 _WATCH_S = 2.0
 
 

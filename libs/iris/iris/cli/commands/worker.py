@@ -13,6 +13,7 @@ from iris.cli.times import age
 from iris.client.client import Client
 from iris.client.transport import in_path
 from iris_core.resources import RESOURCES, Resource
+from iris_core.states import WorkerState
 
 
 def show_used(resource: Resource, rows: Sequence[Row]) -> str:
@@ -50,9 +51,7 @@ def worker() -> None:
 
 
 @worker.command("list")
-@click.option(
-    "--state", type=click.Choice(["healthy", "degraded", "draining", "lost"]), help="Only workers in this state."
-)
+@click.option("--state", type=click.Choice([state.value for state in WorkerState]), help="Only workers in this state.")
 @form_option()
 @connected
 def list_workers(client: Client, state: str | None, form: str) -> None:
