@@ -15,21 +15,11 @@ from iris.client.client import IfExists
 from iris.client.job_options import CommandLine
 from iris.client.update_options import UpdateOptions
 from iris_core.causes import FailureGroup
+from iris_core.cluster_views import DemandView, WorkerView
 from iris_core.deployment_views import DeploymentView, RouteView
 from iris_core.option_table import DeployOptions, JobOptions
 from iris_core.spec import JobSpec
-from iris_core.views import (
-    NEWEST_FIRST,
-    AuditView,
-    DemandView,
-    HistoryRow,
-    JobView,
-    PlanView,
-    QueueHoldView,
-    TaskView,
-    TreeView,
-    WorkerView,
-)
+from iris_core.views import NEWEST_FIRST, AuditView, HistoryRow, JobView, PlanView, QueueHoldView, TaskView, TreeView
 
 
 class AsyncClient(AsyncCalls):

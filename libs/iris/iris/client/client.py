@@ -29,11 +29,12 @@ from iris.client.map_options import LOOKAHEAD, SHOWN, MapOptions, check_options,
 from iris.client.option_names import refuse_unknown, takes
 from iris.client.problems import InvalidOption, NotFound, Problem
 from iris.client.transport import HttpRequest, UrlQuery, in_path
+from iris_core.cluster_views import DemandView, WorkerView
 from iris_core.deployment_views import DeploymentView
 from iris_core.option_table import DeployOptions, JobOptions, TaskOptions
 from iris_core.serving import TASK_TOKEN
 from iris_core.spec import MAX_REPLICAS, JobSpec
-from iris_core.views import NEWEST_FIRST, AuditView, CallerView, DemandView, JobView, PlanView, TreeView, WorkerView
+from iris_core.views import NEWEST_FIRST, AuditView, CallerView, JobView, PlanView, TreeView
 
 if TYPE_CHECKING:
     from iris.client.bundle import Bundle

@@ -24,7 +24,7 @@ from iris.client.transport import HttpRequest, Response
 from iris.doctor.facts import ClusterFacts, GatewayFacts, WorkerFacts
 from iris_bus.bus_facts import BusFacts
 from iris_core import __version__
-from iris_core.views import ProcessView, WorkerView
+from iris_core.cluster_views import ProcessView, WorkerView
 
 _SYSTEM_SEED = "system.seed"
 

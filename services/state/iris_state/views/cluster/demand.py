@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from msgspec.structs import asdict
 
+from iris_core.cluster_views import DemandView, HostDemand, SliceDemand, UnsatisfiableDemand
 from iris_core.constraints import (
     DEVICE_TYPE,
     DEVICE_VARIANT,
@@ -31,7 +32,7 @@ from iris_core.resources import RESOURCES, Amount, Device, ResourceRequest
 from iris_core.spec import Attribute, Constraint
 from iris_core.topology import Topology, topology_of
 from iris_core.units import BYTES
-from iris_core.views import DemandView, HostDemand, SliceDemand, UnsatisfiableDemand, moment
+from iris_core.views import moment
 from iris_state.records.entities import Job
 from iris_state.records.ledger import Ledger
 

@@ -11,12 +11,13 @@ from msgspec.structs import asdict
 
 from iris_core import codec
 from iris_core.actor import actor_view
+from iris_core.cluster_views import WorkerView
 from iris_core.constraints import TPU_NAME, TPU_TOPOLOGY
 from iris_core.errors import Code, Refused
 from iris_core.states import JobState, TaskState, WorkerState, display_name
 from iris_core.topology import topology_of
 from iris_core.view_queries import DeadLettersQuery, LastHourQuery, SlicesQuery, WorkerQuery, WorkersQuery
-from iris_core.views import Page, WorkerView, moment
+from iris_core.views import Page, moment
 from iris_state.records.hosts import Worker
 from iris_state.records.ledger import Ledger
 from iris_state.records.minutes import held_by_all, held_in_last_hour
