@@ -31,7 +31,7 @@ from tests.support.worker import forget_tokens
 
 IRIS = (sys.executable, "-m", "iris.cli")
 START_S = 120
-STOP_S = 60
+STOP_S = 120
 _LOOK_S = 0.02
 
 
@@ -77,7 +77,7 @@ class Cluster:
         """With which to reach the cluster's NATS server."""
         return Credentials(str(keys_of(self.data / "nats").path(login(role, name).label)))
 
-    def iris(self, *words: object, timeout: float = 60, **environ: str) -> Ended:
+    def iris(self, *words: object, timeout: float = 120, **environ: str) -> Ended:
         """Run `iris` to its end."""
         return iris(*words, timeout=timeout, **{"IRIS_URL": self.url, "IRIS_DATA": str(self.data), **environ})
 
@@ -127,7 +127,7 @@ def owns(data: Path, process: psutil.Process) -> bool:
         return False
 
 
-def iris(*words: object, timeout: float = 60, **environ: str) -> Ended:
+def iris(*words: object, timeout: float = 120, **environ: str) -> Ended:
     """Run `iris` to its end; without ``IRIS_URL`` it finds no cluster."""
     done = warm.run("iris.cli", [*map(str, words)], {**environment(), **environ}, timeout)
     return Ended(done.returncode, done.stdout, done.stderr)

@@ -58,9 +58,9 @@ async def emptied(url: str) -> str:
 
     client = await nats.connect(url)
     try:
-        answer = await client.request("$JS.API.STREAM.NAMES", b"", timeout=5)
+        answer = await client.request("$JS.API.STREAM.NAMES", b"", timeout=30)
         for name in json.loads(answer.data).get("streams") or []:
-            await client.request(f"$JS.API.STREAM.DELETE.{name}", b"", timeout=5)
+            await client.request(f"$JS.API.STREAM.DELETE.{name}", b"", timeout=30)
     finally:
         await client.close()
     return url
