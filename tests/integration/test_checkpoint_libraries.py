@@ -111,12 +111,9 @@ def scontrol(tmp_path: Path) -> dict[str, str]:
 
 def preempted(cluster: Cluster, began: Path, command: list[str], name: str, **options: Any) -> Job:
     """A job that a more urgent one takes all hosts from, and that goes on after that; it has succeeded."""
-    hosts = list(cluster.client.workers())
-    cpu = min(host.total["cpu_millis"] for host in hosts) / 1000
-    training = cluster.client.run(command, name=name, band="batch", cpu=cpu, **options)
+    training = cluster.client.run(command, name=name, band="batch", cpu=cluster.host_cpu, **options)
     until(began.exists, "it trains")
-    urgent = cluster.client.run(["true"], name=f"{name}-urgent", band="production", cpu=cpu, replicas=len(hosts))
-    assert urgent.wait(60).state == "succeeded"
+    cluster.preempt(f"{name}-urgent", began.parent)
     assert training.wait(60).state == "succeeded"
     return training
 

@@ -296,13 +296,10 @@ def test_a_preempted_task_saves_its_work_and_goes_on_with_it(cluster, tmp_path):
         touch {tmp_path}/began
         while :; do sleep 0.05; done
     """
-    hosts = list(cluster.client.workers())
-    cpu = min(host.total["cpu_millis"] for host in hosts) / 1000
-    options = {"band": "batch", "stop_signal": "USR1", "grace": "60s", "cpu": cpu}
+    options = {"band": "batch", "stop_signal": "USR1", "grace": "60s", "cpu": cluster.host_cpu}
     training = cluster.client.run(["sh", "-c", script], name="training", **options)
     until((tmp_path / "began").exists, "it runs")
-    urgent = cluster.client.run(["true"], name="urgent", band="production", cpu=cpu, replicas=len(hosts))
-    assert urgent.wait(60).state == "succeeded"
+    cluster.preempt("urgent", tmp_path)
     assert training.wait(60).state == "succeeded"
     task = training.task(0)
     assert [attempt.state for attempt in task.attempts] == ["preempted", "succeeded"]

@@ -341,12 +341,9 @@ def test_a_preempted_call_is_made_again(cluster, tmp_path):
             time.sleep(0.01)
         return "made"
 
-    hosts = list(cluster.client.workers())
-    cpu = min(host.total["cpu_millis"] for host in hosts) / 1000
-    mapped = cluster.client.map(call, [0], name="m-preempted", band="batch", cpu=cpu)
+    mapped = cluster.client.map(call, [0], name="m-preempted", band="batch", cpu=cluster.host_cpu)
     until(begun.exists)
-    urgent = cluster.client.run(["true"], name="m-urgent", band="production", cpu=cpu, replicas=len(hosts))
-    assert urgent.wait(WITHIN_S).state == "succeeded"
+    cluster.preempt("m-urgent", tmp_path)
     until(lambda: begun.read_text().count("begun") == 2)
     assert not mapped[0].done()
     go.touch()

@@ -85,6 +85,20 @@ class Cluster:
         """Submit through the SDK."""
         return self.client.run(command, **options)
 
+    @property
+    def host_cpu(self) -> float:
+        """The cores of the smallest host."""
+        return min(host.total["cpu_millis"] for host in self.client.workers()) / 1000
+
+    def preempt(self, name: str, place: Path) -> None:
+        """Have a more urgent job take all hosts at a time, and end. ``place``: a directory for its file."""
+        hosts, go = len(list(self.client.workers())), place / f"{name}-go"
+        command = ["sh", "-c", f"until [ -e {go} ]; do sleep 0.02; done"]
+        urgent = self.client.run(command, name=name, band="production", cpu=self.host_cpu, replicas=hosts)
+        until(lambda: urgent.refresh().task_counts == {"running": hosts}, "it has all hosts", 120)
+        go.touch()
+        assert urgent.wait(60).state == "succeeded"
+
     def tasks(self, job: Job) -> list[TaskView]:
         return list(job.tasks())
 
