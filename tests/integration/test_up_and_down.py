@@ -15,7 +15,7 @@ import pytest
 from iris import Client
 from iris.client.address import read_cluster
 from iris.cluster.process import is_alive
-from tests.support.cluster import IRIS, cluster_on, environment, settings, start, stop, until
+from tests.support.cluster import IRIS, cluster_on, environment, iris, settings, start, stop, until
 from tests.support.nats_config import row_of_free_ports
 
 pytestmark = pytest.mark.integration
@@ -102,18 +102,18 @@ def test_a_service_that_cannot_be_started_is_started_once_it_can_be(bare):
 
 
 def test_a_detached_cluster_is_ready_when_up_returns_its_address(tmp_path, monkeypatch):
-    def iris(*words):
+    def called(*words):
         command = [*IRIS, *words, "--data", str(tmp_path / "data")]
         return subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60, check=False)
 
     monkeypatch.setenv("IRIS_DATA", str(tmp_path / "data"))
-    up = iris("up", "--detach", "--http", "127.0.0.1:0", "--workers", "1")
+    up = called("up", "--detach", "--http", "127.0.0.1:0", "--workers", "1")
     try:
         with Client(up.stdout.strip()) as client:
             run = client.run(["true"]).wait(60)
             pids = [pid for running in read_cluster(tmp_path / "data").pids.values() for pid in running]
     finally:
-        down = iris("down")
+        down = called("down")
 
     assert (up.returncode, up.stdout.count("\n"), up.stderr) == (0, 1, "")
     assert run.state == "succeeded"
@@ -146,41 +146,27 @@ def test_a_port_that_is_taken_is_named(bare, tmp_path):
 def test_settings_nobody_knows_are_refused_by_name(tmp_path):
     config = tmp_path / "iris.toml"
     config.write_text("[cluster]\nworkrs = 3\n")
-    done = subprocess.run(
-        [*IRIS, "up", "-d", "--data", str(tmp_path / "data"), "--config", str(config)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = iris("up", "-d", "--data", tmp_path / "data", "--config", config)
 
-    assert done.returncode == 1
-    assert "did you mean 'workers'" in done.stderr
+    assert done.code == 1
+    assert "did you mean 'workers'" in done.err
 
 
 def test_settings_only_a_service_knows_are_refused_as_quickly(tmp_path):
     """The file is everybody's; each service reads its own section."""
     config = tmp_path / "iris.toml"
     config.write_text("[state]\npatient_s = 1\n[cluster]\nready_s = 600\n")
-    done = subprocess.run(
-        [*IRIS, "up", "-d", "--data", str(tmp_path / "data"), "--config", str(config), "--http", "127.0.0.1:0"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = iris("up", "-d", "--data", tmp_path / "data", "--config", config, "--http", "127.0.0.1:0")
 
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "has no key 'patient_s'" in done.stderr
+    assert (done.code, done.out) == (1, "")
+    assert "has no key 'patient_s'" in done.err
     assert read_cluster(tmp_path / "data") is None
 
 
 def test_down_without_a_cluster_is_no_failure(tmp_path):
-    done = subprocess.run(
-        [*IRIS, "down", "--data", str(tmp_path)], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = iris("down", "--data", tmp_path)
 
-    assert (done.returncode, "no cluster is up" in done.stderr) == (0, True)
+    assert (done.code, "no cluster is up" in done.err) == (0, True)
 
 
 def serves(url: str) -> bool:
