@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ def summary(machine: Machine) -> dict[str, Any]:
         "keys": machine.ledger.idempotency,
         "answered": len(machine.ledger.answers),
         **chains(machine),
+        **notices(machine),
         **deployments(machine),
     }
 
@@ -49,6 +51,13 @@ def chains(machine: Machine) -> dict[str, Any]:
     waited = sum(attempt.chain is not None for job in jobs for task in job.tasks for attempt in task.attempts)
     reuse = {job.id: job.spec.calls.reuse for job in jobs if job.spec.calls is not None and job.spec.calls.reuse > 1}
     return ({"waited": waited} if waited else {}) | ({"reuse": reuse} if reuse else {})
+
+
+def notices(machine: Machine) -> dict[str, Any]:
+    """How many notices attempts were given, by reason, where there are any."""
+    attempts = (one for job in machine.ledger.jobs.values() for task in job.tasks for one in task.attempts)
+    given = Counter(notice.reason.value for attempt in attempts for notice in attempt.notices)
+    return {"notices": dict(sorted(given.items()))} if given else {}
 
 
 def deployments(machine: Machine) -> dict[str, Any]:

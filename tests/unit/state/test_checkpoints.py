@@ -265,6 +265,21 @@ def test_all_members_of_a_gang_are_told_when_the_host_of_one_is_drained(script: 
     """)
 
 
+def test_all_members_of_a_gang_are_told_when_the_host_of_one_is_taken_away(script: Script) -> None:
+    script.play(RACK.format("notice=USR1@10"))
+    script.play("""
+        /g/1 running
+        told a0
+        stop a1
+        told a0                 -> drained:/g/0#0
+        heartbeat a1
+        told a0                 -> drained:/g/0#0
+        /g/0 noticed drain      -> RUNNING
+        heartbeat a1
+        told a0                 -> nothing
+    """)
+
+
 def test_exit_0_counts_when_the_host_is_taken_away_after_a_notice(script: Script) -> None:
     script.play(starts("notice=USR1@10"))
     script.play("""
