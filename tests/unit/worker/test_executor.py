@@ -406,3 +406,25 @@ async def test_nobody_gets_a_slot_that_cannot_be_emptied(opened: Open):
     with pytest.raises(OSError, match="cannot be killed"):
         await preparing
     assert executor.slots.reserve() == 2
+
+
+# ── the launcher speaks while a worker starts ───────────────────────────────────────────────────────────────────────
+
+
+async def test_a_task_that_ends_while_its_next_worker_starts_is_adopted_first(
+    opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    first, go = await opened(), tmp_path / "go"
+    launched(first, "sh", "-c", f"until [ -e {go} ]; do sleep 0.01; done; exit 3")
+    await until(lambda: first.attempts.by_ref[A].pid > 0)
+    process, confine = Path(f"/proc/{first.attempts.by_ref[A].pid}"), Executor._confine
+
+    async def confine_after_its_end(executor: Executor) -> None:
+        go.touch()
+        await until(lambda: not process.exists())
+        await confine(executor)
+
+    monkeypatch.setattr(Executor, "_confine", confine_after_its_end)
+    second = await opened()
+    await until(lambda: not second.running)
+    assert [stage.ended.exit_code for stage in second._agent.attempts() if stage.ended is not None] == [3]

@@ -132,6 +132,7 @@ class Executor:
         self._settings = settings
         self._isolation = isolation or Isolation()
         self._confined: asyncio.Future[Confined] = asyncio.get_running_loop().create_future()
+        self._early: list[LauncherAnswer] | None = []
         self.containers, self._runtime = Containers(settings), runtime
         self.notices = Notices(self._launcher, agent, clock, self.flush)
         self._use = HostUse(PortUse(), devices, self.environments, prober, self.notices)
@@ -190,7 +191,8 @@ class Executor:
             self._adopt(ref, entry)
         for ref, entry in ended.items():
             self._adopt_end(ref, entry)
-        self._launcher.flush()
+        early, self._early = self._early or [], None
+        self._on_answers(early)
         return len(alive), len(ended)
 
     async def _confine(self) -> None:
@@ -363,8 +365,12 @@ class Executor:
         return STARTS_AT_ONCE - self.attempts.starting
 
     def _on_answers(self, answers: Iterable[LauncherAnswer]) -> None:
+        """What is said of attempts before they are adopted waits for that."""
         for answer in answers:
-            self._handlers[type(answer)](answer)
+            if self._early is None or isinstance(answer, Confined):
+                self._handlers[type(answer)](answer)
+            else:
+                self._early.append(answer)
         self.flush()
 
     def _on_spawned(self, spawned: Spawned) -> None:
