@@ -83,7 +83,7 @@ async def test_a_task_is_told_before_its_time_limit_until_when_it_may_run(state:
 async def test_a_member_of_a_gang_is_told_by_the_deadline_of_the_start_order(state: FakeState, worker: WorkerProcess):
     about, ref = state.registered[-1], AttemptRef(77, 0, 0)
     work = template("sh", "-c", CHECKPOINT, job=77, timeout_ms=7_200_000, notice=NOTICE)
-    deadline_ms = about.monotonic_ms + 3_606_000
+    deadline_ms = about.monotonic_ms + 3_612_000  # told 12 s after the worker has registered
     gang = Gang(77, ("127.0.0.1",), deadline_ms=deadline_ms)
     assert (await state.order([work], prepare=[ref])).taken
     assert (await state.order([work], start=[ref], gangs=[gang])).taken
