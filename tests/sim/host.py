@@ -44,7 +44,7 @@ _RETRY_S = 0.2
 @dataclass
 class Running:
     """One process of a task on a host; ``ended`` once it is gone. ``settle_ms``: for who adopts it. ``total``: what the
-    host has.
+    host has. ``limited_s``: since when its time limit counts, and how long that is.
     """
 
     ref: AttemptRef
@@ -58,6 +58,7 @@ class Running:
     ended: Ended | None = None
     total: Amount = NOTHING
     notices: tuple[GivenNotice, ...] = ()
+    limited_s: tuple[float, float | None] = (0.0, None)
 
 
 Answers = Callable[[Running, float], tuple[int, int]]
@@ -116,6 +117,7 @@ class Worker:
         self._heart = HeartbeatSchedule(machine.name, incarnation, 5.0)
         self._news = asyncio.Event()
         self._registered = self._settled = self._unheard = False
+        self._due: dict[AttemptRef, asyncio.TimerHandle] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._ending: asyncio.Task[None] | None = None
 
@@ -146,6 +148,7 @@ class Worker:
             self.agent.adopt(*dict.fromkeys((started, running.stage)), settle_ms=running.settle_ms)
             if running.ended is None:
                 self._await_end(running)
+                self._await_notice(running)
 
     # ── orders ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -177,8 +180,10 @@ class Worker:
                 self._notify(one.ref, one.reason)
             elif isinstance(one, Prepare):
                 loop.call_later(0.02, lambda ref=one.ref: self._do(self.agent.on_prepared(ref, self._now_ms())))
+            elif isinstance(one, SetTimeout):
+                self._set_timeout(one)
             else:
-                assert isinstance(one, Discard | RenewToken | SetTimeout)
+                assert isinstance(one, Discard | RenewToken)
         self._launch()
         self._told()
 
@@ -193,6 +198,32 @@ class Worker:
             self.agent.on_noticed(ref, notice)
             running.stage = msgspec.structs.replace(running.stage, notices=running.notices)
         return True
+
+    def _set_timeout(self, wanted: SetTimeout) -> None:
+        running = self.machine.running.get(wanted.ref)
+        if running is not None and running.ended is None:
+            limit_s = None if wanted.timeout_ms is None else wanted.timeout_ms / 1000
+            running.limited_s = (running.limited_s[0], limit_s)
+            self._await_notice(running)
+
+    def _await_notice(self, running: Running) -> None:
+        """The notice of its time limit is due so long before that, unless it was given."""
+        if (due := self._due.pop(running.ref, None)) is not None:
+            due.cancel()
+        since_s, limit_s = running.limited_s
+        if running.template.notice is not None and limit_s is not None:
+            loop, at_s = asyncio.get_running_loop(), since_s + limit_s - running.template.notice.before_s
+            self._due[running.ref] = loop.call_at(max(at_s, loop.time()), self._near_limit, running.ref)
+
+    def _near_limit(self, ref: AttemptRef) -> None:
+        """Give the notice of the time limit; every second one ends with exit 0 then."""
+        running = self.machine.running.get(ref)
+        if running is not None and running.ended is None:
+            self._notify(ref, NoticeReason.TIMEOUT)
+            if self._saves(ref):
+                running.exit_code, running.until_s = 0, self._steady() + 0.05
+                self._await_end(running)
+            self._told()
 
     def _saves(self, ref: AttemptRef) -> bool:
         """Whether it ends with exit 0 when it is told to stop, as every second one does that has a notice."""
@@ -217,11 +248,15 @@ class Worker:
         now = self._steady()
         running = Running(held.ref, template, self.machine.name, now, now + seconds, code, held.stage, held.settle_ms)
         running.total = self.machine.total
+        limit_s = None if template.timeout_ms is None else template.timeout_ms / 1000
+        gang_s = held.gang.deadline_ms / 1000 if held.gang is not None else 0.0
+        running.limited_s = (gang_s - limit_s if gang_s and limit_s is not None else now, limit_s)
         self.machine.running[held.ref] = running
         self.machine.started(running)
         self.agent.on_started(held.ref, self._now_ms())
         running.stage = Stage(held.ref, KernelStatus.RUNNING, self._now_ms())
         self._await_end(running)
+        self._await_notice(running)
 
     def _await_end(self, running: Running) -> None:
         loop = asyncio.get_running_loop()
