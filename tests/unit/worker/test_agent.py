@@ -166,6 +166,17 @@ def test_what_is_stopped_while_its_bundle_comes_never_starts(story: Story):
     """)
 
 
+def test_what_is_stopped_after_its_bundle_came_is_discarded(story: Story):
+    story.play("""
+        run 2-0-0      -> taken, prepare 2-0-0
+        doubt
+        prepared 2-0-0
+        stop 2-0-0     -> refused, discard 2-0-0
+        trust
+        tell           -> 2-0-0 PREPARING, 2-0-0 PULLING, 2-0-0 TERMINATED cancelled
+    """)
+
+
 def test_a_prepared_member_that_is_stopped_never_starts(story: Story):
     story.play("""
         prepare 1-0-0  -> taken

@@ -77,6 +77,17 @@ def test_what_waits_and_is_stopped_never_runs(story):
     story.play(BUSY + "stop 1-1-0 -> taken, discard 1-1-0\n ended 1-0-0 0 -> launch 1-2-0\n")
 
 
+def test_what_is_stopped_while_its_bundle_comes_is_discarded_afterwards(story):
+    story.play("""
+        run 2-0-0                       -> taken, prepare 2-0-0
+        prepared 2-0-0                  -> launch 2-0-0
+        chain 2-0-0 : 2-1-0             -> taken
+        ended 2-0-0 0                   -> prepare 2-1-0
+        stop 2-1-0                      -> taken
+        prepared 2-1-0                  -> discard 2-1-0
+    """)
+
+
 def test_a_kill_of_what_runs_lets_the_rest_go_on(story):
     story.play(BUSY + "stop 1-0-0 -> taken, kill 1-0-0\n ended 1-0-0 0 -> launch 1-1-0\n")
 

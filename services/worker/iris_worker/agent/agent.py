@@ -144,6 +144,7 @@ class Agent:
         if template.code or template.environment is not None or template.preload:
             if not held.chained:
                 self._report(held, K.PULLING, now_ms)
+            held.preparing = True
             todo.append(Prepare(ref, template))
         else:
             self._advance(held, now_ms)
@@ -263,7 +264,7 @@ class Agent:
         if held.launched or held.building:
             todo.append(Kill(held.ref, grace_ms, settle_ms, reason))
         else:
-            if held.stage.status is not K.PULLING:  # a bundle that is still being fetched is discarded afterwards
+            if not held.preparing:  # else it is discarded afterwards
                 todo.append(Discard(held.ref))
             self._end(held, now_ms, Ended(why, error="stopped before it started"))
 
@@ -318,7 +319,7 @@ class Agent:
         held = self._held.get(ref)
         if held is None or held.is_over:
             return [Discard(ref)]
-        held.building = False
+        held.preparing = held.building = False
         if held.stopping is not None:
             self._end(held, now_ms, Ended(held.stopping, error="stopped before it started"))
             return [Discard(ref)]

@@ -23,7 +23,7 @@ class LocalAttempt:
     Attributes:
         barrier: whether it is prepared first and started by a later order.
         go: whether the start order has arrived.
-        building: whether a process builds its environment.
+        preparing: whether what it needs is being provided. building: whether a process builds its environment.
         stopping: why it was ordered to end, None otherwise.
         settle_ms: for a route, how long it serves after it has left discovery.
         exited: whether its process has ended by itself, so that a stop does not change how.
@@ -38,6 +38,7 @@ class LocalAttempt:
     barrier: bool = False
     go: bool = False
     launched: bool = False
+    preparing: bool = False
     building: bool = False
     stopping: Cause | None = None
     settle_ms: int = 0
