@@ -1,6 +1,11 @@
 """How the end of a job is noticed, and what that costs the state service."""
 
+import asyncio
+
+import pytest
+
 from iris_gateway.streams.completion import Completion, position_of
+from iris_gateway.streams.feed import Feed
 from tests.support.gateway import House
 from tests.support.rounds import rounds_until
 
@@ -51,3 +56,21 @@ async def test_tasks_that_end_badly_are_told_of_one_job(iris: House):
             await iris.state.tell_task(task, state)
         await ending.arrival.wait()
     assert ending.bad_ends == ["/a/3"]
+
+
+async def test_an_end_is_noticed_after_the_events_could_not_be_read(iris: House, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("iris_gateway.streams.completion._RETRY_S", 0.0)
+
+    async def ask() -> str:
+        return "succeeded"
+
+    feed = Feed(iris.gateway.feed.streams)
+    iris.memory.away = True
+    async with Completion(feed, "/a", "", ask, ("running", 0)) as ending:
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not ending.known
+        iris.memory.away = False
+        await ending.arrival.wait()
+    await feed.close()
+    assert ending.state == "succeeded"

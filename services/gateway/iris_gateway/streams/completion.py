@@ -124,6 +124,8 @@ class Completion:
 
 
 async def position_of(feed: Feed) -> int:
-    """From where on a feed is read now; what is asked for afterwards knows of all events before. Raises Unavailable."""
+    """From where on a feed is read now; what is asked for afterwards knows of all events before. Raises ProblemResponse
+    unavailable.
+    """
     await feed.wake()
     return feed.newest

@@ -91,7 +91,9 @@ class Feed:
         return self._task is not None and not self._task.done()
 
     async def wake(self) -> None:
-        """Start reading from the present end of the stream, unless it is being read already. Raises Unavailable."""
+        """Start reading from the present end of the stream, unless it is being read already. Raises ProblemResponse
+        unavailable.
+        """
         self._woken_at = asyncio.get_running_loop().time()
         async with self._waking:
             if self.reading:
@@ -113,13 +115,19 @@ class Feed:
             await self._reader.close()
 
     async def last(self) -> int:
-        """The newest sequence of the stream, 0 when it is empty. Raises Unavailable."""
-        message = await self.streams.last(EVENTS.name)
+        """The newest sequence of the stream, 0 when it is empty. Raises ProblemResponse unavailable."""
+        message = await self._last()
         return message.sequence if message is not None else 0
+
+    async def _last(self) -> Message | None:
+        try:
+            return await self.streams.last(EVENTS.name)
+        except Unavailable:
+            raise _unavailable() from None
 
     async def _newest(self) -> int:
         """As `last`; reads are as new as that event from now on."""
-        message = await self.streams.last(EVENTS.name)
+        message = await self._last()
         if message is None:
             return 0
         self._position.note(journal_position(message))
@@ -128,7 +136,8 @@ class Feed:
     async def watch(self, wanted: Filter, after: int) -> AsyncGenerator[NewEvents, None]:
         """Matching events after ``after``, in order; empty batches at intervals.
 
-        Raises ProblemResponse gone when events after ``after`` are deleted, before anything is yielded; Lagging.
+        Raises ProblemResponse gone when events after ``after`` are deleted, before anything is yielded; unavailable,
+        Lagging.
         """
         await self.wake()
         position = after
@@ -198,7 +207,7 @@ class Feed:
         assert self._reader is not None
         await self._reader.close()
         self._ring.clear()
-        with contextlib.suppress(Unavailable):
+        with contextlib.suppress(ProblemResponse):
             self._after = await self.last()
         self._reader = self.streams.read(EVENTS.name, self._after)
         self._wake_waiters()
@@ -228,4 +237,8 @@ async def _batch(reader: Reader) -> list[EventRecord]:
     except Gap:
         raise ProblemResponse("gone", "these events have expired; start again without a position") from None
     except Unavailable:
-        raise ProblemResponse("unavailable", "the events cannot be read") from None
+        raise _unavailable() from None
+
+
+def _unavailable() -> ProblemResponse:
+    return ProblemResponse("unavailable", "the events cannot be read")
