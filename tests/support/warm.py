@@ -145,7 +145,10 @@ def serve(requests: socket.socket) -> None:
 def reap(running: dict[int, socket.socket]) -> None:
     """Tell how the processes that have ended did."""
     while running:
-        pid, status = os.waitpid(-1, os.WNOHANG)
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:  # the last one, of which the call that this one interrupts is about to tell
+            return
         if not pid:
             return
         with running.pop(pid) as answers, contextlib.suppress(OSError):
