@@ -2,11 +2,13 @@
 
 import gc
 import weakref
+from types import SimpleNamespace
 
 import pytest
 
 from iris.client.client import Client
 from iris.client.mapping import CallFuture, Mapped
+from iris.client.problems import ClientError
 from iris_core.spec import Calls
 
 
@@ -68,3 +70,20 @@ def test_a_map_that_returns_exceptions_raises_none_of_them(order):
         calls.results(timeout=0)
     calls.futures[0].set_result("a")
     assert calls.results() == (["a", error] if order == "items" else [error, "a"])
+
+
+@pytest.mark.parametrize(
+    ("state", "apart_s", "lost"), [("failed", 1000.0, False), ("failed", 0.0, True), ("killed", 1000.0, True)]
+)
+def test_what_a_call_raised_may_come_long_after_the_record_of_its_end(monkeypatch, state, apart_s, lost):
+    """Two looks that follow each other find the record, and no result."""
+    monkeypatch.setattr("iris.client.mapping._LOOK_S", apart_s)
+    monkeypatch.setattr("iris.client.mapping.ending_of", lambda *_: ClientError("lost"))
+    calls = mapped(1)
+    task = SimpleNamespace(index=0, task="/m/0", state=state, attempts=(SimpleNamespace(number=0),))
+    view = SimpleNamespace(spec=SimpleNamespace(calls=SimpleNamespace(count=1)), open=False, task_counts={state: 1})
+    calls._job = SimpleNamespace(refresh=lambda: view, tasks=lambda state: [task])
+    calls._look()
+    assert not calls[0].done()
+    calls._look()
+    assert calls[0].done() == lost

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import itertools
+import math
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -110,7 +111,7 @@ class Mapped(list[CallFuture[R]]):
         self._order = order
         self._return_exceptions = return_exceptions
         self._failures: dict[int, set[int]] = {}
-        self._suspects: set[int] = set()
+        self._suspects: dict[int, float] = {}
         self._undecided: dict[int, tuple[int, Callable[[], None]]] = {}
         self._look_soon = threading.Event()
         self._ended = threading.Event()
@@ -361,7 +362,8 @@ class Mapped(list[CallFuture[R]]):
         """Look at intervals for tasks that ended without a result: on a lost host, or before they started.
 
         Two looks must find it, because a result may be on its way when the record of its end is read, unless it was
-        never placed, or the result of its last attempt is here.
+        never placed, or the result of its last attempt is here. They are `_LOOK_S` apart, unless it was killed: what
+        others raised may be one of many results, or a large one.
         """
         while not self._ended.is_set():
             self._look_soon.wait(_LOOK_S)
@@ -385,10 +387,13 @@ class Mapped(list[CallFuture[R]]):
             for task in self.job.tasks(state=state)
             if task.index not in failed
         }
+        now_s = time.monotonic()
         for index, task in found.items():
-            if not self._decide(task) and (index in self._suspects or not task.attempts):
+            rest_s = 0.0 if task.state == "killed" else _LOOK_S
+            is_lost = not task.attempts or now_s - self._suspects.get(index, math.inf) >= rest_s
+            if not self._decide(task) and is_lost:
                 self._fail(self._of(index), ending_of(task.task, task))
-        self._suspects = set(found)
+        self._suspects = {index: self._suspects.get(index, now_s) for index in found}
 
     def _decide(self, task: TaskView) -> bool:
         """Settle the futures of a task that has ended with the result of its last attempt; False without one."""
