@@ -8,6 +8,7 @@ from hashlib import sha256
 import msgspec
 import pytest
 
+from iris_core.limits import SENTENCE
 from iris_core.serving import LATENCY_MS
 from iris_core.states import (
     DISPLAY_COLOURS,
@@ -332,6 +333,7 @@ OWN = {"Sec-Fetch-Site": "same-origin"}
 async def test_a_job_is_cancelled_by_a_form_after_a_page_that_says_what_stops(iris: House):
     assert 'href="/cancel?job=j1"' in await page(iris, "/jobs/%2Fa")
     asked = await page(iris, "/cancel?job=j1")
+    assert f'name="reason" maxlength="{SENTENCE}"' in asked
     assert "Cancel /a?" in asked
     assert "2 of 2 tasks have not succeeded" in asked
     done = await iris.http.post("/cancel", data={"job": "j1", "reason": "wrong data"}, headers=OWN)

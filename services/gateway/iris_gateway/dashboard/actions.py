@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from starlette.responses import RedirectResponse, Response
 
+from iris_core.limits import SENTENCE
 from iris_core.messages.gateway_state import Caller
 from iris_core.view_queries import NamedJobsQuery
 from iris_gateway.api.handling import request_key
@@ -48,6 +49,7 @@ async def confirm_cancel(call: Call) -> Response:
         live=live,
         refused=refused,
         missing=sorted(missing),
+        longest=SENTENCE,
     )
 
 
