@@ -1,7 +1,10 @@
 """What `results` of a map returns and raises, before any result comes from a cluster."""
 
+import base64
 import gc
+import pickle
 import weakref
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +12,9 @@ import pytest
 from iris.client.client import Client
 from iris.client.mapping import CallFuture, Mapped
 from iris.client.problems import ClientError
+from iris_core.codec import to_json
 from iris_core.spec import Calls
+from iris_core.stream_views import CallResultView, ResultsView
 
 
 def mapped(count: int, **shown) -> Mapped:
@@ -87,3 +92,37 @@ def test_what_a_call_raised_may_come_long_after_the_record_of_its_end(monkeypatc
     assert not calls[0].done()
     calls._look()
     assert calls[0].done() == lost
+
+
+def test_the_end_of_a_call_that_others_have_added_is_looked_at_later():
+    """The job cannot be read now; that is no reason to give the others up."""
+
+    def refresh():
+        raise ClientError("nobody answers")
+
+    how = {"cause": "exited", "exit_code": 0, "signal": None, "stored": False}
+    value = base64.b64encode(pickle.dumps("a")).decode()
+    first = CallResultView(index=0, attempt=0, kind="value", data=value, **how)
+    told = [ResultsView([], ended=(5,)), ResultsView([first])]
+    calls = mapped(1)
+    calls._job = SimpleNamespace(id="j1", name="/m", refresh=refresh)
+    events = [SimpleNamespace(data=to_json(one)) for one in told]
+    calls._api = SimpleNamespace(stream=lambda path: nullcontext(events))
+    calls._collect()
+    assert calls[0].result(0) == "a"
+
+
+def test_calls_that_two_threads_learn_of_at_a_time_are_adopted_once():
+    class Added:
+        @property
+        def count(self) -> int:
+            if len(views) > 1:  # the other thread reads the job, and is first
+                views.pop()
+                calls._learn()
+            return 2
+
+    views = [None, None]
+    calls = mapped(1)
+    calls._job = SimpleNamespace(refresh=lambda: SimpleNamespace(spec=SimpleNamespace(calls=Added()), open=True))
+    calls._learn()
+    assert len(calls) == 2

@@ -296,8 +296,13 @@ class Mapped(list[CallFuture[R]]):
             for event in stream:
                 found = from_json(event.data, ResultsView)
                 yield from found.results
-                if any(not future.done() for index in found.ended for future in self._of(index)):
+                if not all(map(self._has_ended, found.ended)):
                     self._look_soon.set()
+
+    def _has_ended(self, index: int) -> bool:
+        """Whether the futures of a task are here and have ended."""
+        futures = self[index * self._chunksize : (index + 1) * self._chunksize]
+        return bool(futures) and all(future.done() for future in futures)
 
     def _guarded(self, result: CallResultView) -> None:
         try:
@@ -350,8 +355,9 @@ class Mapped(list[CallFuture[R]]):
         found = self.job.refresh()
         calls = found.spec.calls
         if not self._fed and calls is not None:
-            self.adopt([CallFuture() for _ in range(len(self), calls.count)])
-            with self._arrival:
+            count = calls.count
+            with self._arrival:  # another thread may learn of the same ones
+                self.adopt([CallFuture() for _ in range(len(self), count)])
                 self._open = found.open
                 self._arrival.notify_all()
         return found
