@@ -144,16 +144,25 @@ class FakeState:
         return self.registered[-1].incarnation
 
     async def until(self, true: Callable[[], bool]) -> None:
-        """Wait for something this state service hears of. Raises TimeoutError once nothing is heard of any attempt."""
+        """Wait for something this state service hears of. Raises TimeoutError, with what it has heard, once nothing is
+        heard of any attempt.
+        """
         clock = asyncio.get_running_loop().time
-        async with asyncio.timeout(self.retry_for_s) as limit:
-            progress = self._progress
-            while not true():
-                if progress != self._progress:
-                    progress = self._progress
-                    limit.reschedule(clock() + self.retry_for_s)
-                self._news.clear()
-                await self._news.wait()
+        try:
+            async with asyncio.timeout(self.retry_for_s) as limit:
+                progress = self._progress
+                while not true():
+                    if progress != self._progress:
+                        progress = self._progress
+                        limit.reschedule(clock() + self.retry_for_s)
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            printed = {(str(ref), stream): chunks for (ref, stream), chunks in self._printed.items()}
+            raise TimeoutError(
+                f"heard of {len(self.registered)} registrations, {self.stages[-5:]}, {len(self.beats)} heartbeats, "
+                f"the last {self.beats[-1:]}, output {printed}"
+            ) from None
 
     async def registration(self, number: int = 1) -> Register:
         """The ``number``-th registration."""
