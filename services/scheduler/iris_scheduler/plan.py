@@ -39,7 +39,7 @@ class Decision:
     Attributes:
         columns: the workers it is about. gangs, singles: members of gangs and single tasks placed.
         wake_ms: None when nothing changes by waiting.
-        left: jobs whose reasons did not fit into the plan.
+        left: jobs whose reasons did not fit into the plan; of a full plan all whose reasons are due.
     """
 
     plan: Plan

@@ -404,7 +404,7 @@ class TemplateState(_Record, frozen=True, tag="template"):
 
     ``failed``: preloading has, which is its owner's failure. Without ``text`` it has ended, and may be started again.
     ``directory``: with ``text``, that of the attempt for which it was started, below those of all slots: when that
-    attempt is over, its directory may have been missing, and another one may be luckier.
+    attempt was stopped, its missing directory may be the reason, and the template is started again for another one.
     """
 
     key: str
