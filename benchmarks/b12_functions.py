@@ -30,7 +30,7 @@ from benchmarks.http import TOKEN, Gateway
 from benchmarks.result import Row, median
 from benchmarks.watch import Watcher
 from iris import Client
-from iris.client.map_options import MapOptions
+from iris.client.options.maps import MapOptions
 
 GOAL = 480
 """Six tenths of what Ray does on the machine of two cores that the figures are of."""

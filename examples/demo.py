@@ -18,7 +18,7 @@ from pathlib import Path
 import click
 
 from iris import Client, Job
-from iris.cli.commands.tree import draw
+from iris.cli.commands.look.tree import draw
 
 HERE = Path(__file__).parent
 IRIS = [sys.executable, "-m", "iris.cli"]

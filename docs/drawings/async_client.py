@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from textwrap import indent
 from types import ModuleType
 
-from iris.client import api, async_base, client, deployments, jobs
+from iris.client import async_base, client, deployments, jobs
 from iris.client.async_base import AsyncCalls, DeploymentWaits, JobWaits
+from iris.client.http import api
 
 PLACE = "libs/iris/iris/client/async_client.py"
 HANDLES = {"Job": "AsyncJob", "Deployment": "AsyncDeployment"}

@@ -14,9 +14,9 @@ import msgspec
 import pytest
 
 from drawings.configuration import SECTIONS, struct_at
-from iris.cli.commands.run import read_options
+from iris.cli.commands.run.run import read_options
 from iris.cli.root import root
-from iris.client.job_options import job_spec
+from iris.client.options.jobs import job_spec
 from iris.client.problems import InvalidOption
 from iris_service.run import run_service
 from iris_service.settings import BadSetting, load

@@ -6,8 +6,8 @@ from typing import get_args
 
 import msgspec
 
-from iris.cli.commands.run import run
-from iris.client.job_options import JobOptions, job_spec
+from iris.cli.commands.run.run import run
+from iris.client.options.jobs import JobOptions, job_spec
 from iris_core import view_queries
 from iris_core.spec import JobSpec
 from iris_core.view_queries import PageQuery, ViewQuery

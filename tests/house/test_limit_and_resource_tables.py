@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from drawings.configuration import configuration_document
-from iris.cli.commands.quota import quota
-from iris.cli.commands.run import run
+from iris.cli.commands.operate.quota import quota
+from iris.cli.commands.run.run import run
 from iris_core import quota as limits
 from iris_core import resources
 from iris_core.quota import GATEWAY_LIMITS, QUOTA_LIMITS

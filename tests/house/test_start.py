@@ -57,8 +57,8 @@ import sys
 sys.modules.update(dict.fromkeys({sorted(HEAVY | {"sortedcontainers"})}))
 import iris, pkgutil, importlib, iris.cli.commands as commands
 iris.Client, iris.AsyncClient
-for module in pkgutil.iter_modules(commands.__path__):
-    importlib.import_module("iris.cli.commands." + module.name)
+for module in pkgutil.walk_packages(commands.__path__, "iris.cli.commands."):
+    importlib.import_module(module.name)
 """
     loaded_after(code)
 

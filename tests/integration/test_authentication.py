@@ -16,7 +16,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener, urlopen
 import pytest
 
 from iris import Client
-from iris.client.address import read_token
+from iris.client.http.address import read_token
 from iris.client.problems import NotAllowed
 from iris_core.serving import TOKEN_COOKIE
 from iris_gateway.api import ENDPOINTS

@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 
 from iris import Executor
-from iris.client.mapping import Mapped
+from iris.client.maps.mapping import Mapped
 from iris.client.problems import JobFailed
 from iris_core.spec_facts import facts_of
 from tests.support.cluster import Cluster, cluster_on, until

@@ -18,9 +18,9 @@ import pytest
 
 import iris
 import iris_core
-from iris.client.calls import code_of
-from iris.client.event_stream import EventStream
-from iris.client.mapping import Mapped
+from iris.client.http.event_stream import EventStream
+from iris.client.maps.calls import code_of
+from iris.client.maps.mapping import Mapped
 from iris.client.problems import InvalidOption, JobFailed, JobKilled, RemoteError
 
 pytestmark = pytest.mark.integration
@@ -279,8 +279,8 @@ def test_a_cancelled_call_is_killed_and_the_others_go_on(cluster, tmp_path):
 
 
 def test_a_call_that_somebody_else_cancelled_ends_its_future_at_once(cluster, monkeypatch):
-    monkeypatch.setattr("iris.client.mapping._LOOK_S", 1000.0)
-    monkeypatch.setattr("iris.client.mapping._LOOKS_S", (0.1,) * 600)
+    monkeypatch.setattr("iris.client.maps.mapping._LOOK_S", 1000.0)
+    monkeypatch.setattr("iris.client.maps.mapping._LOOKS_S", (0.1,) * 600)
     mapped = cluster.client.map(lambda _: time.sleep(1000), range(2), name="m-other", cpu=0.1)
     until(lambda: cluster.client.task("/m-other/1").state == "running")
 
@@ -293,7 +293,7 @@ def test_a_call_that_somebody_else_cancelled_ends_its_future_at_once(cluster, mo
 
 
 def test_a_waiting_call_that_others_cancelled_ends_its_future_at_once(cluster, monkeypatch):
-    monkeypatch.setattr("iris.client.mapping._LOOK_S", 1000.0)
+    monkeypatch.setattr("iris.client.maps.mapping._LOOK_S", 1000.0)
     mapped = cluster.client.map(lambda _: time.sleep(1000), range(2), name="m-waiting", cpu=0.1, max_parallel=1)
     until(lambda: cluster.client.task("/m-waiting/0").state == "running")
     assert cluster.client.task("/m-waiting/1").state == "pending"

@@ -12,7 +12,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from iris import Client
-from iris.client.address import read_token
+from iris.client.http.address import read_token
 from iris.client.problems import NotAllowed, Problem
 from tests.support.cluster import Cluster, cluster_on, until
 

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from iris import Client
-from iris.client.address import read_cluster
+from iris.client.http.address import read_cluster
 from iris.cluster.process import is_alive
 from tests.support.cluster import IRIS, cluster_on, environment, iris, settings, start, stop, until
 from tests.support.nats_config import row_of_free_ports

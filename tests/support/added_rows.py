@@ -64,9 +64,9 @@ def add(name: str) -> ModuleType:
 def command_line() -> dict[str, bool]:
     from click.testing import CliRunner
 
-    from iris.cli.commands.quota import describe, quota
-    from iris.cli.commands.run import run
-    from iris.cli.commands.worker import COLUMNS
+    from iris.cli.commands.operate.quota import describe, quota
+    from iris.cli.commands.operate.worker import COLUMNS
+    from iris.cli.commands.run.run import run
     from iris_core.quota import QUOTA_LIMITS
     from iris_core.resources import ResourceRequest
     from iris_core.spec_facts import resource_facts
@@ -101,7 +101,7 @@ def services() -> dict[str, bool]:
     from msgspec import structs
 
     from drawings.configuration import configuration_document
-    from iris.client.job_options import job_spec
+    from iris.client.options.jobs import job_spec
     from iris_core.admission import validate_spec
     from iris_core.reasons import ReasonCode
     from iris_worker.agent.host import total

@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 from iris import Client, Job
-from iris.client.address import read_token
+from iris.client.http.address import read_token
 from iris_bus.connection import Credentials
 from iris_core.roles import login
 from iris_core.views import TaskView

@@ -36,8 +36,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from iris.client.job_options import read_rule
-from iris.client.levels import read_levels
+from iris.client.options.jobs import read_rule
+from iris.client.options.levels import read_levels
 from iris_core import codec
 from iris_core.limits import ATTEMPTS
 from iris_core.messages.gateway_state import Answer, Caller

@@ -159,7 +159,7 @@ def reap(running: dict[int, socket.socket]) -> None:
 def preload(names: Sequence[str]) -> None:
     for name in names:
         module = import_module(name)
-        for each in pkgutil.iter_modules(getattr(module, "__path__", ()), f"{name}."):
+        for each in pkgutil.walk_packages(getattr(module, "__path__", ()), f"{name}."):
             if not each.name.endswith(".__main__"):
                 import_module(each.name)
     gc.collect()

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from iris.client.client import Client
     from iris.client.deployments import Deployment
     from iris.client.executions import RemoteCommand, RemoteTerminal, TerminalSize
-    from iris.client.executor import Executor
     from iris.client.jobs import Job
-    from iris.client.mapping import Mapped
+    from iris.client.maps.executor import Executor
+    from iris.client.maps.mapping import Mapped
     from iris.client.problems import (
         ClientError,
         Conflict,
@@ -82,10 +82,10 @@ _HOMES = {
     "AsyncJob": "iris.client.async_client",
     "Client": "iris.client.client",
     "Deployment": "iris.client.deployments",
-    "Executor": "iris.client.executor",
+    "Executor": "iris.client.maps.executor",
     "Job": "iris.client.jobs",
     "JobView": "iris_core.views",
-    "Mapped": "iris.client.mapping",
+    "Mapped": "iris.client.maps.mapping",
     "PortForward": "iris.client.tunnels",
     "RemoteCommand": "iris.client.executions",
     "RemoteTerminal": "iris.client.executions",

@@ -15,9 +15,9 @@ from joblib import register_parallel_backend
 from joblib.parallel import ParallelBackendBase
 
 from iris.client.client import Client
-from iris.client.executor import Executor
-from iris.client.map_options import MapOptions
-from iris.client.units import parse_cpu
+from iris.client.maps.executor import Executor
+from iris.client.options.maps import MapOptions
+from iris.client.options.units import parse_cpu
 from iris_core.resources import CPU
 
 _OF_JOBLIB = {"max_nbytes", "temp_folder", "mmap_mode", "prefer", "require", "verbose", "context"}

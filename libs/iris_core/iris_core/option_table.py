@@ -2,7 +2,7 @@
 
 A row is a field of a typed dictionary, with its type and an `Option`: `iris run` and `iris deploy` have its flag, the
 SDK its keyword, refusals and "Copy as" name it, the reference lists it. Out of scope: what is made of the values
-(`iris.client.job_options`, `iris.client.deployment_options`).
+(`iris.client.options.jobs`, `iris.client.options.deployments`).
 """
 
 from __future__ import annotations

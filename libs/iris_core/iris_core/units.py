@@ -1,6 +1,6 @@
 """Units of amounts, and formatting of amounts for display. Pure.
 
-Out of scope: parsing user input (`iris.client.units`).
+Out of scope: parsing user input (`iris.client.options.units`).
 """
 
 from __future__ import annotations

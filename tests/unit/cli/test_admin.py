@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from iris.cli import main
-from iris.cli.commands import admin
-from iris.cli.times import show_millis
+from iris.cli.commands.operate.admin import admin
+from iris.cli.output.times import show_millis
 from iris_gateway.auth.bearer import parse_tokens
 from iris_gateway.http.problem import ProblemResponse
 

@@ -12,10 +12,10 @@ import click
 import pytest
 
 from iris.cli.exit_codes import JOB_EXITS, ExitCode
-from iris.cli.parsing import CliCommand, CliGroup
+from iris.cli.parsing.command import CliCommand, CliGroup
 from iris.cli.root import root
 from iris.client.client import Client
-from iris.client.contexts import Context, Contexts, contexts_path, load_contexts
+from iris.client.http.contexts import Context, Contexts, contexts_path, load_contexts
 from iris.client.jobs import TERMINAL
 from iris_core import DISTRIBUTION, __version__
 from tests.support.answers import Said, answering, events, in_turn, job_view, problem

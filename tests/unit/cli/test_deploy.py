@@ -9,7 +9,7 @@ import pytest
 
 from iris.cli import main
 from iris.cli.exit_codes import ExitCode
-from iris.cli.times import show_moment
+from iris.cli.output.times import show_moment
 from tests.support.answers import Asked, Said, answering, events, problem
 
 SSE = {"Content-Type": "text/event-stream"}

@@ -7,7 +7,7 @@ import pytest
 
 from iris.cli import main
 from iris.cli.exit_codes import ExitCode
-from iris.client.contexts import Context, Contexts, contexts_path, load_contexts
+from iris.client.http.contexts import Context, Contexts, contexts_path, load_contexts
 from tests.support.answers import Asked, Said, answering
 
 CODE = {"device_code": "d1", "user_code": "ABCD-EFGH", "verification_uri": "https://login/device", "expires_in": 600}

@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from iris.cli import main
-from iris.cli.commands.quota import describe
-from iris.cli.commands.show import show_original, task_columns
-from iris.cli.commands.top import USED
-from iris.cli.commands.why import explain_lines
-from iris.cli.tables import print_table
+from iris.cli.commands.look.show import show_original, task_columns
+from iris.cli.commands.look.top import USED
+from iris.cli.commands.look.why import explain_lines
+from iris.cli.commands.operate.quota import describe
+from iris.cli.output.tables import print_table
 from iris_core.spec import JobSpec
 from tests.support.answers import Said, answering, job_view
 

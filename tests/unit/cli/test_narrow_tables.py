@@ -3,9 +3,11 @@
 import click
 import pytest
 
-from iris.cli import deployment_tables
-from iris.cli.commands import audit, context, events, queue, quota, session, token, top
-from iris.cli.tables import table_lines
+from iris.cli.commands.look import events, queue, top
+from iris.cli.commands.operate import audit, context, quota, session
+from iris.cli.commands.operate.admin import token
+from iris.cli.commands.serve import deployment_tables
+from iris.cli.output.tables import table_lines
 
 QUEUED = {
     "position": 1,

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 import pytest
 
-from iris.cli.commands.notebook import lacks_jupyter
-from iris.cli.commands.port_forward import read_port
+from iris.cli.commands.control.port_forward import read_port
+from iris.cli.commands.run.notebook import lacks_jupyter
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import click
 import pytest
 
-from iris.cli.option_pointers import option_of
+from iris.cli.parsing.option_pointers import option_of
 from iris.cli.root import root
 from tests.support.answers import answering, problem
 

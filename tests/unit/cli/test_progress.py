@@ -2,7 +2,7 @@ import io
 
 import pytest
 
-from iris.cli.progress import StatusLine
+from iris.cli.output.progress import StatusLine
 
 
 class Screen(io.StringIO):

@@ -1,8 +1,8 @@
 import click
 import pytest
 
-from iris.cli.commands.run import run
-from iris.cli.script import find_script, in_workdir, read_script, to_send, with_uploaded_script
+from iris.cli.commands.run.run import run
+from iris.cli.parsing.script import find_script, in_workdir, read_script, to_send, with_uploaded_script
 
 
 def script(path, text):

@@ -2,8 +2,8 @@
 
 import pytest
 
+from iris.cli.output.tables import Column, table_lines
 from iris.cli.root import COMMANDS, SECTIONS
-from iris.cli.tables import Column, table_lines
 from tests.support.answers import Said, answering
 
 COLUMNS = (

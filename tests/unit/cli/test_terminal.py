@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from iris.cli.commands.cp import CopiedBytes
-from iris.cli.terminal import Terminal, shown
+from iris.cli.commands.control.cp import CopiedBytes
+from iris.cli.output.terminal import Terminal, shown
 from iris_core.stream_views import ExecutionLine
 from tests.support.answers import Said, answering, events
 

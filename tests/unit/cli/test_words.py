@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris.cli.commands.ls import show_note
-from iris.cli.commands.show import job_facts
-from iris.cli.commands.tree import draw
-from iris.cli.commands.why import explain_lines
-from iris.cli.tables import Column, print_table
-from iris.cli.times import show_span, span_between
+from iris.cli.commands.look.ls import show_note
+from iris.cli.commands.look.show import job_facts
+from iris.cli.commands.look.tree import draw
+from iris.cli.commands.look.why import explain_lines
+from iris.cli.output.tables import Column, print_table
+from iris.cli.output.times import show_span, span_between
 from iris_core.reasons import EXPLANATIONS, ReasonCode
 from iris_core.units import show_bytes
 from tests.support.answers import job_view

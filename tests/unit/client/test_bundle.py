@@ -4,7 +4,7 @@ import tarfile
 
 import pytest
 
-from iris.client.bundle import pack_directory
+from iris.client.files.bundle import pack_directory
 from iris.client.problems import InvalidOption
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import cloudpickle
 import pytest
 
-from iris.client import call_runner
-from iris.client.calls import SEGMENT_BYTES, pack_arguments, pack_function, segments_of, table
-from iris.client.outcomes import error_of, value_of
+from iris.client.maps import call_runner
+from iris.client.maps.calls import SEGMENT_BYTES, pack_arguments, pack_function, segments_of, table
+from iris.client.maps.outcomes import error_of, value_of
 from iris.client.problems import RemoteError
 
 SCRIPT = """
@@ -19,7 +19,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from iris.client.calls import pack_arguments, pack_function, table
+from iris.client.maps.calls import pack_arguments, pack_function, table
 
 @dataclass
 class Pair:

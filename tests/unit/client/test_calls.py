@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from iris.client.calls import code_of, pack_arguments, send_calls
+from iris.client.http.transport import HttpRequest
+from iris.client.maps.calls import code_of, pack_arguments, send_calls
 from iris.client.problems import Document, NotFound
-from iris.client.transport import HttpRequest
 from iris_core.spec import Calls, inlined, is_inline
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris.client.constraints import parse_constraint
+from iris.client.options.constraints import parse_constraint
 from iris.client.problems import InvalidOption
 from iris_core.spec import Constraint
 from iris_core.states import ConstraintOp as Op

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iris.client.deployment_options import deployment_fields
+from iris.client.options.deployments import deployment_fields
 from iris.client.problems import InvalidOption
 from iris_core.codec import from_builtins
 from iris_core.deployment_admission import validate_deployment

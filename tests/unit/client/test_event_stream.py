@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris.client.address import Address
 from iris.client.client import Client
-from iris.client.event_stream import EventStream, ServerEvent, SseParser
+from iris.client.http.address import Address
+from iris.client.http.event_stream import EventStream, ServerEvent, SseParser
+from iris.client.http.transport import HttpRequest, Transport
 from iris.client.problems import NotFound, Unreachable
-from iris.client.transport import HttpRequest, Transport
 from tests.support.answers import Said, answering, events, in_turn, problem
 
 SSE = {"Content-Type": "text/event-stream"}

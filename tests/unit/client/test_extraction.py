@@ -10,7 +10,7 @@ import tarfile
 
 import pytest
 
-from iris.client.extraction import extract
+from iris.client.files.extraction import extract
 from iris_core.archive_paths import InvalidArchive
 
 

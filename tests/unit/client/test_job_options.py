@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from iris.client.job_names import fresh_name, full_name
-from iris.client.job_options import job_spec
+from iris.client.options.job_names import fresh_name, full_name
+from iris.client.options.jobs import job_spec
 from iris.client.problems import InvalidOption
 from iris_core.exit_rules import ExitRule
 from iris_core.names import JobName

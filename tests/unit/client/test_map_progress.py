@@ -3,7 +3,7 @@
 import io
 from concurrent.futures import Future
 
-from iris.client.map_progress import MapProgress, show_progress
+from iris.client.maps.progress import MapProgress, show_progress
 
 
 class Terminal(io.StringIO):

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from iris.client.client import Client
-from iris.client.mapping import CallFuture, Mapped
+from iris.client.maps.mapping import CallFuture, Mapped
 from iris.client.problems import ClientError
 from iris_core.codec import to_json
 from iris_core.spec import Calls
@@ -82,8 +82,8 @@ def test_a_map_that_returns_exceptions_raises_none_of_them(order):
 )
 def test_what_a_call_raised_may_come_long_after_the_record_of_its_end(monkeypatch, state, apart_s, lost):
     """Two looks that follow each other find the record, and no result."""
-    monkeypatch.setattr("iris.client.mapping._LOOK_S", apart_s)
-    monkeypatch.setattr("iris.client.mapping.ending_of", lambda *_: ClientError("lost"))
+    monkeypatch.setattr("iris.client.maps.mapping._LOOK_S", apart_s)
+    monkeypatch.setattr("iris.client.maps.mapping.ending_of", lambda *_: ClientError("lost"))
     calls = mapped(1)
     task = SimpleNamespace(index=0, task="/m/0", state=state, attempts=(SimpleNamespace(number=0),))
     view = SimpleNamespace(spec=SimpleNamespace(calls=SimpleNamespace(count=1)), open=False, task_counts={state: 1})

@@ -4,8 +4,8 @@ import pytest
 
 from iris.client.client import Client
 from iris.client.executions import RemoteCommand
+from iris.client.http.transport import in_path
 from iris.client.problems import Conflict, Problem, Rejected, TryAgain, Unreachable, problem_from
-from iris.client.transport import in_path
 from iris_core import DISTRIBUTION, __version__
 from iris_core.spec import JobSpec
 from tests.support.answers import Said, answering, events, in_turn, job_view, problem

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from iris.client.options.units import parse_cpu, parse_duration, parse_gpu, parse_size
 from iris.client.problems import InvalidOption
-from iris.client.units import parse_cpu, parse_duration, parse_gpu, parse_size
 from iris_core.resources import Device
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from iris.client.job_options import job_spec
+from iris.client.options.jobs import job_spec
 from iris.client.problems import InvalidOption
 from iris_core.admission import validate_spec
 from iris_core.codec import pack, unpack

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from iris.cli.commands.run import read_options, run
-from iris.client.job_options import job_spec
+from iris.cli.commands.run.run import read_options, run
+from iris.client.options.jobs import job_spec
 from iris_core.exit_rules import ExitRule
 from iris_core.resources import Device, ResourceRequest
 from iris_core.spec import Constraint, Coscheduling, Environment, JobSpec, Level, NoticePolicy, StopPolicy

@@ -1,6 +1,6 @@
 """Follows a job on a terminal: its output goes to stdout and stderr, its events as lines to stderr.
 
-Ctrl-C detaches; the job continues. Out of scope: submitting (`commands.run`).
+Ctrl-C detaches; the job continues. Out of scope: submitting (`commands.run.run`).
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from contextlib import closing, suppress
 import click
 
 from iris.cli.exit_codes import JOB_EXITS, ExitCode
-from iris.cli.progress import Progress
-from iris.cli.tables import state_word
-from iris.cli.times import show_span
+from iris.cli.output.progress import Progress
+from iris.cli.output.tables import state_word
+from iris.cli.output.times import show_span
 from iris.client.causes import cause_lines
 from iris.client.client import Client
 from iris.client.decode import from_json
-from iris.client.events import Event, read_lines
+from iris.client.http.events import Event, read_lines
 from iris.client.jobs import Job
 from iris.client.problems import ClientError
 from iris_core.errors import IrisError

@@ -18,11 +18,11 @@ import click
 
 from iris.cli.exit_codes import JOB_EXITS, ExitCode
 from iris.cli.follow import Waiting, note, print_event_line, print_line, summarise
-from iris.cli.progress import Progress
+from iris.cli.output.progress import Progress
 from iris.cli.remote_terminal import TypedInput, raw_terminal, resizes, terminal_size, write_all
 from iris.client.client import Client
-from iris.client.events import read_events
 from iris.client.executions import RemoteTerminal
+from iris.client.http.events import read_events
 from iris.client.jobs import TERMINAL, Job
 from iris.client.problems import ClientError, Conflict, ExecutionLost, NotFound, TryAgain, Unreachable
 from iris_core.event_views import TaskEvent

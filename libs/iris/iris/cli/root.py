@@ -14,8 +14,8 @@ from importlib import import_module
 import click
 
 from iris.cli.exit_codes import ExitCode
-from iris.cli.parsing import unknown_command
-from iris.cli.terminal import guarded
+from iris.cli.output.terminal import guarded
+from iris.cli.parsing.command import unknown_command
 from iris_core import DISTRIBUTION, __version__
 
 SECTIONS = {
@@ -63,13 +63,17 @@ SECTIONS = {
         "doctor": ("Check this machine and the way to the gateway.", "doctor:doctor"),
         "login": ("Sign in at the gateway's issuer.", "login:login"),
         "context": ("Name gateways and choose one.", "context:context"),
-        "admin": ("Verify, repair, back up and restore what is stored.", "admin:admin"),
+        "admin": ("Verify, repair, back up and restore what is stored.", "admin.admin:admin"),
         "server": ("Run one service.", "server:server"),
         "completion": ("Print completion for a shell.", "completion:completion"),
     },
 }
-"""What people do → name → (one line of help, ``module:attribute`` below `iris.cli.commands`)."""
-COMMANDS = {name: row for section in SECTIONS.values() for name, row in section.items()}
+"""What people do → name → (one line of help, ``module:attribute`` in the folder of the section below `commands`)."""
+COMMANDS = {
+    name: (help_line, f"{title.lower()}.{place}")
+    for title, section in SECTIONS.items()
+    for name, (help_line, place) in section.items()
+}
 
 
 class LazyGroup(click.Group):

@@ -14,13 +14,13 @@ from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
 from iris.client.client import Client
 from iris.client.deployments import Deployment
-from iris.client.event_stream import EventStream
-from iris.client.events import Event, read_events, read_lines
+from iris.client.http.event_stream import EventStream
+from iris.client.http.events import Event, read_events, read_lines
+from iris.client.http.transport import RETRY_FOR_S, UrlQuery
 from iris.client.jobs import TERMINAL, Job
-from iris.client.map_options import MapOptions
-from iris.client.mapping import Mapped
+from iris.client.maps.mapping import Mapped
+from iris.client.options.maps import MapOptions
 from iris.client.problems import gave_up
-from iris.client.transport import RETRY_FOR_S, UrlQuery
 from iris_core.deployment_views import DeploymentView
 from iris_core.stream_views import LogLineView
 from iris_core.views import JobView

@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, Unpack
 
 from iris.client.async_base import AsyncCalls, DeploymentWaits, JobWaits
-from iris.client.bundle import Bundle
 from iris.client.client import IfExists
-from iris.client.job_options import CommandLine
-from iris.client.update_options import UpdateOptions
+from iris.client.files.bundle import Bundle
+from iris.client.options.jobs import CommandLine
+from iris.client.options.updates import UpdateOptions
 from iris_core.causes import FailureGroup
 from iris_core.cluster_views import DemandView, WorkerView
 from iris_core.deployment_views import DeploymentView, RouteView

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from iris.client.api import GatewayApi
-from iris.client.transport import in_path
+from iris.client.http.api import GatewayApi
+from iris.client.http.transport import in_path
 from iris_core.causes import LOOKED_AT, SHOWN, FailureGroup, failure_groups
 from iris_core.views import JobView, TreeView
 

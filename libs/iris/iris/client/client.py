@@ -6,7 +6,7 @@
         job.raise_for_state()
 
 Needs the standard library, click's package aside, and msgspec only. Threads may share a client. See also:
-`client.async_client`, its asynchronous twin; `jobs`, the handle of a job; `client.job_options`, the options of a job.
+`client.async_client`, its asynchronous twin; `jobs`, the handle of a job; `options.jobs`, the options of a job.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
 from msgspec.structs import replace
 
-from iris.client.api import GatewayApi
-from iris.client.deployment_options import deployment_fields
 from iris.client.deployments import Deployment
-from iris.client.job_options import EACH_LINE, CommandLine, job_spec, read_lines
+from iris.client.http.api import GatewayApi
+from iris.client.http.transport import HttpRequest, UrlQuery, in_path
 from iris.client.jobs import Job
-from iris.client.map_options import LOOKAHEAD, SHOWN, MapOptions, check_options, split_options
-from iris.client.option_names import refuse_unknown, takes
+from iris.client.options.deployments import deployment_fields
+from iris.client.options.jobs import EACH_LINE, CommandLine, job_spec, read_lines
+from iris.client.options.maps import LOOKAHEAD, SHOWN, MapOptions, check_options, split_options
+from iris.client.options.names import refuse_unknown, takes
 from iris.client.problems import InvalidOption, NotFound, Problem
-from iris.client.transport import HttpRequest, UrlQuery, in_path
 from iris_core.cluster_views import DemandView, WorkerView
 from iris_core.deployment_views import DeploymentView
 from iris_core.option_table import DeployOptions, JobOptions, TaskOptions
@@ -37,8 +37,8 @@ from iris_core.spec import MAX_REPLICAS, JobSpec
 from iris_core.views import NEWEST_FIRST, AuditView, CallerView, JobView, PlanView, TreeView
 
 if TYPE_CHECKING:
-    from iris.client.bundle import Bundle
-    from iris.client.mapping import CallFuture, Mapped
+    from iris.client.files.bundle import Bundle
+    from iris.client.maps.mapping import CallFuture, Mapped
 
 R = TypeVar("R")
 IfExists = Literal["error", "keep", "replace"]
@@ -120,7 +120,7 @@ class Client(GatewayApi):
         workdir: str | os.PathLike[str] | None = None,
         **options: Unpack[MapOptions],
     ) -> Mapped[R]:
-        """Call a function once per item, each call a task of one job; see `calls` for what can be sent.
+        """Call a function once per item, each call a task of one job; see `maps.calls` for what can be sent.
 
         Returns one future per item. A call that raises fails only its own future; the others continue. Several
         iterables give a call several arguments, as the built-in ``map``. Of an iterator, whose length is not known, the
@@ -144,10 +144,10 @@ class Client(GatewayApi):
         **options: Unpack[MapOptions],
     ) -> Mapped[R]:
         """As `map`; each item holds the positional arguments of one call."""
-        from iris.client.calls import check_size, pack_arguments  # imported only for `map`
-        from iris.client.items import ItemReader, feed
-        from iris.client.mapping import Mapped
-        from iris.client.open_map import OpenMap
+        from iris.client.maps.calls import check_size, pack_arguments  # imported only for `map`
+        from iris.client.maps.items import ItemReader, feed
+        from iris.client.maps.mapping import Mapped
+        from iris.client.maps.open_map import OpenMap
 
         if not callable(function):
             raise TypeError(f"map() calls a function, not {function!r}")
@@ -188,8 +188,14 @@ class Client(GatewayApi):
 
         ``open_``: calls are added to it later. ``futures``: of the calls; left out, new ones.
         """
-        from iris.client.calls import COMMAND, code_of, is_of_missing_code, send_calls, send_files  # only for `map`
-        from iris.client.open_map import IDLE_S
+        from iris.client.maps.calls import (  # only for `map`
+            COMMAND,
+            code_of,
+            is_of_missing_code,
+            send_calls,
+            send_files,
+        )
+        from iris.client.maps.open_map import IDLE_S
 
         options = options.copy()
         options.pop("lookahead", None)
@@ -225,8 +231,8 @@ class Client(GatewayApi):
     def _followed(
         self, job: Job, shown: MapOptions, futures: Sequence[CallFuture[Any]] = (), *, fed: bool = False
     ) -> Mapped[Any]:
-        from iris.client.map_progress import show_progress  # imported only for `map`
-        from iris.client.mapping import Mapped
+        from iris.client.maps.mapping import Mapped
+        from iris.client.maps.progress import show_progress  # imported only for `map`
 
         spec = job.view.spec
         if spec.calls is None:
@@ -366,7 +372,7 @@ class Client(GatewayApi):
         ``everything``: also what ignore files name. ``lines``: the file of ``each_line``, sent along. ``on_packed``:
         called before it is sent.
         """
-        from iris.client.bundle import pack_directory  # imported only for bundles
+        from iris.client.files.bundle import pack_directory  # imported only for bundles
 
         with tempfile.TemporaryFile() as file:
             added = {}

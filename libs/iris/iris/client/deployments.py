@@ -1,6 +1,6 @@
 """The handle of a deployment: wait until it serves, scale, update, roll back, delete.
 
-Out of scope: sending requests (`transport`), options (`deployment_options`).
+Out of scope: sending requests (`http.transport`), options (`options.deployments`).
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, Unpack
 
-from iris.client.api import GatewayApi
-from iris.client.deployment_options import deployment_fields
-from iris.client.events import read_events
-from iris.client.job_options import CommandLine
-from iris.client.option_names import takes
+from iris.client.http.api import GatewayApi
+from iris.client.http.events import read_events
+from iris.client.http.transport import in_path
+from iris.client.options.deployments import deployment_fields
+from iris.client.options.jobs import CommandLine
+from iris.client.options.names import takes
 from iris.client.problems import DeploymentFailed, InvalidOption, WaitTimeout
-from iris.client.transport import in_path
 from iris_core.deployment_views import DeploymentView, RouteView
 from iris_core.option_table import DeployOptions
 from iris_core.views import HistoryRow

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from iris.client.api import GatewayApi
 from iris.client.decode import from_json
+from iris.client.http.api import GatewayApi
+from iris.client.http.transport import BROKEN, HttpRequest, in_path
 from iris.client.problems import ExecutionLost
-from iris.client.transport import BROKEN, HttpRequest, in_path
 from iris_core.codec import to_json
 from iris_core.stream_views import ExecutionLine, ExecutionPosition
 

@@ -1,6 +1,6 @@
 """The handle of a submitted job: wait for it, follow it, read its output, cancel it.
 
-Out of scope: sending requests (`transport`), other requests (`client`).
+Out of scope: sending requests (`http.transport`), other requests (`client`).
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from iris.client.api import GatewayApi
 from iris.client.causes import cause_lines, causes_of
-from iris.client.event_stream import EventStream
-from iris.client.events import Event, read_events
+from iris.client.http.api import GatewayApi
+from iris.client.http.event_stream import EventStream
+from iris.client.http.events import Event, read_events
 from iris.client.problems import ClientError, JobEnded, gave_up, job_ended
 from iris_core.causes import FailureGroup
 from iris_core.event_views import JobEvent
@@ -137,7 +137,7 @@ class Job:
         return self.unopened_stream(timeout).open()
 
     def unopened_stream(self, timeout: float | None = None) -> EventStream:
-        """As `client.event_stream`, not connected yet."""
+        """As `http.event_stream`, not connected yet."""
         return self._api.stream(f"/v1/jobs/{self.id}/events", timeout=timeout)
 
     def _watch(self, timeout: float | None) -> None:

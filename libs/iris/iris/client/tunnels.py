@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from iris.client.api import GatewayApi
 from iris.client.executions import PIECE, RemotePort
+from iris.client.http.api import GatewayApi
 from iris.client.problems import ClientError
 
 LOCAL = "127.0.0.1"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from iris.client.address import read_cluster
+from iris.client.http.address import read_cluster
 from iris.client.problems import InvalidOption
 from iris.cluster.options import StartedCluster, StartOptions
 from iris.cluster.paths import ClusterPaths, make_token, note_damage, take_lock

@@ -24,11 +24,11 @@ import msgspec
 from iris.cli.errors import complain
 from iris.cli.exit_codes import ExitCode
 from iris.cli.follow import note
-from iris.cli.progress import StatusLine
-from iris.client.address import data_dir, read_cluster, read_token
+from iris.cli.output.progress import StatusLine
 from iris.client.client import Client
+from iris.client.http.address import data_dir, read_cluster, read_token
+from iris.client.http.transport import HttpRequest
 from iris.client.problems import ClientError, Problem
-from iris.client.transport import HttpRequest
 from iris.cluster.options import StartedCluster, StartOptions
 from iris.cluster.paths import ClusterPaths
 from iris.cluster.process import ISOLATED

@@ -17,8 +17,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from iris.client.address import read_cluster, read_token
 from iris.client.client import Client
+from iris.client.http.address import read_cluster, read_token
 from iris.client.problems import ClientError
 from iris.cluster.process import ISOLATED
 from iris_service.child import end_with_parent

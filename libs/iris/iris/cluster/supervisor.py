@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from iris.client.address import ClusterFile
+from iris.client.http.address import ClusterFile
 from iris.cluster.paths import ClusterPaths, note_damage, write_cluster
 from iris.cluster.process import ISOLATED, children
 from iris_nats.nats_process import NatsProcess

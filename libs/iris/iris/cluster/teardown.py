@@ -9,7 +9,7 @@ from pathlib import Path
 
 from iris.cli.exit_codes import ExitCode
 from iris.cli.follow import note
-from iris.client.address import ClusterFile, read_cluster
+from iris.client.http.address import ClusterFile, read_cluster
 from iris.cluster.paths import ClusterPaths, lock_holder
 from iris.cluster.process import wait_for_end
 

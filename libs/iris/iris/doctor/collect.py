@@ -17,10 +17,10 @@ from pathlib import Path
 
 import msgspec
 
-from iris.client.address import DAMAGE_FILE, Address, ClusterFile, read_cluster
 from iris.client.client import Client
+from iris.client.http.address import DAMAGE_FILE, Address, ClusterFile, read_cluster
+from iris.client.http.transport import HttpRequest, Response
 from iris.client.problems import ClientError, NotAllowed, TryAgain
-from iris.client.transport import HttpRequest, Response
 from iris.doctor.facts import ClusterFacts, GatewayFacts, WorkerFacts
 from iris_bus.bus_facts import BusFacts
 from iris_core import __version__

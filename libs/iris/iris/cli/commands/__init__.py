@@ -1,1 +1,1 @@
-"""One module per command of `iris`; each is imported when its command is called."""
+"""One module per command of `iris`, in the folder of its section of the help; each is imported when it is called."""

@@ -1,0 +1,1 @@
+"""Commands that change jobs and use running tasks."""

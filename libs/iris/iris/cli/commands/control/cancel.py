@@ -1,0 +1,24 @@
+"""`iris cancel`: kill jobs and everything below them, or single calls of maps."""
+
+from __future__ import annotations
+
+import click
+
+from iris.cli.parsing.command import CliCommand
+from iris.cli.parsing.options import NAME, connected
+from iris.client.client import Client
+from iris.client.http.api import is_task
+
+
+@click.command(cls=CliCommand)
+@click.argument("names", nargs=-1, required=True, type=NAME, metavar="JOB|TASK...")
+@click.option("--reason", default="", help="Reason stored with the job or the task.")
+@connected
+def cancel(client: Client, names: tuple[str, ...], reason: str) -> None:
+    """Kill jobs and everything below them; killing what has ended changes nothing.
+
+    Of a map, TASK kills one call, and the others go on.
+    """
+    for name in names:
+        found = client.cancel(name, reason)
+        click.echo(f"{name} killed" if is_task(name) else f"{found.name} {found.state}", err=True)

@@ -1,0 +1,57 @@
+"""`iris fetch`: what tasks left in their output directories."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from iris.cli.errors import complain, explain_problem
+from iris.cli.exit_codes import ExitCode
+from iris.cli.output.progress import CountedBytes
+from iris.cli.parsing.command import CliCommand
+from iris.cli.parsing.options import NAME, connected
+from iris.client.client import Client
+from iris.client.http.api import is_task
+from iris.client.problems import Problem
+from iris_core.archive_paths import InvalidArchive
+
+
+@click.command(cls=CliCommand)
+@click.argument("name", type=NAME, metavar="JOB|TASK")
+@click.argument("directory", type=click.Path(file_okay=False, path_type=Path), required=False, metavar="[DIR]")
+@click.option("--attempt", type=click.IntRange(0), help="This attempt of each task.  [default: the last one]")
+@connected
+def fetch(client: Client, name: str, directory: Path | None, attempt: int | None) -> int:
+    """Fetch what tasks left in their --output directories, into DIR: that of each of several tasks below its index.
+
+    DIR is NAME-output by default. Files there with the same names are replaced. Artifacts are kept for a week, unless
+    the cluster is set up otherwise.
+    """
+    into = directory or Path(f"{name.strip('/').rpartition('/')[2] if not is_task(name) else _task_word(name)}-output")
+    if is_task(name):
+        return _fetch(client, name, into, attempt)
+    job = client.job(name)
+    if job.view.spec.replicas == 1:
+        return _fetch(client, f"{job.id}/0", into, attempt)
+    return max(_fetch(client, f"{job.id}/{index}", into / str(index), attempt) for index in job.view.spec.index_set)
+
+
+def _task_word(name: str) -> str:
+    """``train-3`` of ``/team/train/3``."""
+    return "-".join(name.strip("/").split("/")[-2:])
+
+
+def _fetch(client: Client, task: str, into: Path, attempt: int | None) -> ExitCode:
+    """Fetch one artifact, and print where it is; an error is printed."""
+    try:
+        with CountedBytes(sys.stderr, str(into)) as counted:
+            files = client.fetch(task, into, attempt=attempt, on_read=counted.show)
+    except Problem as problem:
+        return explain_problem(problem)
+    except (InvalidArchive, OSError) as error:
+        complain(f"{into}: {error}")
+        return ExitCode.UNEXPECTED
+    click.echo(f"{into}  {files} {'file' if files == 1 else 'files'}")
+    return ExitCode.SUCCEEDED

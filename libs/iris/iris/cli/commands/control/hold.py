@@ -1,0 +1,44 @@
+"""`iris hold` and `iris release`: keep pending tasks of jobs out of the queue, and let them in again; `iris close`."""
+
+from __future__ import annotations
+
+import click
+
+from iris.cli.parsing.command import CliCommand
+from iris.cli.parsing.options import NAME, connected
+from iris.client.client import Client
+from iris_core.reasons import ReasonCode
+
+
+@click.command(cls=CliCommand)
+@click.argument("jobs", nargs=-1, required=True, type=NAME, metavar="JOB...")
+@click.option("--reason", default="", help="Reason shown with the job.")
+@click.option("--stop", is_flag=True, help="Stop what runs too; nothing is charged for it.")
+@connected
+def hold(client: Client, jobs: tuple[str, ...], reason: str, stop: bool) -> None:
+    """Start no pending task of these jobs until they are released; what runs goes on."""
+    for job in jobs:
+        click.echo(f"{client.hold(job, reason, stop=stop).name} held", err=True)
+
+
+@click.command(cls=CliCommand)
+@click.argument("jobs", nargs=-1, required=True, type=NAME, metavar="JOB...")
+@click.option("--drop-after", is_flag=True, help="Wait for no other job any more either.")
+@connected
+def release(client: Client, jobs: tuple[str, ...], drop_after: bool) -> None:
+    """Let the pending tasks of held jobs start."""
+    for job in jobs:
+        view = client.release(job, drop_after=drop_after)
+        why = view.pending_reason
+        still = f", and still {why.message}" if why is not None and why.code is ReasonCode.HELD else ""
+        click.echo(f"{view.name} released{still}", err=True)
+
+
+@click.command(cls=CliCommand)
+@click.argument("jobs", nargs=-1, required=True, type=NAME, metavar="JOB...")
+@click.option("--reason", default="", help="Reason shown with the job.")
+@connected
+def close(client: Client, jobs: tuple[str, ...], reason: str) -> None:
+    """Let open maps take no further calls: they end with the calls that they have."""
+    for job in jobs:
+        click.echo(f"{client.close_map(job, reason).name} takes no further calls", err=True)

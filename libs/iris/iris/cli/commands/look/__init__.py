@@ -1,0 +1,1 @@
+"""Commands that show what there is and why."""

@@ -1,0 +1,84 @@
+"""`iris events`: public events as they are published."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+
+from iris.cli.output.tables import Column, Row, print_json, state_word, table_lines, terminal_width
+from iris.cli.output.times import show_millis
+from iris.cli.parsing.command import CliCommand
+from iris.cli.parsing.options import NAME, connected, form_option
+from iris.client.client import Client
+from iris.client.http.transport import UrlQuery
+
+DETAILS = ("attempt", "worker", "cause", "exit_code", "by")
+
+
+@click.command(cls=CliCommand)
+@click.option("-f", "--follow", is_flag=True, help="Follow until Ctrl-C.")
+@click.option("--within", type=NAME, help="Only this job and everything below it.", metavar="JOB")
+@click.option("--deployment", help="Only this deployment and its routes.", metavar="NAME")
+@click.option("--type", "kind", help="Only these: task, task.state, task.state.running.", metavar="TYPE")
+@click.option("-n", "--limit", type=click.IntRange(1), default=100, show_default=True, help="Maximum number of rows.")
+@form_option()
+@connected
+def events(
+    client: Client, follow: bool, within: str | None, deployment: str | None, kind: str | None, limit: int, form: str
+) -> None:
+    """Print public events, one per line; without -f the newest that are kept."""
+    query: UrlQuery = {"within": within, "deployment": deployment, "type": kind}
+    if follow:
+        for message in client.stream("/v1/events", query):
+            print_event({"id": message.id, "type": message.name, **msgspec.json.decode(message.data)}, form)
+        return
+    found = list(client.pages("/v1/events", dict, query, limit))
+    if form == "json":
+        print_json({"items": found, "next_cursor": None})
+        return
+    for event in reversed(found):
+        print_event(event, form)
+
+
+def print_event(event: Row, form: str) -> None:
+    """Print one event as a line."""
+    if form in ("json", "jsonl"):
+        print_json(event, indent=0)
+        return
+    if form == "name":
+        click.echo(whose(event))
+        return
+    for line in lines_of(event, terminal_width()):
+        click.echo(line)
+
+
+def whose(event: Row) -> str:
+    """The name of what an event is about."""
+    return event.get("task") or event.get("session") or event.get("job") or event.get("deployment") or ""
+
+
+def details(event: Row) -> str:
+    """``attempt=0  worker=w0``."""
+    return "  ".join(f"{name}={event[name]}" for name in DETAILS if event.get(name) is not None)
+
+
+def id_of(event: Row) -> str:
+    """``id=j7``; empty where there is none."""
+    found = event.get("task_id") or event.get("job_id")
+    return f"id={found}" if found else ""
+
+
+COLUMNS = (
+    Column("", lambda event: show_millis(event["at_ms"]), gives=3),
+    Column("", lambda event: event["type"]),
+    Column("", whose),
+    Column("", lambda event: state_word(event.get("state") or ""), gives=2),
+    Column("", details, wraps=True),
+    Column("", id_of, gives=1),
+)
+"""The parts of a line. The id gives way first, then the state, with which the type ends, then the time."""
+
+
+def lines_of(event: Row, width: int) -> list[str]:
+    """An event as a line; as more where its details wrap. ``width``: of the terminal, 0 for no limit."""
+    return table_lines([event], [column for column in COLUMNS if column.cell(event)], width)[1:]

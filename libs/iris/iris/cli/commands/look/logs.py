@@ -1,0 +1,88 @@
+"""`iris logs`: the output of tasks."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable
+
+import click
+
+from iris.cli.exit_codes import ExitCode
+from iris.cli.follow import note, print_line
+from iris.cli.output.tables import print_json
+from iris.cli.output.terminal import raw_option
+from iris.cli.parsing.command import CliCommand
+from iris.cli.parsing.options import NAME, connected, form_option
+from iris.client.client import Client
+from iris.client.http.api import is_task
+from iris.client.http.transport import UrlQuery, in_path
+from iris_core.stream_views import LogLineView
+from iris_core.views import TaskView
+
+
+@click.command(cls=CliCommand)
+@click.argument("name", type=NAME, metavar="JOB|TASK")
+@click.option("-f", "--follow", is_flag=True, help="Follow until it has ended.")
+@click.option("--attempt", help="One attempt's number, last, or all.  [default: last of a task]", metavar="N")
+@click.option("-n", "--tail", type=click.IntRange(0), help="Only the last lines.")
+@click.option("--since", help="Only what was printed since: 10m, or a time.", metavar="TIME")
+@click.option("--grep", help="Only lines that match this pattern.", metavar="RE")
+@click.option("--stream", type=click.Choice(["stdout", "stderr"]), help="Only this stream.")
+@click.option(
+    "--prefix/--no-prefix", default=None, help="Begin each line with its task.  [default: for a job on a terminal]"
+)
+@raw_option
+@form_option(forms=("table", "jsonl"))
+@connected
+def logs(
+    client: Client,
+    name: str,
+    follow: bool,
+    attempt: str | None,
+    tail: int | None,
+    since: str | None,
+    grep: str | None,
+    stream: str | None,
+    prefix: bool | None,
+    form: str,
+) -> int:
+    """Print what a task, or all tasks of a job, wrote; stderr goes to stderr."""
+    wanted = compiled(grep)
+    query: UrlQuery = {"attempt": attempt, "tail": tail, "since": since, "stream": stream}
+    lines = client.logs(name, query, follow=follow)
+    printed = print_lines(
+        (line for line in lines if wanted is None or wanted.search(line.line)),
+        prefix=sys.stdout.isatty() if prefix is None else prefix,
+        as_json=form == "jsonl",
+    )
+    if not printed and attempt is not None and attempt.isdigit() and not has_attempt(client, name, int(attempt)):
+        note(f"no task of {name} has an attempt {attempt}")
+        return ExitCode.NOT_FOUND
+    return ExitCode.SUCCEEDED
+
+
+def has_attempt(client: Client, name: str, number: int) -> bool:
+    """Whether a task, or any task of a job, has made an attempt of this number."""
+    tasks = [client.task(name)] if is_task(name) else client.pages(f"/v1/jobs/{in_path(name)}/tasks", TaskView)
+    return any(attempt.number == number for task in tasks for attempt in task.attempts)
+
+
+def compiled(pattern: str | None) -> re.Pattern[str] | None:
+    """The pattern, or none. Raises UsageError for one that is wrong."""
+    try:
+        return re.compile(pattern) if pattern is not None else None
+    except re.error as error:
+        raise click.UsageError(f"--grep {pattern!r}: {error}") from None
+
+
+def print_lines(lines: Iterable[LogLineView], *, prefix: bool, as_json: bool) -> int:
+    """Print each line to its stream, or as one JSON object on stdout. Returns the number of lines."""
+    count = 0
+    for line in lines:
+        count += 1
+        if as_json:
+            print_json(line, indent=0)
+            continue
+        print_line(line, prefix=prefix)
+    return count

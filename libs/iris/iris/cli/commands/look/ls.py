@@ -1,0 +1,118 @@
+"""`iris ls`: jobs, newest first or in another order."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+import click
+
+from iris.cli.output.tables import Column, Row, print_page, state_word
+from iris.cli.output.times import age, show_moment, span_between, standing
+from iris.cli.parsing.command import CliCommand
+from iris.cli.parsing.options import connected, form_option, full
+from iris.client.client import Client
+from iris.client.http.transport import UrlQuery
+from iris_core.spec import BANDS
+from iris_core.states import JobState, display_name
+from iris_core.views import JOB_COLUMNS, JOB_ORDERS, JOBS_ORDERED, NEWEST_FIRST
+
+_STATES = [display_name(state) for state in JobState if state]
+_WATCH_S = 2.0
+
+
+def show_counts(job: Row) -> str:
+    """``3/8``: tasks that succeeded of all."""
+    return f"{job['task_counts'].get('succeeded', 0)}/{job['replicas']}"
+
+
+def show_note(job: Row) -> str:
+    """Why a job does not run although its state says so, or why it is pending."""
+    reason = job.get("pending_reason")
+    waits = reason["message"] if reason and not job["task_counts"].get("running") else ""
+    return "; ".join(part for part in (standing(job), waits) if part)
+
+
+_ID = Column("ID", lambda job: job["id"])
+COLUMNS = (
+    Column("NAME", lambda job: job["name"]),
+    Column("STATE", lambda job: state_word(job["state"])),
+    Column("DONE", show_counts, right=True),
+    Column("USER", lambda job: job["user"], gives=3),
+    Column("BAND", lambda job: job["band"], gives=1),
+    Column("TIME", lambda job: span_between(job["started_at"], job["finished_at"]), right=True),
+    Column("AGE", lambda job: age(job["submitted_at"]), right=True, gives=2),
+    Column("NOTE", show_note, wraps=True),
+    Column("SUBMITTED", lambda job: show_moment(job["submitted_at"]), wide=True),
+    Column("FINISHED", lambda job: show_moment(job["finished_at"]), wide=True),
+    Column("ERROR", lambda job: job["error"] or "", wide=True),
+)
+
+
+def addressed(job: Row) -> Row:
+    """A job whose name leads to it: of one that has been run again, its id."""
+    return {**job, "name": job["id"]} if job.get("next_run") else job
+
+
+def columns_of(jobs: Iterable[Row], form: str) -> tuple[Column, ...]:
+    """The columns of a listing: with ids when a job in it has been run again, whose name is another job's now."""
+    by_name, *others = COLUMNS
+    named_twice = any(job.get("next_run") for job in jobs)
+    return (by_name, *([_ID] if named_twice or form == "wide" else []), *others)
+
+
+@click.command(cls=CliCommand)
+@click.option("--state", type=click.Choice(_STATES), help="Only jobs in this state.")
+@click.option("--user", help="Only this user's jobs.")
+@click.option("--band", type=click.Choice(BANDS), help="Only this band.")
+@click.option("--prefix", help="Only jobs whose name begins with this.", metavar="NAME")
+@click.option("--label", help="Only jobs with this label.", metavar="KEY=VALUE")
+@click.option("--parent", help="Only jobs right below this one.", metavar="JOB")
+@click.option(
+    "--order",
+    type=click.Choice(JOB_ORDERS),
+    default=NEWEST_FIRST,
+    show_default=True,
+    metavar="[-]COLUMN",
+    help=f"By {', '.join(JOB_COLUMNS)}; - is descending. Any but the default lists the newest {JOBS_ORDERED:,} only.",
+)
+@click.option("--routes", is_flag=True, help="Also the routes of deployments, as with --prefix or --parent.")
+@click.option("-a", "--all", "everything", is_flag=True, help="Every job, not only the newest.")
+@click.option("-n", "--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of rows.")
+@click.option("-w", "--watch", is_flag=True, help="Refresh every two seconds.")
+@form_option()
+@connected
+def ls(
+    client: Client,
+    state: str | None,
+    user: str | None,
+    band: str | None,
+    prefix: str | None,
+    label: str | None,
+    parent: str | None,
+    order: str,
+    routes: bool,
+    everything: bool,
+    limit: int,
+    watch: bool,
+    form: str,
+) -> None:
+    """List jobs, newest first unless --order says otherwise."""
+    query: UrlQuery = {
+        "state": state,
+        "user": user,
+        "band": band,
+        "name_prefix": full(prefix) if prefix else None,
+        "label": label,
+        "parent": full(parent) if parent else None,
+        "order": order,
+        "without_routes": None if routes or prefix or parent else True,
+    }
+    while True:
+        found = list(client.pages("/v1/jobs", dict, query, None if everything else limit))
+        if watch and form in ("table", "wide"):
+            click.clear()
+        print_page(map(addressed, found) if form == "name" else found, columns_of(found, form), form)
+        if not watch:
+            return
+        time.sleep(_WATCH_S)

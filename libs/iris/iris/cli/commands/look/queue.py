@@ -1,0 +1,108 @@
+"""`iris queue`: pending jobs in scheduling order, and holds on parts of the queue."""
+
+from __future__ import annotations
+
+import click
+
+from iris.cli.output.tables import Column, Row, print_page
+from iris.cli.output.times import age
+from iris.cli.parsing.command import CliGroup
+from iris.cli.parsing.flags import with_options
+from iris.cli.parsing.options import connect, connected, form_option
+from iris.client.client import Client
+from iris_core.spec import BANDS
+from iris_core.views import QueueHoldView
+
+
+def reason_words(row: Row) -> str:
+    """The pending reason's sentence, empty for none."""
+    reason = row.get("pending_reason")
+    return reason["message"] if reason else ""
+
+
+COLUMNS = (
+    Column("POS", lambda row: str(row["position"]), right=True),
+    Column("JOB", lambda row: row["job"]),
+    Column("TASKS", lambda row: str(row["tasks"]), right=True),
+    Column("BAND", lambda row: row["band"], gives=5),
+    Column("DEPTH", lambda row: str(row["depth"]), right=True, gives=2),
+    Column("ROOT AGE", lambda row: age(row["root_submitted_at"]), right=True, gives=3),
+    Column("AGE", lambda row: age(row["submitted_at"]), right=True, gives=6),
+    Column("SEQ", lambda row: str(row["sequence"]), right=True, gives=1),
+    Column("USER", lambda row: row["user"], gives=4),
+    Column("WHY", reason_words, wraps=True),
+)
+
+
+@click.group(cls=CliGroup, invoke_without_command=True)
+@click.option("-n", "--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of rows.")
+@click.option("-a", "--all", "everything", is_flag=True, help="The whole queue.")
+@form_option()
+@click.option("--url", help="Address of the gateway.", metavar="URL")
+@click.option("--context", help="Use this named gateway.", metavar="NAME")
+@click.pass_context
+def queue(ctx: click.Context, url: str | None, context: str | None, limit: int, everything: bool, form: str) -> None:
+    """Show what waits, in its exact order, with the columns of the key; and what of the queue is held."""
+    if ctx.invoked_subcommand is None:
+        with connect(ctx, url, context) as client:
+            show(client, None if everything else limit, form)
+
+
+def show(client: Client, limit: int | None, form: str) -> None:
+    """Print the queue, and before it, for people, what of it is held."""
+    if form in ("table", "wide"):
+        for hold in client.queue_holds():
+            click.echo(f"held: {described(hold)}", err=True)
+    print_page(client.pages("/v1/queue", dict, None, limit), COLUMNS, form, name="job")
+
+
+selectors = with_options(
+    click.option("--user", default="", help="Jobs of this user.", metavar="USER"),
+    click.option("--band", type=click.Choice(BANDS), default=None, help="Jobs of this band."),
+    click.option("--label", default="", help="Jobs with this label.", metavar="KEY=VALUE"),
+)
+"""The options that say which part of the queue is meant."""
+
+
+@queue.command("hold")
+@selectors
+@click.option("--reason", default="", help="Reason shown with the jobs.")
+@connected
+def hold_queue(client: Client, user: str, band: str | None, label: str, reason: str) -> None:
+    """Start no pending task of jobs that match every option, also of jobs that come later; what runs goes on.
+
+    A user who is not an admin holds only their own jobs (--user). Routes of deployments go on.
+    """
+    if not (user or band or label):
+        raise click.UsageError("specify what to hold: --user, --band or --label")
+    click.echo(
+        f"held: {described(client.hold_queue(user=user, band=band or '', label=label, reason=reason))}", err=True
+    )
+
+
+@queue.command("release")
+@selectors
+@connected
+def release_queue(client: Client, user: str, band: str | None, label: str) -> None:
+    """End the hold of exactly these options; only who has made it, or an admin, may."""
+    wanted = (user or None, band, label or None)
+    holds = client.queue_holds()
+    found = next((hold for hold in holds if (hold.user, hold.band, hold.label) == wanted), None)
+    if found is None:
+        there = "; ".join(map(described, holds)) or "nothing"
+        raise click.UsageError(f"no hold has exactly these options; held: {there}")
+    client.release_queue(found.id)
+    click.echo(f"released: {selected(found)}", err=True)
+
+
+def selected(hold: QueueHoldView) -> str:
+    """``user mia, band batch``."""
+    parts = {"user": hold.user, "band": hold.band, "label": hold.label}
+    return ", ".join(f"{name} {value}" for name, value in parts.items() if value)
+
+
+def described(hold: QueueHoldView) -> str:
+    """``user mia by root: maintenance (2 jobs, 30 pending)``."""
+    by = f" by {hold.by.name}" if hold.by is not None else ""
+    why = f": {hold.reason}" if hold.reason else ""
+    return f"{selected(hold)}{by}{why} ({hold.jobs} {'job' if hold.jobs == 1 else 'jobs'}, {hold.tasks} pending)"

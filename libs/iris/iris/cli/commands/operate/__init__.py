@@ -1,0 +1,1 @@
+"""Commands for a cluster, its users and its data."""

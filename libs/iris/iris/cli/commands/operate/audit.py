@@ -1,0 +1,41 @@
+"""`iris audit`: who did what."""
+
+from __future__ import annotations
+
+import click
+
+from iris.cli.output.tables import Column, print_page
+from iris.cli.output.times import show_moment
+from iris.cli.parsing.command import CliCommand
+from iris.cli.parsing.options import connected, form_option
+from iris.client.client import Client
+
+COLUMNS = (
+    Column("AT", lambda row: show_moment(row["at"]), gives=2),
+    Column("WHO", lambda row: row["by"]["name"]),
+    Column("DID", lambda row: row["action"].replace("_", " ")),
+    Column("TO", lambda row: f"{row['kind']} {row['name']}"),
+    Column("OWNER", lambda row: row["owner"] or "", gives=1),
+    Column("DETAIL", lambda row: row["detail"], wraps=True),
+    Column("ID", lambda row: row["id"], wide=True),
+    Column("ROLE", lambda row: row["by"]["role"] or "", wide=True),
+    Column("TOKEN", lambda row: row["by"]["token"] or "", wide=True),
+    Column("ADDRESS", lambda row: row["by"]["address"] or "", wide=True),
+)
+
+
+@click.command(cls=CliCommand)
+@click.option("--by", help="Only commands of this user.", metavar="USER")
+@click.option(
+    "--of",
+    help="Only what was done to this job, worker or deployment, or to what this user owns.",
+    metavar="JOB|WORKER|USER",
+)
+@click.option("--since", help="Only since this time: 7d, or a date.", metavar="TIME")
+@click.option("-n", "--limit", type=click.IntRange(1), default=100, show_default=True, help="Maximum number of rows.")
+@form_option()
+@connected
+def audit(client: Client, by: str | None, of: str | None, since: str | None, limit: int, form: str) -> None:
+    """Show who did what, newest first: all for admins, for others what concerns them."""
+    query = {"by": by, "of": of, "since": since}
+    print_page(client.pages("/v1/audit", dict, query, limit), COLUMNS, form, name="id")

@@ -1,0 +1,102 @@
+"""`iris quota`: limits and usage of users."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from iris.cli.output.tables import Column, Row, print_facts, print_object, print_page
+from iris.cli.parsing.command import CliGroup
+from iris.cli.parsing.flags import with_options
+from iris.cli.parsing.options import connected, form_option
+from iris.client.client import Client
+from iris.client.http.api import decode
+from iris.client.http.transport import HttpRequest, in_path
+from iris.client.options.units import PARSERS
+from iris_core.quota import GATEWAY_LIMITS, QUOTA_LIMITS, UserLimit
+from iris_core.spec import BANDS
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@click.group(cls=CliGroup)
+def quota() -> None:
+    """Show and set what users may take; 0 is unlimited."""
+
+
+def show_limit(limit: UserLimit, found: Row) -> str:
+    """``3 of 8``."""
+    return limit.show(found.get(limit.used, 0), found.get(limit.name, 0))
+
+
+def limit_column(limit: UserLimit, gives: int) -> Column:
+    return Column(limit.words.upper(), lambda row: show_limit(limit, row), right=True, gives=gives)
+
+
+COLUMNS = (
+    Column("USER", lambda row: row["user"]),
+    *(limit_column(limit, len(QUOTA_LIMITS) + 1 - place) for place, limit in enumerate(QUOTA_LIMITS)),
+    Column("BEST BAND", lambda row: str(row["max_band"]), gives=1),
+)
+"""BEST BAND gives way first, then the limits from the last."""
+
+
+@quota.command("list")
+@form_option()
+@connected
+def list_quotas(client: Client, form: str) -> None:
+    """List the users that have limits of their own, and what is used of them."""
+    print_page(client.pages("/v1/quotas", dict), COLUMNS, form, name="user")
+
+
+@quota.command()
+@click.argument("user")
+@form_option()
+@connected
+def show(client: Client, user: str, form: str) -> None:
+    """Show a user's limits and what is used of them."""
+    found: Row = client.get(f"/v1/quotas/{in_path(user)}", dict)
+    if not print_object(found, form, name="user"):
+        print_facts([*describe(found), *everybodys(client.get("/v1/meta", dict)["limits"])])
+
+
+def describe(found: Row) -> list[tuple[str, str]]:
+    """Each limit as ``used of limit``."""
+    return [
+        ("user", found["user"]),
+        *((limit.words, show_limit(limit, found)) for limit in QUOTA_LIMITS),
+        ("best band", str(found["max_band"])),
+    ]
+
+
+def everybodys(limits: Row) -> list[tuple[str, str]]:
+    """The limits that are the same for every user."""
+    return [(limit.words, limit.show_alone(limits[limit.name])) for limit in GATEWAY_LIMITS if limit.name in limits]
+
+
+def limit_option(limit: UserLimit) -> Callable[[F], F]:
+    words = f"{limit.about.capitalize()}; for example {limit.unit.example}."
+    return click.option(f"--{limit.name.replace('_', '-')}", help=words, metavar=limit.unit.metavar)
+
+
+@quota.command("set")
+@click.argument("user")
+@with_options(*map(limit_option, QUOTA_LIMITS))
+@click.option("--max-band", type=click.Choice(BANDS), help="Highest band allowed.")
+@connected
+def set_quota(client: Client, user: str, **given: Any) -> None:
+    """Set some of a user's limits; the others stay. 0 is unlimited."""
+    limits = {key: value for key, value in given.items() if value is not None}
+    if not limits:
+        raise click.UsageError("give at least one limit")
+    limits |= {limit.name: PARSERS[limit.unit](limits[limit.name]) for limit in QUOTA_LIMITS if limit.name in limits}
+    path = f"/v1/quotas/{in_path(user)}"
+    present: Row = client.get(path, dict)
+    wanted = {key: limits.get(key, present[key]) for key in given if key in limits or key in present}
+    headers = {"Content-Type": "application/json"}
+    answer = client.transport.send(HttpRequest("PUT", path, body=msgspec.json.encode(wanted), headers=headers))
+    for name, value in describe(decode(answer, dict)):
+        click.echo(f"{name}: {value}", err=True)

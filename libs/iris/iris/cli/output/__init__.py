@@ -1,0 +1,1 @@
+"""Prints for people and for programs: tables, times, progress; safe on a terminal."""

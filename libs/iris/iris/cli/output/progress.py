@@ -1,0 +1,112 @@
+"""Draws one line at the bottom of a terminal: counts by state, output above them, bytes read, or a wait."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+import click
+
+from iris.cli.output.tables import state_word
+from iris_core.states import TERMINAL, display_name
+from iris_core.units import show_bytes
+from iris_core.views import JobView
+
+_ERASE = "\r\x1b[K"
+_WIDTH = 20
+_DRAW_S = 0.2
+_OVER = [display_name(state) for state in TERMINAL]
+
+
+class Progress:
+    """Draws nothing when ``out`` is not a terminal."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._lock = threading.RLock()
+        self._line = ""
+        self.on = out.isatty()
+
+    def show(self, view: JobView) -> None:
+        """Draw a job's progress."""
+        with self.above():
+            self._line = bar(view)
+
+    def end(self) -> None:
+        """Erase the line."""
+        with self.above():
+            self._line = ""
+
+    @contextmanager
+    def above(self) -> Iterator[None]:
+        """Output in the block is printed above the line; one thread at a time."""
+        with self._lock:
+            if self._line:
+                self._out.write(_ERASE)
+                self._out.flush()
+            yield
+            if self._line and self.on:
+                self._out.write(self._line)
+                self._out.flush()
+
+
+class CountedBytes:
+    """A line that counts bytes, while it is entered; nothing when ``out`` is not a terminal."""
+
+    def __init__(self, out: TextIO, title: str) -> None:
+        self._out = out if out.isatty() else None
+        self._title = title
+        self._drawn_s = 0.0
+
+    def show(self, read: int, size: int) -> None:
+        """``results  12 of 300 MiB``."""
+        now_s = time.monotonic()
+        if self._out is not None and now_s - self._drawn_s > _DRAW_S:
+            self._drawn_s = now_s
+            self._out.write(_ERASE)
+            self._out.write(f"{self._title}  {show_bytes(read)} of {show_bytes(size)}")
+            self._out.flush()
+
+    def __enter__(self) -> CountedBytes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._out is not None:
+            self._out.write(_ERASE)
+
+
+class StatusLine:
+    """A line that says what is waited for, while it is entered; nothing when ``out`` is not a terminal."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out if out.isatty() else None
+        self._began_s = time.monotonic()
+        self._drawn = ""
+
+    def show(self, text: str) -> None:
+        """``12 s  1 of 2 workers have registered``; drawn when it has changed."""
+        line = f"{time.monotonic() - self._began_s:3.0f} s  {text}"
+        if self._out is not None and line != self._drawn:
+            self._drawn = line
+            self._out.write(_ERASE)
+            self._out.write(line)
+            self._out.flush()
+
+    def __enter__(self) -> StatusLine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._out is not None:
+            self._out.write(_ERASE)
+            self._out.flush()
+
+
+def bar(view: JobView) -> str:
+    """``[#####---------------] 2/8  2 succeeded, 6 running``."""
+    over = sum(view.task_counts.get(state, 0) for state in _OVER)
+    filled = _WIDTH * over // max(view.replicas, 1)
+    counts = ", ".join(f"{count} {state_word(state)}" for state, count in view.task_counts.items() if count)
+    return click.style(f"[{'#' * filled}{'-' * (_WIDTH - filled)}]", dim=True) + f" {over}/{view.replicas}  {counts}"

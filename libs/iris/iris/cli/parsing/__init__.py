@@ -1,0 +1,1 @@
+"""Reads a command line: commands, flags, options that commands share, lines of a script, suggestions."""

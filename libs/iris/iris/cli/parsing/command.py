@@ -1,0 +1,65 @@
+"""Reports every mistake in a command line at once.
+
+Mistakes in the combination of options are reported by the command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import click
+
+from iris.cli.parsing.suggestions import alias, did_you_mean
+
+
+class CliCommand(click.Command):
+    """A command that reports all mistakes in its options and arguments."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as first:
+            found = {one.format_message(): one for one in _mistakes(self, ctx, given)}
+            if len(found) < 2:
+                raise
+            lines = "\n".join(f"  {message}" for message in found)
+            raise click.UsageError(f"{len(found)} mistakes:\n{lines}", first.ctx) from None
+
+
+class CliGroup(click.Group):
+    """A group of such commands, which also takes the words of `suggestions.ALIASES`."""
+
+    command_class = CliCommand
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return super().get_command(ctx, alias(cmd_name, self.commands))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if self.get_command(ctx, args[0]) is None and not args[0].startswith("-") and not ctx.resilient_parsing:
+            raise unknown_command(args[0], self.commands, ctx)
+        return super().resolve_command(ctx, args)
+
+
+def unknown_command(word: str, known: Iterable[str], ctx: click.Context) -> click.UsageError:
+    """The error of a word that is not a command."""
+    return click.UsageError(f"There is no command {word!r}.{did_you_mean(word, known)}", ctx)
+
+
+def _mistakes(command: click.Command, ctx: click.Context, args: list[str]) -> Iterator[click.UsageError]:
+    """Unknown options and options without a value, then missing or invalid values."""
+    try:
+        values, rest, order = command.make_parser(ctx).parse_args(list(args))
+    except (click.NoSuchOption, click.BadOptionUsage) as mistake:
+        yield mistake
+        without = [word for word in args if word.partition("=")[0] != mistake.option_name]
+        if len(without) < len(args):  # it may be grouped with other letters after one dash
+            yield from _mistakes(command, ctx, without)
+        return
+    for parameter in sorted(command.get_params(ctx), key=lambda one: order.index(one) if one in order else len(order)):
+        try:
+            _, rest = parameter.handle_parse_result(ctx, values, rest)
+        except click.UsageError as mistake:
+            yield mistake

@@ -1,0 +1,123 @@
+"""Options and arguments shared by commands: gateway, output format, job."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import click
+import msgspec
+from click.shell_completion import CompletionItem
+
+from iris.cli.parsing.option_pointers import option_of
+from iris.cli.parsing.suggestions import nearest_name
+from iris.client.client import Client
+from iris.client.http.transport import RETRY_FOR_S
+from iris.client.options.units import parse_duration
+from iris.client.problems import ClientError, NotFound, Rejected
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+FORMS = ("table", "wide", "json", "jsonl", "name")
+_NAMES_SEARCHED = 500
+_NO_JOB = re.compile(r"there is no job (?P<name>\S+)\Z")
+_ID = re.compile(r"j\d+(/\d+)?\Z")
+
+
+def connected(command: F) -> F:
+    """Give a command ``--url`` and ``--context``, and a `Client` as its first argument."""
+
+    @click.option("--url", help="Address of the gateway.", metavar="URL")
+    @click.option("--context", help="Use this named gateway.", metavar="NAME")
+    @click.pass_context
+    @functools.wraps(command)
+    def with_client(ctx: click.Context, /, url: str | None, context: str | None, **given: Any) -> Any:
+        with connect(ctx, url, context) as client:
+            try:
+                return command(client, **given)
+            except NotFound as problem:
+                raise with_nearest(client, problem) from None
+            except Rejected as problem:
+                raise with_options(ctx.command, problem) from None
+
+    return with_client  # type: ignore[return-value]
+
+
+def connect(
+    ctx: click.Context, url: str | None = None, context: str | None = None, *, retry_for_s: float = RETRY_FOR_S
+) -> Client:
+    """A client of the gateway in this command's options, else in those before its name; it prints why it waits."""
+    above = ctx.find_root().obj or {}
+    given_s = parse_duration(above["retry_for"]) if above.get("retry_for") else None
+    retry_for_s = retry_for_s if given_s is None else given_s
+    client = Client(url or above.get("url"), context=context or above.get("context"), retry_for_s=retry_for_s)
+    if given_s is not None:  # who says how long also waits for a gateway that has not answered yet
+        client.transport.first_timeout_s = given_s
+    client.transport.on_wait = say_wait
+    return client
+
+
+def say_wait(why: str, seconds: float) -> None:
+    click.echo(f"waiting: {why}; trying again for up to {seconds:.0f} s", err=True)
+
+
+def form_option(
+    default: str = "table", forms: Sequence[str] = FORMS, names: Sequence[str] = ("-o", "--output")
+) -> Callable[[F], F]:
+    """``-o``: how results are written to stdout."""
+    return click.option(
+        *names,
+        "form",
+        type=click.Choice(list(forms)),
+        default=default,
+        show_default=True,
+        help="Output format.",
+    )
+
+
+def full(name: str) -> str:
+    """A job or task as the API knows it: an id (``j7``, ``j7/0``) as it is, a name with its leading slash."""
+    return name if name.startswith("/") or _ID.match(name) else f"/{name}"
+
+
+def with_options(command: click.Command, problem: Rejected) -> Rejected:
+    """The same problem, whose mistakes name the options that were given instead of the fields of a request."""
+    named = (msgspec.structs.replace(one, pointer=option_of(one.pointer, command)) for one in problem.mistakes)
+    return problem.explained(problem.document.detail, tuple(named))
+
+
+def with_nearest(client: Client, problem: NotFound) -> NotFound:
+    """The same problem; that of a job which does not exist names the one with the most similar name."""
+    missing = _NO_JOB.match(problem.document.detail)
+    if missing is None:
+        return problem
+    try:
+        names = [job["name"] for job in client.pages("/v1/jobs", dict, {}, _NAMES_SEARCHED)]
+    except ClientError:
+        return problem
+    near = nearest_name(full(missing["name"]), names)
+    return problem.explained(f"{problem.document.detail}; did you mean {near}?") if near else problem
+
+
+class Name(click.ParamType):  # type: ignore[type-arg]
+    """A job or task by name or id; completed from the gateway's list of jobs."""
+
+    name = "name"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not value.strip("/"):
+            self.fail("a name must not be empty", param, ctx)
+        return full(value)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        try:
+            with connect(ctx, retry_for_s=0.0) as client:
+                found = client.pages("/v1/jobs", dict, {"name_prefix": full(incomplete) if incomplete else None}, 50)
+                return [CompletionItem(job["name"], help=job["state"]) for job in found]
+        except ClientError:
+            return []
+
+
+NAME = Name()

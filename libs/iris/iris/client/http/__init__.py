@@ -1,0 +1,1 @@
+"""The way to the gateway: its address, requests, event streams and the sign-in."""

@@ -1,0 +1,161 @@
+"""Finds the gateway's address and token: the first of five sources that has one.
+
+1. an explicit address  2. ``IRIS_URL``  3. ``IRIS_GATEWAY_URL`` (set inside tasks)  4. the context, ``IRIS_CONTEXT`` or
+the current one  5. the local cluster that is up (``$IRIS_DATA``, else ``~/.local/state/iris``). The token is
+``IRIS_TOKEN``, else the content of the file ``IRIS_TOKEN_FILE``, else the context's, or the one that `iris up` has
+made for the local cluster, also when its address was given.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+from iris.client.decode import from_json
+from iris.client.http.contexts import Context, contexts_path, load_contexts
+from iris.client.problems import InvalidOption, NoGateway
+from iris_core.codec import Undecodable
+from iris_core.serving import TASK_TOKEN
+
+CLUSTER_FILE = "cluster.json"
+DAMAGE_FILE = "damage.txt"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A gateway: scheme, host and port without a trailing slash; a bearer token, if any; the name of the source.
+
+    ``token_file``: holds the present token, which is replaced before it expires; ``token`` is what it was at first.
+    """
+
+    url: str
+    token: str = ""
+    origin: str = ""
+    token_file: str = ""
+
+    def bearer(self) -> str:
+        """The token to send now; empty for none."""
+        return read_token(self.token_file) or self.token
+
+
+class ClusterFile(msgspec.Struct, frozen=True):
+    """``DIR/cluster.json`` of a local cluster, for scripts: its address, processes, and metrics addresses.
+
+    ``proxy_url``: the proxy of deployments, under ``/d/<name>/``. ``stop_s``: how long stopping everything may take.
+    ``nats_seed``: the file with the key of the role admin on the NATS server. ``token_file``: the one with the token of
+    an admin; empty when `iris up` made none.
+    """
+
+    url: str
+    nats_url: str
+    pids: dict[str, list[int]] = {}
+    metrics: dict[str, list[str]] = {}
+    proxy_url: str = ""
+    stop_s: float = 40.0
+    nats_seed: str = ""
+    token_file: str = ""
+
+
+def data_dir(environ: Mapping[str, str] = os.environ) -> Path:
+    """The default data directory of the local cluster."""
+    if environ.get("IRIS_DATA"):
+        return Path(environ["IRIS_DATA"]).absolute()
+    state = Path(environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    return state / "iris"
+
+
+def read_cluster(data: Path) -> ClusterFile | None:
+    """The local cluster on ``data``, None when it is not running."""
+    try:
+        return from_json((data / CLUSTER_FILE).read_bytes(), ClusterFile)
+    except (OSError, Undecodable):
+        return None
+
+
+def find_gateway(
+    url: str | None = None, *, context: str | None = None, environ: Mapping[str, str] = os.environ
+) -> Address:
+    """The gateway to use. Raises NoGateway when no source has one, InvalidOption for an invalid address."""
+    token, file = _token(environ)
+    sources = ((url, "--url"), *(((environ.get(name), name)) for name in ("IRIS_URL", "IRIS_GATEWAY_URL")))
+    if not context:
+        for given, origin in sources:
+            if given:
+                return _address(given, token, origin, file, environ)
+    chosen = find_context(context or environ.get("IRIS_CONTEXT"), environ)
+    if chosen is not None:
+        return _address(chosen.url, token or ("" if file else chosen.token), "context", file, environ)
+    data = data_dir(environ)
+    if local := read_cluster(data):
+        return _address(local.url, token, f"the local cluster in {data}", file, environ)
+    raise NoGateway("no gateway configured: start a local one with `iris up`, or set --url or IRIS_URL")
+
+
+def _address(url: str, token: str, origin: str, file: str, environ: Mapping[str, str]) -> Address:
+    """``file`` is read again for each request, unless a token is given that is not a task's. Without either, the token
+    is that of the local cluster, if this is its address.
+    """
+    if not token and not file and (local := _local_cluster(url, environ)):
+        url, file = local.url, local.token_file
+    file = file if not token or token.startswith(TASK_TOKEN) else ""
+    return Address(check_url(url), token or read_token(file), origin, file)
+
+
+def _local_cluster(url: str, environ: Mapping[str, str]) -> ClusterFile | None:
+    """The local cluster, if this is its address and it is up: another user's program that listens there after it has
+    crashed must not get the token. Nor must one that ``localhost`` leads to by IPv6: the cluster's own address is used.
+    """
+    try:
+        local = read_cluster(data_dir(environ))
+    except RuntimeError:  # a user without a home, as in a container
+        return None
+    same = url.rstrip("/").replace("//localhost:", "//127.0.0.1:")
+    return local if local is not None and local.url == same and _is_up(local) else None
+
+
+def _is_up(cluster: ClusterFile) -> bool:
+    """Whether its supervisor is a process of this user on this machine."""
+    try:
+        [pid] = cluster.pids["supervisor"]
+        os.kill(pid, 0)
+    except (KeyError, ValueError, OSError):
+        return False
+    return True
+
+
+def _token(environ: Mapping[str, str]) -> tuple[str, str]:
+    """The token, and the file to read it from again: the one that a task was given is only the first of several."""
+    return environ.get("IRIS_TOKEN", ""), environ.get("IRIS_TOKEN_FILE", "")
+
+
+def read_token(file: str) -> str:
+    """The token in a file; empty without one, and when it cannot be read."""
+    try:
+        return Path(file).read_text("ascii").strip() if file else ""
+    except (OSError, ValueError):
+        return ""
+
+
+def find_context(name: str | None, environ: Mapping[str, str]) -> Context | None:
+    """The context of that name, or the current one. Raises InvalidOption for an unknown name."""
+    contexts = load_contexts(contexts_path(environ))
+    if name and name not in contexts.known:
+        raise InvalidOption(f"there is no context {name!r}; `iris context list` shows those there are")
+    return contexts.known.get(name or contexts.current)
+
+
+def check_url(text: str) -> str:
+    """``http(s)://host[:port]`` without a trailing slash. Raises InvalidOption."""
+    try:
+        parts = urlsplit(text)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        good = False
+    if not good:
+        raise InvalidOption(f"{text!r} is not the address of a gateway; write for example http://127.0.0.1:8080")
+    return text.rstrip("/")

@@ -1,0 +1,268 @@
+"""Sends requests to one gateway over kept-alive connections of the standard library, with retries.
+
+A request is sent again without an answer or after 429, 502, 503 or 504, until its timeout. That is safe because every
+POST carries an ``Idempotency-Key``; one that starts a command has none (`Transport.start`).
+Out of scope: the requests (`client`), streams of events (`event_stream`). Threads may share a `Transport`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import logging
+import random
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import IO, TypeVar
+from urllib.parse import quote, urlencode, urlsplit
+
+from iris.client.http.address import Address
+from iris.client.problems import Problem, TryAgain, Unreachable, problem_from
+from iris_core import DISTRIBUTION, __version__
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+UrlQuery = Mapping[str, str | int | bool | None]
+BROKEN = (OSError, http.client.HTTPException)
+"""The exceptions of a broken connection."""
+
+POSITION = "Iris-Position"
+USER_AGENT = f"{DISTRIBUTION}/{__version__}"
+RETRY_FOR_S = 90.0
+"""Longer than a state service that is down for a minute."""
+_LONGEST_ASKED_S = 10.0
+"""A request that the gateway asks to retry later than that (over quota) is not retried."""
+_UNSAID_S = 1.0
+"""Shorter waits are not reported."""
+_FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """One request; ``body`` is bytes or a seekable file whose length is in ``headers``."""
+
+    method: str
+    path: str
+    query: UrlQuery = field(default_factory=dict)
+    body: bytes | IO[bytes] | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def target(self) -> str:
+        """Path and query as sent; a member that is None is omitted, a flag is ``true`` or ``false``."""
+        given = {key: str(value).lower() if isinstance(value, bool) else value for key, value in self.query.items()}
+        query = urlencode({key: value for key, value in given.items() if value is not None})
+        return f"{self.path}?{query}" if query else self.path
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A complete response of less than 400."""
+
+    status: int
+    headers: http.client.HTTPMessage
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """A response whose body is read in parts."""
+
+    line: socket.socket
+    connection: http.client.HTTPConnection
+    response: http.client.HTTPResponse
+
+    def interrupt(self) -> None:
+        """Wake the thread that waits for more; any thread may call it."""
+        with contextlib.suppress(OSError):
+            self.line.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            self.response.close()
+            self.connection.close()
+
+
+def in_path(name: str) -> str:
+    """A job's or task's name as one path segment: its slashes are percent-encoded."""
+    return quote(name, safe="")
+
+
+def position_of(response: http.client.HTTPResponse) -> int:
+    """The journal position of a response; 0 when it has none."""
+    text = response.getheader(POSITION) or ""
+    return int(text) if text.isascii() and text.isdigit() else 0
+
+
+def log_wait(why: str, seconds: float) -> None:
+    """Log why a request is retried, and for how long it may be."""
+    log.warning("%s; trying again for up to %.0f s", why, seconds)
+
+
+class Transport:
+    """Sends requests to one gateway.
+
+    Args:
+        address: address and token of the gateway.
+        timeout_s: how long one answer may take.
+        retry_for_s: how long a request is retried once the gateway has answered before.
+        first_timeout_s: the same before its first answer; 0: no retries.
+
+    Attributes:
+        first_timeout_s: as given; may be changed.
+        position: journal position of the newest response or event; later reads are at least as new.
+        stored: when files were stored lately, or found to be, by digest.
+        on_wait: called with the reason why a request is retried and the seconds for which it may be, once per reason.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        *,
+        timeout_s: float = 30.0,
+        retry_for_s: float = RETRY_FOR_S,
+        first_timeout_s: float = 0.0,
+    ) -> None:
+        self.address = address
+        self.retry_for_s = retry_for_s
+        self.first_timeout_s = first_timeout_s
+        self._timeout_s = timeout_s
+        self.position = 0
+        self.stored: dict[str, float] = {}
+        self.on_wait: Callable[[str, float], None] = log_wait
+        self._idle: deque[http.client.HTTPConnection] = deque()
+        self._answered = False
+        self._closed = False
+
+    def send(self, request: HttpRequest) -> Response:
+        """The response. Raises Problem for one of 400 or more, Unreachable when none arrives in time."""
+        return self._repeat(lambda: self._send_once(request))
+
+    def start(self, request: HttpRequest, timeout_s: float) -> Channel:
+        """As `open`, for a request that must not be executed twice: sent again only where the gateway says that it was
+        not executed. Raises Problem, Unreachable.
+        """
+        return self._repeat(lambda: self.open(request, timeout_s), idempotent=False)
+
+    def _repeat(self, ask: Callable[[], T], *, idempotent: bool = True) -> T:
+        start, pause, said = time.monotonic(), _FIRST_PAUSE_S, ""
+        while True:
+            try:
+                return ask()
+            except TryAgain as problem:
+                if not (idempotent or problem.document.retryable):
+                    raise
+                why, wait, until = str(problem), max(pause, problem.retry_after_s or 0.0), start + self.retry_for_s
+                if wait > _LONGEST_ASKED_S or time.monotonic() + wait > until:
+                    raise
+            except BROKEN as error:
+                unreachable, wait, until = self.unreachable(error), pause, start + self.current_timeout_s
+                why = str(unreachable)
+                if not idempotent or time.monotonic() + wait > until:
+                    raise unreachable from error
+            now = time.monotonic()
+            if why != said and now + wait > start + _UNSAID_S:
+                said = why
+                self.on_wait(why, until - now)
+            time.sleep(wait * random.uniform(1.0, 1.3))  # never sooner than requested, and not all clients at once
+            pause = min(pause * 2, _LONGEST_PAUSE_S)
+
+    @property
+    def current_timeout_s(self) -> float:
+        """How long requests are retried now."""
+        return self.retry_for_s if self._answered else self.first_timeout_s
+
+    def unreachable(self, error: Exception) -> Unreachable:
+        """A sentence about a broken connection."""
+        why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        origin = f" (from {self.address.origin})" if self.address.origin else ""
+        return Unreachable(f"the gateway at {self.address.url}{origin} does not answer: {why}")
+
+    def open(self, request: HttpRequest, timeout_s: float) -> Channel:
+        """Send one request, once, on a connection of its own, and leave the body unread. Raises Problem, OSError."""
+        connection = self.connect(timeout_s)
+        line = connection.sock
+        try:
+            response = self._exchange(connection, request)
+            if response.status >= 400:
+                raise self._problem(response, response.read())
+        except BaseException:
+            connection.close()
+            raise
+        self._answered = True
+        return Channel(line, connection, response)
+
+    def note(self, position: int) -> None:
+        """Record that the journal has been seen up to this position."""
+        self.position = max(self.position, position)
+
+    def close(self) -> None:
+        """Close the kept-alive connections; requests in progress close their own."""
+        self._closed = True
+        while self._idle:
+            self._idle.pop().close()
+
+    def connect(self, timeout_s: float) -> http.client.HTTPConnection:
+        """A new connection with TCP_NODELAY. Raises OSError."""
+        parts = urlsplit(self.address.url)
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        connection = kind(parts.hostname or "", parts.port, timeout=timeout_s)
+        connection.connect()
+        connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connection
+
+    def _send_once(self, request: HttpRequest) -> Response:
+        kept = self._take_idle()
+        if kept is not None:
+            try:
+                return self._answer(kept, request)
+            except BROKEN:
+                kept.close()  # the server may close a kept-alive connection at any time: that is not a failure
+        connection = self.connect(self._timeout_s)
+        try:
+            return self._answer(connection, request)
+        except BROKEN:
+            connection.close()
+            raise
+
+    def _take_idle(self) -> http.client.HTTPConnection | None:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return None
+
+    def _answer(self, connection: http.client.HTTPConnection, request: HttpRequest) -> Response:
+        response = self._exchange(connection, request)
+        body = response.read()
+        self._answered = True
+        self.note(position_of(response))
+        if response.will_close or self._closed:
+            connection.close()
+        else:
+            self._idle.append(connection)
+        if response.status >= 300 or response.getheader("Content-Type", "").startswith("text/html"):
+            raise self._problem(response, body)
+        return Response(response.status, response.headers, body)
+
+    def _problem(self, response: http.client.HTTPResponse, body: bytes) -> Problem:
+        return problem_from(response.status, body, response.getheader("Retry-After"), self.address.url)
+
+    def _exchange(self, connection: http.client.HTTPConnection, request: HttpRequest) -> http.client.HTTPResponse:
+        headers = {"Accept": "application/json", "User-Agent": USER_AGENT, **request.headers}
+        if self.position:
+            headers[POSITION] = str(self.position)
+        if token := self.address.bearer():
+            headers["Authorization"] = f"Bearer {token}"
+        if request.body is not None and not isinstance(request.body, bytes):
+            request.body.seek(0)
+        connection.request(request.method, self._prefix + request.target, body=request.body, headers=headers)
+        return connection.getresponse()
+
+    @property
+    def _prefix(self) -> str:
+        return urlsplit(self.address.url).path.rstrip("/")

@@ -1,0 +1,441 @@
+"""`Client.map`: one function over many items, each a task, each result a future.
+
+Results come back through a stream of their own; large ones are artifacts. Out of scope: packing (`calls`), the task's
+side (`call_runner`), what a result means (`outcomes`). Source: docs/adr/0076-results-are-a-stream-of-their-own.md.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import itertools
+import math
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import closing, suppress
+from functools import partial
+from typing import Any, Generic, TypeVar, cast
+
+from iris.client.decode import from_json
+from iris.client.http.api import GatewayApi
+from iris.client.jobs import Job
+from iris.client.maps.outcomes import death_of, ending_of, outcomes_of, payload_of
+from iris.client.options.maps import ResultOrder
+from iris.client.problems import ClientError, Conflict
+from iris_core.spec import Calls
+from iris_core.states import TERMINAL, display_name
+from iris_core.stream_views import CallResultView, ResultsView
+from iris_core.views import JobView, TaskView
+
+R = TypeVar("R")
+_LOOK_S = 5.0
+_FETCHED_AT_ONCE = 4
+_LOOKS_S = (0.1, 0.3, 1.0)
+"""Before each look at a task whose result does not tell whether it is tried again: stopped, it was cancelled or
+preempted.
+"""
+_ENDED = frozenset(display_name(state) for state in TERMINAL)
+
+
+class CallFuture(Future[R], Generic[R]):
+    """The future of one call. ``index``: of its task, once that is submitted."""
+
+    index = -1
+    _mapped: Mapped[R] | None = None
+
+    @property
+    def task(self) -> str:
+        """The name of its task. Raises ValueError before that is submitted."""
+        if self._mapped is None:
+            raise ValueError("this call is not submitted yet")
+        return f"{self._mapped.job.name}/{self.index}"
+
+    def bind(self, mapped: Mapped[R], index: int) -> None:
+        """The call is submitted; if it was cancelled meanwhile, it is killed."""
+        self.index, self._mapped = index, mapped
+        if self.cancelled():
+            mapped.kill(index)
+
+    def running(self) -> bool:
+        """Whether its task is submitted and has not ended; the cluster decides when it runs."""
+        return self._mapped is not None and not self.done()
+
+    def cancel(self) -> bool:
+        """Kill this call, also when it runs; the others go on.
+
+        False when it has ended, and for a map with ``chunksize``, whose tasks make other calls too. Raises Problem,
+        Unreachable.
+        """
+        if self.done():
+            return self.cancelled()
+        if self._mapped is not None and not self._mapped.kill(self.index):
+            return False
+        was_submitted = self._mapped is not None
+        if super().cancel():
+            self.set_running_or_notify_cancel()
+        if not was_submitted and self._mapped is not None and self.cancelled():
+            self._mapped.kill(self.index)
+        return self.cancelled()
+
+
+class Mapped(list[CallFuture[R]]):
+    """The result of a map: ``job``, and one future per item, in order; empty and without a job for no items.
+
+    Iterating yields futures in the order of the items, or with ``order="done"`` as they end. An open map gets futures
+    as calls are added; iterating it ends once it is closed, with the exception that reading its items has raised.
+    """
+
+    def __init__(
+        self,
+        job: Job | None,
+        api: GatewayApi,
+        calls: Calls | None,
+        *,
+        retries: int = 0,
+        has_rules: bool = False,
+        order: ResultOrder = "items",
+        return_exceptions: bool = False,
+        futures: Sequence[CallFuture[R]] = (),
+        fed: bool = False,
+    ) -> None:
+        """``has_rules``: how a call ends may have it tried again. ``futures``: of the calls, one for each task, which
+        their owner keeps; left out, new ones, which are kept. ``fed``: this process adds the calls of an open map.
+        """
+        super().__init__()
+        count, self._chunksize = (0, 1) if calls is None else (calls.count, calls.chunksize)
+        self._job = job
+        self._api = api
+        self._retries = retries
+        self._has_rules = has_rules
+        self._order = order
+        self._return_exceptions = return_exceptions
+        self._failures: dict[int, set[int]] = {}
+        self._suspects: dict[int, float] = {}
+        self._undecided: dict[int, tuple[int, Callable[[], None]]] = {}
+        self._look_soon = threading.Event()
+        self._ended = threading.Event()
+        self._arrival = threading.Condition()
+        self._done: list[CallFuture[R]] = []
+        self._failed = False
+        self._keeps = not futures
+        self._fed = fed
+        self._open = job is not None and job.view.open
+        self._end_error: BaseException | None = None
+        self._listeners: list[Callable[[CallFuture[R]], object]] = []
+        self.adopt(futures or [CallFuture() for _ in range(count)])
+        if job is not None:
+            threading.Thread(target=self._collect, name=f"iris-map {job.name}", daemon=True).start()
+            threading.Thread(target=self._watch, name=f"iris-map-watch {job.name}", daemon=True).start()
+
+    def adopt(self, futures: Sequence[CallFuture[R]]) -> None:
+        """Take the futures of calls that were added."""
+        with self._arrival:
+            first = len(self)
+            self += futures
+            self._arrival.notify_all()
+        for number, future in enumerate(futures, first):
+            future.bind(self, number // self._chunksize)
+            future.add_done_callback(self._note)
+
+    def listen(self, on_done: Callable[[CallFuture[R]], object]) -> None:
+        """Call this with each future that has ended."""
+        with self._arrival:
+            self._listeners.append(on_done)
+            ended = list(self._done)
+        for future in ended:
+            on_done(future)
+
+    def end(self, error: BaseException | None = None) -> None:
+        """No further calls are added by this process; ``error``: what ended that."""
+        with self._arrival:
+            self._fed = self._open = False
+            self._end_error = error
+            self._arrival.notify_all()
+
+    def wait_closed(self) -> None:
+        """Return once no further calls come. Raises what reading the items has raised."""
+        with self._arrival:
+            self._arrival.wait_for(lambda: not self._open)
+        self._raise_end()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether further calls may come."""
+        return self._open
+
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+    @property
+    def job(self) -> Job:
+        """The job of the calls. Raises ValueError for a map over nothing."""
+        if self._job is None:
+            raise ValueError("a map over nothing has no job")
+        return self._job
+
+    @property
+    def futures(self) -> list[CallFuture[R]]:
+        """The futures in the order of the items."""
+        return list(list.__iter__(self))
+
+    def __iter__(self) -> Iterator[CallFuture[R]]:
+        return self._in_order() if self._order == "items" else self.as_completed()
+
+    def _in_order(self) -> Iterator[CallFuture[R]]:
+        for number in itertools.count():
+            with self._arrival:
+                self._arrival.wait_for(lambda: len(self) > number or not self._open)  # noqa: B023 - called at once
+                if number == len(self):
+                    break
+            yield self[number]
+        self._raise_end()
+
+    def kill(self, index: int) -> bool:
+        """Kill one call, by the index of its task; False when it has ended, or shares its task with others."""
+        if self._chunksize > 1:
+            return False
+        try:
+            self._api.cancel(f"{self.job.id}/{index}")
+        except Conflict:
+            return False
+        return True
+
+    def as_completed(self, timeout: float | None = None) -> Iterator[CallFuture[R]]:
+        """The futures in the order in which they end. Raises TimeoutError when some have not ended by then."""
+        until_s = None if timeout is None else time.monotonic() + timeout
+        for number in itertools.count():
+            with self._arrival:
+                left_s = None if until_s is None else max(0.0, until_s - time.monotonic())
+                if not self._arrival.wait_for(partial(self._is_settled, number), left_s):
+                    raise self._late()
+                if number == len(self._done):
+                    break
+                future = self._done[number]
+            yield future
+        self._raise_end()
+
+    def results(self, timeout: float | None = None) -> list[Any]:
+        """Every result, in the order in which the futures are iterated.
+
+        Raises the exception of the first call that failed, as soon as one has, unless the map returns exceptions; then
+        what reading the items has raised; TimeoutError when calls have not ended by then.
+        """
+        with self._arrival:
+            if not self._arrival.wait_for(lambda: self._raises() or self._is_settled(len(self)), timeout):
+                raise self._late()
+            raises, ended = self._raises(), list(self._done)
+        if self._order == "items":
+            known = set(ended)
+            ended = [future for future in self.futures if future in known]
+        found = []
+        for future in ended:
+            error = _error(future)
+            if error is not None and raises:
+                raise error
+            found.append(future.result() if error is None else error)
+        self._raise_end()
+        return found
+
+    def _raises(self) -> bool:
+        """Whether `results` raises the exception of a call."""
+        return self._failed and not self._return_exceptions
+
+    def _is_settled(self, number: int) -> bool:
+        """Whether so many calls and one more have ended, or no other ones can."""
+        return len(self._done) > number or (not self._open and len(self._done) == len(self))
+
+    def _late(self) -> TimeoutError:
+        left = len(self) - len(self._done)
+        if not left:
+            return TimeoutError("the map is open and waits for further items")
+        return TimeoutError(f"{left} of {len(self)} calls have not ended")
+
+    def _raise_end(self) -> None:
+        if self._end_error is not None:
+            raise self._end_error
+
+    def _note(self, future: Future[R]) -> None:
+        call = cast("CallFuture[R]", future)
+        with self._arrival:
+            self._failed |= _error(call) is not None
+            if not self._keeps:  # their owner may drop them, and their results
+                self[call.index] = _DROPPED
+            self._done.append(self[call.index] if not self._keeps else call)
+            listeners = list(self._listeners)
+            self._arrival.notify_all()
+        for on_done in listeners:
+            on_done(call)
+
+    # ── collecting ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _collect(self) -> None:
+        """Set every future; whatever ends the reading of results is the error of those that are left."""
+        try:
+            with ThreadPoolExecutor(_FETCHED_AT_ONCE, "iris-map-fetch") as fetching, closing(self._arriving()) as found:
+                for result in found:
+                    if result.stored:
+                        fetching.submit(self._guarded, result)
+                    else:
+                        self._guarded(result)
+                    if self._is_settled(len(self)):
+                        break  # nothing that follows is of a call
+            if self._open or not all(future.done() for future in self.futures):
+                self._learn()
+                self._finish()
+        except BaseException as error:  # noqa: BLE001 - nobody else would learn of it
+            self._fail(self.futures, error)
+        finally:
+            self._ended.set()
+            self._look_soon.set()
+            with self._arrival:
+                self._open = self._fed
+                self._arrival.notify_all()
+
+    def _arriving(self) -> Generator[CallResultView, None, None]:
+        with self._api.stream(f"/v1/jobs/{self.job.id}/results") as stream:
+            for event in stream:
+                found = from_json(event.data, ResultsView)
+                yield from found.results
+                if not all(map(self._has_ended, found.ended)):
+                    self._look_soon.set()
+
+    def _has_ended(self, index: int) -> bool:
+        """Whether the futures of a task are here and have ended."""
+        futures = self[index * self._chunksize : (index + 1) * self._chunksize]
+        return bool(futures) and all(future.done() for future in futures)
+
+    def _guarded(self, result: CallResultView) -> None:
+        try:
+            self._take(result)
+        except BaseException as error:  # noqa: BLE001 - of this call only
+            self._fail(self._of(result.index), error)
+
+    def _take(self, result: CallResultView) -> None:
+        futures = self._of(result.index)
+        if all(future.done() for future in futures):
+            return
+        outcomes: Sequence[tuple[Any, BaseException | None]]
+        if result.kind == "died":
+            outcomes = [(None, death_of(f"{self.job.name}/{result.index}", result))] * len(futures)
+        else:
+            outcomes = outcomes_of(result, payload_of(self._api, self.job.id, result))
+
+        def settle() -> None:
+            for future, (value, error) in zip(futures, outcomes, strict=True):
+                _settle(future, value, error)
+
+        if all(error is None for _, error in outcomes) or self._is_last(result):
+            settle()
+        elif self._has_rules or result.cause == "cancelled":
+            self._undecided[result.index] = (result.attempt, settle)
+            self._look_soon.set()
+
+    def _is_last(self, result: CallResultView) -> bool:
+        """Whether no attempt follows a failed one, as far as its result shows; else the job's record does."""
+        if self._has_rules or result.cause not in ("timeout", "exited"):
+            return False
+        if result.cause == "timeout":
+            return True
+        failed = self._failures.setdefault(result.index, set())
+        failed.add(result.attempt)
+        return len(failed) > self._retries
+
+    def _of(self, index: int) -> list[CallFuture[R]]:
+        """The futures of a task. One that was added a moment ago may have ended before that is known here."""
+        first = index * self._chunksize
+        if first >= len(self):
+            with self._arrival:  # the answer to the request that added it is on its way
+                self._arrival.wait_for(lambda: first < len(self) or not self._fed)
+        if first >= len(self):
+            self._learn()
+        return self[first : first + self._chunksize]
+
+    def _learn(self) -> JobView:
+        """Read the job, and take calls that others have added."""
+        found = self.job.refresh()
+        calls = found.spec.calls
+        if not self._fed and calls is not None:
+            count = calls.count
+            with self._arrival:  # another thread may learn of the same ones
+                self.adopt([CallFuture() for _ in range(len(self), count)])
+                self._open = found.open
+                self._arrival.notify_all()
+        return found
+
+    # ── calls that leave no result ──────────────────────────────────────────────────────────────────────────────
+
+    def _watch(self) -> None:
+        """Look at intervals for tasks that ended without a result: on a lost host, or before they started.
+
+        Two looks must find it, because a result may be on its way when the record of its end is read, unless it was
+        never placed, or the result of its last attempt is here. They are `_LOOK_S` apart, unless it was killed: what
+        others raised may be one of many results, or a large one.
+        """
+        while not self._ended.is_set():
+            self._look_soon.wait(_LOOK_S)
+            looks_s = _LOOKS_S if self._look_soon.is_set() else (0.0,)
+            self._look_soon.clear()
+            for pause_s in looks_s:
+                if not self._ended.wait(pause_s):
+                    with suppress(ClientError):
+                        self._look()
+
+    def _look(self) -> None:
+        counts = self._learn().task_counts
+        ended = sum(count for state, count in counts.items() if state in _ENDED and state != "succeeded")
+        failed = {future.index for future in self.futures if future.done() and _error(future) is not None}
+        if ended <= len(failed):
+            return
+        found = {
+            task.index: task
+            for state in counts
+            if state in _ENDED and state != "succeeded"
+            for task in self.job.tasks(state=state)
+            if task.index not in failed
+        }
+        now_s = time.monotonic()
+        for index, task in found.items():
+            rest_s = 0.0 if task.state == "killed" else _LOOK_S
+            is_lost = not task.attempts or now_s - self._suspects.get(index, math.inf) >= rest_s
+            if not self._decide(task) and is_lost:
+                self._fail(self._of(index), ending_of(task.task, task))
+        self._suspects = {index: self._suspects.get(index, now_s) for index in found}
+
+    def _decide(self, task: TaskView) -> bool:
+        """Settle the futures of a task that has ended with the result of its last attempt; False without one."""
+        attempt, settle = self._undecided.get(task.index, (0, None))
+        if settle is None or not task.attempts or task.attempts[-1].number != attempt:
+            return False
+        settle()
+        return True
+
+    def _finish(self) -> None:
+        """Fail the remaining futures with the end of their tasks."""
+        left = {future.index for future in self.futures if not future.done()}
+        for task in self.job.tasks() if left else ():
+            if task.index in left and not self._decide(task):
+                self._fail(self._of(task.index), ending_of(task.task, task))
+        self._fail(self.futures, ClientError(f"{self.job.name} ended, and nothing is known of this call"))
+
+    def _fail(self, futures: Iterable[CallFuture[R]], error: BaseException) -> None:
+        for future in futures:
+            _settle(future, None, error)
+
+
+_DROPPED: CallFuture[Any] = CallFuture()
+"""In place of a future that has ended and is not kept."""
+_DROPPED.set_result(None)
+
+
+def _error(future: Future[Any]) -> BaseException | None:
+    """What a future that has ended raises."""
+    return CancelledError() if future.cancelled() else future.exception()
+
+
+def _settle(future: CallFuture[Any], value: object, error: BaseException | None) -> None:
+    """Set a future, unless another thread has."""
+    with suppress(concurrent.futures.InvalidStateError):
+        if error is None:
+            future.set_result(value)
+        else:
+            future.set_exception(error)

@@ -1,0 +1,110 @@
+"""Open maps: jobs to which calls are added until they are closed, at the latest when this process ends.
+
+A client that dies cannot close its map; the cluster does after `IDLE_S`. Out of scope: where calls come from
+(`items`, `executor`), and their results (`mapping`). Source: docs/adr/0082-an-open-job-takes-further-calls.md.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from iris.client.http.api import GatewayApi
+from iris.client.maps.calls import send_arguments
+from iris.client.maps.mapping import CallFuture, Mapped
+from iris.client.problems import ClientError, TryAgain
+from iris_core.spec import MAX_REPLICAS
+from iris_core.views import JobView
+
+IDLE_S = 600.0
+"""An open map is closed so long after the last request of its client."""
+_OVER_QUOTA_S = 1.0
+_OPEN: weakref.WeakSet[OpenMap] = weakref.WeakSet()
+
+
+class OpenMap:
+    """Adds calls to the open job of a map. One thread adds, any may close.
+
+    Attributes:
+        keep_s: a request is due when none was sent for so long, see `keep`.
+    """
+
+    def __init__(self, client: GatewayApi, mapped: Mapped[Any]) -> None:
+        calls = mapped.job.view.spec.calls
+        assert calls is not None
+        self._client = client
+        self.mapped = mapped
+        self._path = f"/v1/jobs/{mapped.job.id}/calls"
+        self._count, self._chunksize = calls.count, calls.chunksize
+        self.keep_s = (calls.idle_s or IDLE_S) / 4
+        self._closed = threading.Event()
+        _OPEN.add(self)
+
+    @property
+    def room(self) -> int:
+        """How many tasks can be added."""
+        return MAX_REPLICAS - -(-self._count // self._chunksize)
+
+    @property
+    def closed(self) -> bool:
+        return self._closed.is_set()
+
+    def add(self, blobs: Sequence[bytes], futures: Sequence[CallFuture[Any]]) -> None:
+        """Add calls: the pickled arguments of each task, and the futures of all. While the user's limit of waiting
+        tasks is reached it waits.
+
+        Raises Conflict when the job takes no calls any more, Problem, Unreachable.
+        """
+        first = self._count // self._chunksize
+        segments, firsts = send_arguments(self._client.transport, blobs, first)
+        body = {"offset": self._count, "segments": segments, "firsts": firsts, "count": len(futures)}
+        while True:
+            try:
+                self._client.post(self._path, JobView, body=body)
+                break
+            except TryAgain as problem:
+                if problem.code != "over_quota" or self.closed:
+                    raise
+                self.keep()
+                time.sleep(_OVER_QUOTA_S)
+        self._count += len(futures)
+        self.mapped.adopt(futures)
+
+    def keep(self) -> None:
+        """Show that this client is there; a failure is told when calls are added."""
+        with suppress(ClientError):
+            self._client.post(self._path, JobView)
+
+    def close(self, reason: str = "", error: BaseException | None = None) -> None:
+        """Add nothing more; ``error``: what ends the map behind its last call."""
+        if self.closed:
+            return
+        self._closed.set()
+        _OPEN.discard(self)
+        with suppress(ClientError):  # then the cluster closes it
+            self._client.close_map(self.mapped.job.id, reason)
+        self.mapped.end(error)
+
+
+_BEFORE: list[Callable[[], object]] = []
+
+
+def at_exit(call: Callable[[], object]) -> None:
+    """Call this before the open maps are closed at the end of this process."""
+    _BEFORE.append(call)
+
+
+def _close_all() -> None:
+    for call in _BEFORE:
+        call()
+    for one in list(_OPEN):
+        one.close("closed: the process of its client has ended")
+
+
+# While pools of the standard library still take work, as they do themselves; `atexit` comes after that.
+getattr(threading, "_register_atexit", atexit.register)(_close_all)

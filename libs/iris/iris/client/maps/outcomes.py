@@ -1,0 +1,126 @@
+"""Reads what calls of a map have left: values, exceptions with their traceback, and how a process died.
+
+Source: docs/adr/0076-results-are-a-stream-of-their-own.md. Out of scope: waiting for results (`mapping`).
+"""
+
+from __future__ import annotations
+
+import base64
+import pickle
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from iris.client.http.api import GatewayApi
+from iris.client.maps import call_runner
+from iris.client.problems import Conflict, JobEnded, NotFound, RemoteError, job_ended
+from iris_core.stream_views import CallResultView
+from iris_core.views import TaskView
+
+_END_WITHIN_S = 60.0
+_RETRY_S = 0.05
+_NOT_FOUND = 127
+
+CallOutcome = tuple[Any, BaseException | None]
+"""The value of a call, or its exception."""
+
+
+class RemoteTraceback(Exception):
+    """The traceback of an exception on its host, as text; the exception's ``__cause__``."""
+
+    def __str__(self) -> str:
+        return f'\n"""\n{self.args[0]}"""'
+
+
+def outcomes_of(result: CallResultView, payload: bytes) -> list[CallOutcome]:
+    """The outcome of each call of a task that left a result."""
+    if result.kind == "value":
+        return [value_of(payload)]
+    if result.kind == "error":
+        return [error_of(payload)]
+    return [value_of(data) if kind == call_runner.VALUE else error_of(data) for kind, data in pickle.loads(payload)]
+
+
+def value_of(data: bytes) -> CallOutcome:
+    """A pickled value; RemoteError when it cannot be unpickled here."""
+    try:
+        return pickle.loads(data), None
+    except BaseException as error:  # noqa: BLE001 - unpickling may raise anything
+        return None, _undecodable("it returned a value", error, error)
+
+
+def error_of(data: bytes) -> CallOutcome:
+    """What a call raised, with its traceback as the cause; RemoteError when it cannot be unpickled here."""
+    size = int.from_bytes(data[:4], "little")
+    trace, pickled = data[4 : 4 + size].decode(errors="replace"), data[4 + size :]
+    cause = RemoteTraceback(trace)
+    try:
+        raised = pickle.loads(pickled)
+        if not isinstance(raised, BaseException):
+            raise TypeError(f"it is a {type(raised).__name__}, not an exception")
+    except BaseException as error:  # noqa: BLE001 - unpickling may raise anything
+        return None, _undecodable(trace.strip().rpartition("\n")[2], error, cause)
+    raised.__cause__ = cause
+    return None, raised
+
+
+def _undecodable(what: str, error: BaseException, cause: BaseException) -> RemoteError:
+    found = RemoteError(f"{what} (it cannot be unpickled here: {type(error).__name__}: {error})")
+    found.__cause__ = cause
+    return found
+
+
+def payload_of(api: GatewayApi, job: str, result: CallResultView) -> bytes:
+    """What the runner wrote; a large result is fetched as the artifact of its attempt.
+
+    Its end may not be committed yet. Raises Problem, Unreachable, InvalidArchive, OSError, RemoteError.
+    """
+    if not result.stored:
+        return base64.b64decode(result.data)
+    until_s = time.monotonic() + _END_WITHIN_S
+    with tempfile.TemporaryDirectory(prefix="iris-result-") as made:
+        while True:
+            try:
+                api.fetch(f"{job}/{result.index}", made, attempt=result.attempt)
+                return (Path(made) / call_runner.LARGE_NAME).read_bytes()
+            except Conflict:
+                if time.monotonic() > until_s:
+                    raise
+                time.sleep(_RETRY_S)
+            except (NotFound, FileNotFoundError) as error:
+                raise RemoteError(f"{job}/{result.index} returned a large value that is not kept: {error}") from error
+
+
+def death_of(name: str, result: CallResultView) -> JobEnded:
+    """The exception of a call whose process ended without a result."""
+    state = "failed" if result.cause == "exited" else "killed"
+    words = f"killed by signal {result.signal}" if result.signal else f"exit code {result.exit_code}"
+    if result.exit_code == 0:
+        words = "it exited without a result"
+    elif result.exit_code == _NOT_FOUND:
+        words += f", as of a command that is not found: `iris why {name}` says whether its host has a `python`"
+    elif result.cause != "exited":
+        words = result.cause.replace("_", " ")
+    return _died(name, state, words, result.exit_code, result.signal)
+
+
+def ending_of(name: str, task: TaskView) -> JobEnded:
+    """The exception of a call whose task has ended and left nothing to read."""
+    last = task.attempts[-1] if task.attempts else None
+    if task.state == "succeeded":
+        return _died(name, "succeeded", "its result is not kept any more", 0, None)
+    words = [] if last is None else [part for part in (last.error or last.cause, _last_line(last.stderr_tail)) if part]
+    code, signal = (None, None) if last is None else (last.exit_code, last.signal)
+    return _died(name, task.state, ": ".join(words), code, signal)
+
+
+def _last_line(text: str | None) -> str:
+    lines = (text or "").strip().splitlines()
+    return lines[-1] if lines else ""
+
+
+def _died(name: str, state: str, words: str, code: int | None, signal: int | None) -> JobEnded:
+    error = job_ended({"name": name, "state": "failed" if state == "succeeded" else state, "error": words})
+    error.exit_code, error.signal = code, signal
+    return error

@@ -1,0 +1,1 @@
+"""Options of jobs, maps, deployments and updates: what is checked and converted before anything is sent."""

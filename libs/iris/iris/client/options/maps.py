@@ -1,0 +1,69 @@
+"""The options of a map: those of its job, and how its calls are made. See also: `maps.mapping`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, cast, get_args
+
+from iris.client.problems import InvalidOption
+from iris_core.option_table import JobOptions
+
+ResultOrder = Literal["items", "done"]
+LOOKAHEAD = 1000
+"""Items of an iterator that are taken ahead of the calls that have ended, unless the map says otherwise."""
+
+
+class MapOptions(JobOptions, total=False):
+    """The options of a map, and of its job, of which ``timeout`` is for each task.
+
+    ``kwargs``: constant keyword arguments of each call. ``chunksize``: how many calls one task makes, one after the
+    other. ``retries``: how often a task is tried again in which a call raised or whose process died. ``order``: of
+    iteration and results: of the ``items``, or as calls are ``done``. ``return_exceptions``: results are exceptions
+    instead of raising the first one. ``progress``: show it on the terminal or in the notebook. ``lookahead``: how many
+    items of an iterator are taken ahead of the calls that have ended, 1,000 if left out. ``reuse``: how many tasks one
+    process may make, one after the other; 1 if left out, and each has a process of its own.
+    """
+
+    kwargs: Mapping[str, Any] | None
+    chunksize: int
+    retries: int
+    order: ResultOrder
+    return_exceptions: bool
+    progress: bool
+    lookahead: int
+    reuse: int
+
+
+SHOWN = ("order", "return_exceptions", "progress")
+"""The options of how results are shown; the others say what is called."""
+_NUMBERS_OF_TASKS = ("replicas", "array", "each_line")
+
+
+def check_options(options: Mapping[str, object]) -> None:
+    """Raises InvalidOption for what a map does not take, and for wrong values that no host would see."""
+    for name in _NUMBERS_OF_TASKS:
+        if options.get(name) is not None:
+            raise InvalidOption(f"a map takes no {name}: it has a task for each item")
+    if {"retries", "max_retries_failure"} <= options.keys():
+        raise InvalidOption("retries and max_retries_failure are the same: leave one of them out")
+    if (order := options.get("order", "items")) not in (orders := get_args(ResultOrder)):
+        raise InvalidOption(f"order must be one of {', '.join(orders)}, not {order!r}")
+    if not isinstance(kwargs := options.get("kwargs") or {}, Mapping):
+        raise InvalidOption(f"kwargs is a dictionary, not {kwargs!r}; write for example kwargs={{'scale': 2}}")
+    for name in ("chunksize", "lookahead"):
+        if not isinstance(number := options.get(name, 1), int) or number < 1:
+            raise InvalidOption(f"{name} must be a whole number of at least 1, not {number!r}")
+
+
+def split_options(options: MapOptions, tasks: int = 0, most: int = 0) -> tuple[MapOptions, JobOptions]:
+    """How results are shown, and the options of a job of so many tasks, of which all may fail; 0: as given.
+
+    ``most``: the tasks that an open job may get.
+    """
+    given: dict[str, Any] = dict(options)
+    shown = {name: given.pop(name) for name in SHOWN if name in given}
+    if "retries" in given:
+        given["max_retries_failure"] = given.pop("retries")
+    if tasks:
+        given = {"max_task_failures": most or tasks, **given, "replicas": tasks}
+    return cast("MapOptions", shown), cast("JobOptions", given)
