@@ -28,7 +28,7 @@ SPY = """import os, signal
 HERE = os.path.dirname(os.getcwd())
 
 def look(*_):
-    for name in ("2-0-0/secret", "2-0-0", "3-0-0"):
+    for name in ("1-1-0/secret", "2-0-0/secret", "2-0-0", "3-0-0"):
         if os.path.exists(f"{HERE}/{name}"):
             open(f"SHARED/found-{name.replace('/', '-')}", "w").close()
     open("SHARED/looked", "w").close()
@@ -55,13 +55,13 @@ def below(worker: WorkerProcess) -> list[psutil.Process]:
     return [one for one in found if lives(one) and "iris_template" in " ".join(one.cmdline())]
 
 
-async def preload(state: FakeState, place: Path, mode: str, *, leaves: bool = False) -> None:
+async def preload(state: FakeState, place: Path, mode: str, *, leaves: bool = False, **more: object) -> None:
     """Run a task of ann's whose template then looks for other jobs."""
     shared = place / "shared"
     (place / "shown" / "spy.py").write_text(SPY.replace("SHARED", str(shared)).replace("LEAVES", str(leaves)))
     (place / "shown" / "nothing.py").touch()
     program = (PYTHON, str(place / "shown" / "nothing.py"))
-    ref = await state.run(*program, preload=("spy",), env={"PYTHONPATH": str(place / "shown")})
+    ref = await state.run(*program, preload=("spy",), env={"PYTHONPATH": str(place / "shown")}, **more)
     assert (await state.ended(ref)).exit_code == 0
     await until((shared / "looked").exists)
 
@@ -90,6 +90,27 @@ async def test_a_template_is_gone_before_another_job_is_prepared(
         assert (await state.order([work], prepare=[ref])).taken
         await state.until(lambda: KernelStatus.PREPARED in state.reported(ref))
         assert len([one for one in before if lives(one)]) == (1 if user == "ann" else 0)
+        found = sorted(path.name for path in shared.iterdir())
+        assert (await state.order(start=[ref])).taken
+        assert (await state.ended(ref)).exit_code == 0
+        assert found == ["looked"]
+
+
+@pytest.mark.parametrize("mode", CLONES[:2])
+async def test_what_a_template_has_left_does_not_reach_what_is_prepared(
+    mode: str, state: FakeState, connection: Connection, nats_url: str, place: Path, shared: Path
+):
+    """The worker, who is root, fills the directory of the next attempt by paths."""
+    binds, code = f"{place / 'shown'}:ro,{shared}", await bundle(connection, {"secret": "s"})
+    async with worker_of(mode, state, nats_url, place, binds=binds, **own_users(mode)):
+        await preload(state, place, mode, leaves=True, replicas=2)
+        program, ref = (PYTHON, str(place / "shown" / "nothing.py")), AttemptRef(1, 1, 0)
+        variables = {"PYTHONPATH": str(place / "shown")}
+        work = template(*program, job=1, preload=("spy",), env=variables, replicas=2, bundle=code)
+        assert (await state.order([work], prepare=[ref])).taken
+        await state.until(lambda: KernelStatus.PREPARED in state.reported(ref))
+        (shared / "looked").unlink()
+        await until((shared / "looked").exists)
         found = sorted(path.name for path in shared.iterdir())
         assert (await state.order(start=[ref])).taken
         assert (await state.ended(ref)).exit_code == 0

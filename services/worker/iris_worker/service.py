@@ -50,6 +50,7 @@ from iris_worker.attempt.output.shipper import LogShipper
 from iris_worker.attempt.preloading import is_cloned
 from iris_worker.attempt.probes.prober import Prober
 from iris_worker.attempt.timeouts import AttemptTimeouts
+from iris_worker.attempt.workspaces import Workspace
 from iris_worker.clock import HostClock
 from iris_worker.launcher import limits, spawn
 from iris_worker.launcher.adopt import boot_id
@@ -291,11 +292,11 @@ class WorkerService:
     async def _prepare(self, ask: Prepare) -> None:
         """Fetch an attempt's bundle into its directory, and provide its environment."""
         try:
-            workdir = await self._executor.prepare(ask.ref, ask.template.user)
+            slot = await self._executor.prepare(ask.ref, ask.template.user)
         except OSError as error:
             ended: Ended | None = cannot_start(error)
         else:
-            ended = await self._provide(ask.ref, ask.template, workdir)
+            ended = await self._provide(ask.ref, ask.template, slot)
         now_ms = self._clock.wall_ms()
         if ended is None:
             self._do(self.agent.on_prepared(ask.ref, now_ms))
@@ -304,18 +305,20 @@ class WorkerService:
         else:
             self._do(self.agent.on_unprepared(ask.ref, ended, now_ms))
 
-    async def _provide(self, ref: AttemptRef, template: TaskTemplate, workdir: str) -> Ended | None:
+    async def _provide(self, ref: AttemptRef, template: TaskTemplate, slot: Workspace) -> Ended | None:
         """What an attempt needs before it starts; returns its end when that failed."""
         if template.bundle is not None:
-            brought = await self._fetcher.fetch(template.bundle, workdir, template.each_line, ref.index)
+            brought = await self._fetcher.fetch(
+                *(template.bundle, slot.workdir, template.each_line, ref.index, slot.owner),
+            )
             if isinstance(brought, Ended):
                 return brought
             self._executor.give_line(ref, brought)
         ended = None
         if template.calls is not None:
-            ended = await self._fetcher.bring_call(template.calls, ref.index, workdir)
+            ended = await self._fetcher.bring_call(template.calls, ref.index, slot.workdir, slot.owner)
         if ended is None and template.environment is not None:
-            ended = await self._builder.provide(ref, template, template.environment, workdir)
+            ended = await self._builder.provide(ref, template, template.environment, slot)
         if ended is None and is_cloned(template):
             ended = await self._executor.preloading.provide(ref, template)
         return ended

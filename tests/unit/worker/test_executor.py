@@ -181,7 +181,7 @@ async def test_two_gangs_on_one_port_of_a_host_do_not_start_together(opened: Ope
 
 async def test_a_gang_member_finds_the_hosts_in_a_file_outside_its_directory(opened: Open):
     executor = await opened()
-    workdir = Path(await executor.prepare(A))
+    workdir = Path((await executor.prepare(A)).workdir)
     ordered(executor, A, Gang(1, ("127.0.0.1", "h1")), "sh", "-c", 'cat "$IRIS_HOSTFILE"; exec sleep 100')
     executor.flush()
     slot = executor.attempts.by_ref[A].slot
@@ -319,7 +319,7 @@ async def test_a_bundle_file_in_place_of_the_output_directory_is_a_user_error(op
     executor = await opened()
     template = TaskTemplate(1, "/t", ("true",), {}, 1, ResourceRequest(), bundle="b", output="out")
     executor._agent.on_order(Order("me", 1, templates=(template,), run=(A,)), 1)
-    (Path(await executor.prepare(A)) / "out").touch()
+    (Path((await executor.prepare(A)).workdir) / "out").touch()
     executor._agent.on_prepared(A, 1)
     executor.launch(executor._agent.next_launch())
     ended = end_of(executor)

@@ -42,7 +42,7 @@ from iris_worker.attempt.probes.prober import Prober
 from iris_worker.attempt.requests import StartRequests
 from iris_worker.attempt.running import HostUse, RunningAttempt, RunningAttempts
 from iris_worker.attempt.slot_templates import SlotTemplates
-from iris_worker.attempt.workspaces import Workspaces, write_token
+from iris_worker.attempt.workspaces import Workspace, Workspaces, write_token
 from iris_worker.clock import HostClock
 from iris_worker.launcher.client import LauncherClient, LauncherGone
 from iris_worker.launcher.process_table import StoredProcess
@@ -320,6 +320,7 @@ class Executor:
         try:
             if template.terminal:
                 self.terminals.give(attempt)
+            attempt.slot.give_directory()
             request = self.requests.of_task(held, template, attempt, began_s)
         except OSError as error:
             self.finisher.end(attempt, cannot_start(error))
@@ -337,6 +338,7 @@ class Executor:
         output is the beginning of the attempt's. Raises OSError.
         """
         attempt = self.attempts.by_ref[ref]
+        attempt.slot.give_directory()
         self._begin_build(attempt, self.requests.of_build(attempt, template, plan, place), on_end)
 
     def pull(self, ref: AttemptRef, command: tuple[str, ...], on_end: Callable[[Exit], None]) -> None:
@@ -349,10 +351,6 @@ class Executor:
         attempt.on_build = on_end
         self._start(attempt, request)
         self.flush()
-
-    def owner(self, ref: AttemptRef, template: TaskTemplate) -> tuple[int, int] | None:
-        """User and group that a prepared attempt's processes run as; None for the worker's. Raises OSError."""
-        return owner_of(self._isolation.sandbox(self.attempts.by_ref[ref].slot.number, template.user))
 
     @property
     def cgroups(self) -> CgroupSupport:
@@ -422,12 +420,12 @@ class Executor:
         """Attempts with a process that has not ended, or is being started, or of which something is being stored."""
         return self.attempts.alive + len(self._uploader)
 
-    async def prepare(self, ref: AttemptRef, user: str = "") -> str:
-        """The directory for the bundle of an attempt of the submitting ``user``. Raises OSError."""
+    async def prepare(self, ref: AttemptRef, user: str = "") -> Workspace:
+        """The directory for the bundle of an attempt of the submitting ``user``, not given to it. Raises OSError."""
         slot = self.slots.reserve()
         if (emptied := self.slot_templates.empty(slot, ref.job, user)) is not None and (trouble := await emptied):
             raise OSError(trouble)  # nobody gets this slot
-        return self._take(ref, user, slot).slot.workdir
+        return self._take(ref, user, slot).slot
 
     def give_line(self, ref: AttemptRef, line: str) -> None:
         """The line of its job's file that a prepared attempt gets."""
@@ -438,7 +436,7 @@ class Executor:
         """An attempt with this slot, which belongs to the user it runs as. Raises OSError."""
         attempt = self.attempts.add(RunningAttempt(self.slots.take(ref, slot), self._use))
         try:
-            attempt.slot.give_to(owner_of(self._isolation.sandbox(attempt.slot.number, user)))
+            attempt.slot.give_files_to(owner_of(self._isolation.sandbox(attempt.slot.number, user)))
         except OSError:
             self.finisher.discard(attempt)
             raise

@@ -51,6 +51,7 @@ class Workspace:
         ends_s: when an attempt that is stopped is over at the latest; 0: it is not stopped.
         early: the output of the attempt that had the slot before is perhaps not sent yet.
         passed: the slot was passed on.
+        owner: the user and group of its processes; None: the worker's.
     """
 
     ref: AttemptRef
@@ -67,12 +68,22 @@ class Workspace:
     call: bool = False
     early: bool = False
     passed: bool = False
+    owner: tuple[int, int] | None = None
 
-    def give_to(self, owner: tuple[int, int] | None) -> None:
-        """Make a user the owner of its directory, which is empty, and files. Raises OSError."""
+    def give_files_to(self, owner: tuple[int, int] | None) -> None:
+        """Make a user the owner of its output files, and later of its directory. Raises OSError."""
+        self.owner = owner
         if owner is not None:
-            for place in (self.workdir, self.out, self.err):
-                os.chown(place, *owner)
+            for file in (self.out, self.err):
+                os.chown(file, *owner)
+
+    def give_directory(self) -> None:
+        """Let the user of its processes into its directory, before the first of them starts. Raises OSError.
+
+        Until then it is filled by paths, which another process of that user could redirect.
+        """
+        if self.owner is not None:
+            os.chown(self.workdir, *self.owner)
 
     @property
     def below(self) -> str:

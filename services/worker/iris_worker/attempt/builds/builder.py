@@ -29,6 +29,7 @@ from iris_worker.attempt.builds.plan import BuildPlan, CannotBuild, Tools, plan_
 from iris_worker.attempt.executor import Executor
 from iris_worker.attempt.images.containers import works
 from iris_worker.attempt.images.runtimes import pull_command
+from iris_worker.attempt.workspaces import Workspace
 from iris_worker.clock import HostClock
 from iris_worker.launcher.records import Exit
 from iris_worker.launcher.spawn import NOT_FOUND
@@ -63,17 +64,17 @@ class Builder:
         self._one_by_one: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._holders: dict[str, str] = {}
 
-    async def provide(self, ref: AttemptRef, template: TaskTemplate, wanted: Environment, workdir: str) -> Ended | None:
+    async def provide(self, ref: AttemptRef, template: TaskTemplate, wanted: Environment, slot: Workspace) -> Ended | None:
         """Have an attempt use its environment; returns the end of the attempt when that failed."""
         if wanted.image:
             return await self._provide_image(ref, template, wanted.image)
         try:
-            plan = await asyncio.to_thread(_plan, template, wanted, Path(workdir))
+            plan = await asyncio.to_thread(_plan, template, wanted, Path(slot.workdir))
             async with self._turn(plan.key, ref, template, f"builds {plan.title}"):
                 if (directory := self._store.find(plan.key)) is not None:
                     self._store.use(ref, directory)
                     return None
-                return await self._build(ref, template, plan, Path(workdir))
+                return await self._build(ref, template, plan, slot)
         except CannotBuild as error:
             return Ended(Cause.EXITED, NOT_FOUND, error=f"environment: {error}")
         except OSError as error:
@@ -124,14 +125,14 @@ class Builder:
             return Ended(Cause.INFRASTRUCTURE, error=f"image {image} could not be pulled: {runtime} does not answer")
         return Ended(Cause.EXITED, exit_.code, exit_.signal, f"image {image} could not be pulled: {_how(exit_)}")
 
-    async def _build(self, ref: AttemptRef, template: TaskTemplate, plan: BuildPlan, workdir: Path) -> Ended | None:
+    async def _build(self, ref: AttemptRef, template: TaskTemplate, plan: BuildPlan, slot: Workspace) -> Ended | None:
         """Build, and publish the result. Raises OSError."""
         began_s = self._clock.steady_s()
         directory = self._store.new()
         self._store.use(ref, directory)
         try:
             place = Path(self._store.path(directory))
-            await asyncio.to_thread(_copy, workdir, place, plan.files, self._executor.owner(ref, template))
+            await asyncio.to_thread(_copy, Path(slot.workdir), place, plan.files, slot.owner)
             if not self._agent.on_building(ref):
                 return Ended(Cause.CANCELLED, error="stopped before it started")
             self._tell(ref, f"builds its environment: {plan.title}")
@@ -218,5 +219,5 @@ def _copy(workdir: Path, place: Path, files: tuple[str, ...] | None, owner: tupl
             shutil.copyfile(workdir / name, target / name)
     os.chmod(place, 0o755)
     if owner is not None:
-        for path in (place, target, *target.rglob("*")):
+        for path in reversed((place, target, *target.rglob("*"))):  # what its user could replace comes last
             os.lchown(path, *owner)

@@ -83,20 +83,19 @@ class BundleStore:
             shutil.rmtree(target, ignore_errors=True)
         self._make_room()
 
-    def copy(self, digest: str, workdir: str) -> None:
-        """Give an attempt its own copy of an unpacked bundle, of which the owner of ``workdir`` is the owner; slow, for
-        a thread. Raises OSError.
+    def copy(self, digest: str, workdir: str, owner: tuple[int, int] | None = None) -> None:
+        """Give an attempt its own copy of an unpacked bundle, of which ``owner`` becomes the owner, but not of
+        ``workdir``, where nobody else may reach it meanwhile; slow, for a thread. Raises OSError.
         """
         source = self._root / digest
         os.makedirs(workdir, exist_ok=True)
-        owner = os.stat(workdir)
         os.utime(source)
         shutil.copytree(source, workdir, symlinks=True, dirs_exist_ok=True)
         os.chmod(workdir, 0o700)
-        if owner.st_uid != os.geteuid():
-            for directory, _, files in os.walk(workdir):
-                for path in (directory, *(os.path.join(directory, name) for name in files)):
-                    os.lchown(path, owner.st_uid, owner.st_gid)
+        if owner is not None:
+            for directory, inside, files in os.walk(workdir):
+                for name in (*inside, *files):
+                    os.lchown(os.path.join(directory, name), *owner)
 
     def line(self, digest: str, path: str, index: int) -> str:
         """A line of a file of an unpacked bundle; slow, for a thread. Raises InvalidArchive, OSError."""

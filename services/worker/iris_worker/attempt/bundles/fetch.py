@@ -54,8 +54,15 @@ class Fetcher:
         self._at_once = asyncio.Semaphore(at_once)
         self._one_by_one: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def fetch(self, bundle: str, workdir: str, each_line: str = "", index: int = 0) -> Ended | str:
-        """Copy a bundle into ``workdir``; returns the end of the attempt when that failed, else the line ``index`` of
+    async def fetch(
+        self,
+        bundle: str,
+        workdir: str,
+        each_line: str = "",
+        index: int = 0,
+        owner: tuple[int, int] | None = None,
+    ) -> Ended | str:
+        """Copy a bundle into ``workdir`` for ``owner``; returns the end of the attempt when that failed, else the line ``index`` of
         its file ``each_line``. A bad archive is its owner's failure. The end does not name the bundle, because others
         read it too.
         """
@@ -66,14 +73,16 @@ class Fetcher:
                 await self._have(self._store, digest)
                 if each_line:
                     line = await asyncio.to_thread(self._store.line, digest, each_line, index)
-                await self._timed("copy", asyncio.to_thread(self._store.copy, digest, workdir))
+                await self._timed("copy", asyncio.to_thread(self._store.copy, digest, workdir, owner))
         except InvalidArchive as error:
             return Ended(Cause.EXITED, NOT_EXECUTABLE, error=_unnamed(error, bundle))
         except (Unavailable, ValueError, OSError) as error:
             return Ended(Cause.INFRASTRUCTURE, error=_unnamed(error, bundle))
         return line
 
-    async def bring_call(self, calls: Calls, index: int, workdir: str) -> Ended | None:
+    async def bring_call(
+        self, calls: Calls, index: int, workdir: str, owner: tuple[int, int] | None = None
+    ) -> Ended | None:
         """Give the call of task ``index`` what it reads; returns the end of the attempt when that failed."""
         segment = calls.place(index)[0]
         files = (calls.runner, calls.function, *([] if is_inline(segment) else [segment]))
@@ -82,7 +91,7 @@ class Fetcher:
                 async with self._at_once:
                     for digest in files:
                         await self._have(self._calls, digest)
-            self._calls.give(calls, index, workdir)
+            self._calls.give(calls, index, workdir, owner)
         except InvalidArchive as error:
             return Ended(Cause.EXITED, NOT_EXECUTABLE, error=f"map: {error}")
         except (Unavailable, ValueError, OSError) as error:

@@ -66,22 +66,24 @@ class CallFiles:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.path(name))
 
-    def give(self, calls: Calls, index: int, workdir: str) -> None:
-        """Put what the call of task ``index`` reads into its directory. Raises InvalidArchive, OSError."""
+    def give(self, calls: Calls, index: int, workdir: str, owner: tuple[int, int] | None = None) -> None:
+        """Put what the call of task ``index`` reads into its directory, which its ``owner`` does not reach yet. Raises
+        InvalidArchive, OSError.
+        """
         segment, at = calls.place(index)
         arguments = entry_of(inlined(segment), at) if is_inline(segment) else entry(self.path(segment), at)
-        there, owner = f"{workdir}/{DIRECTORY}", os.stat(workdir)
+        there = f"{workdir}/{DIRECTORY}"
         shutil.rmtree(there, ignore_errors=True)  # a bundle may have put anything there
         os.mkdir(there, 0o700)
-        foreign = owner.st_uid != os.geteuid()
+        foreign = owner is not None and owner[0] != os.geteuid()
         place = os.link if foreign else shutil.copyfile
         place(self.path(calls.runner), f"{there}/{RUNNER}")
         place(self.path(calls.function), f"{there}/{FUNCTION}")
         with open(f"{there}/{ITEMS}", "wb") as file:
             file.write(table([arguments]))
-        if foreign:
-            os.chown(f"{there}/{ITEMS}", owner.st_uid, owner.st_gid)
-            os.chown(there, owner.st_uid, owner.st_gid)
+        if owner is not None:
+            os.chown(f"{there}/{ITEMS}", *owner)
+            os.chown(there, *owner)
 
 
 def table(blobs: list[bytes]) -> bytes:
