@@ -125,6 +125,22 @@ def test_output_over_the_quota_goes_on_after_a_task_emptied_its_own_file(slot: W
     assert configured(logs.collect(23.0, 0)) == [("stdout", 520_000 - 32_768, b"after\n", True)]
 
 
+def test_files_of_the_largest_size_are_read_to_their_end(slot: Workspace):
+    """A task may make its output as large as the file system lets it, again and again."""
+    large = Workspace(REF, 0, "", "", "", os.memfd_create("out"), slot.err)
+    logs = following(large, LogLimits(attempt_bytes=100_000))
+    for now_s in range(1, 9, 2):
+        os.ftruncate(large.out, 0)
+        os.pwrite(large.out, b"hello\n", 0)
+        logs.stored(logs.collect(now_s, 0))
+        os.ftruncate(large.out, (1 << 63) - 1)
+        logs.stored(logs.collect(now_s + 1, 0))
+    logs.finish(REF)
+    *_, (stream, offset, _, final) = configured(logs.collect(9.0, 0))
+    assert (stream, offset < 1 << 56, final) == ("stdout", True, True)
+    os.close(large.out)
+
+
 def test_where_an_attempt_stands_is_noted_for_the_next_worker(slot: Workspace):
     logs = following(slot)
     os.write(slot.err, b"one\n")

@@ -24,6 +24,8 @@ _LAST_BYTES = CHUNK // 2
 _PIECE = 1024 * 1024
 _COUNTED_PIECES = 32
 _BLOCK = 4096
+_MOST = 1 << 53
+"""Bytes of a file, and of what was dropped of one, that are counted: a sparse file may have as many as it likes."""
 
 
 @dataclass(slots=True)
@@ -56,12 +58,12 @@ class OutputStream:
     def resumed(cls, name: str, fd: int, position: int) -> OutputStream:
         """The file that an earlier worker process read up to ``position``; a hole after it is dropped output."""
         hole, data = first_hole(fd, position)
-        lost = (hole, data, -1) if data > hole else (position, 0, 0)
+        lost = (hole, min(data, _MOST), -1) if data > hole else (position, 0, 0)
         return cls(name, fd, position, position, *lost)
 
     @property
     def end(self) -> int:
-        return self.base + os.fstat(self.fd).st_size
+        return self.base + min(os.fstat(self.fd).st_size, _MOST)
 
     @property
     def dropped(self) -> int:
@@ -126,8 +128,8 @@ class OutputStream:
 
     def _read(self, whole: bool) -> bytes:
         """The next output in the file, within the quota unless ``whole``."""
-        room = CHUNK if whole else max(0, min(CHUNK, self.kept - self.position))
-        return os.pread(self.fd, room, self.position - self.base) if room else b""
+        room = min(CHUNK, (self.end if whole else self.kept) - self.position)
+        return os.pread(self.fd, room, self.position - self.base) if room > 0 else b""
 
     def _follow_file(self) -> None:
         """Continue at the start of the file when the task has truncated it; unsent output is lost.
@@ -138,7 +140,7 @@ class OutputStream:
         if self.position > self.kept or at <= 0:
             return  # only the last lines remain, or nothing of this file was sent
         if os.pread(self.fd, back, at - back) != self.mark or os.fstat(self.fd).st_size < at:
-            gone = self.dropped
+            gone = min(self.dropped, _MOST)
             self.kept, self.mark = self.position, b""
             self.base = self.punched = self.cut = self.kept + gone
 
