@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,18 @@ def test_what_a_task_left_is_deleted_however_deep_and_without_rights(slots: Work
     slots.clean(slot)
     slots.empty_trash()
     assert (os.listdir(tmp_path / "trash"), (outside / "kept").read_text()) == ([], "kept")
+
+
+def test_a_directory_of_many_files_is_deleted_in_little_memory(slots: Workspaces):
+    slot = slots.take(A)
+    for number in range(20_000):
+        os.mknod(f"{slot.workdir}/{number:0200}")
+    slots.clean(slot)
+    tracemalloc.start()
+    slots.empty_trash()
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (slots.has_trash, most < 1 << 20) == (False, True)
 
 
 def test_a_directory_that_was_deleted_is_made_again(slots: Workspaces):

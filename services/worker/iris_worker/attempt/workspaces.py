@@ -255,13 +255,12 @@ class Workspaces:
             if mode & 0o700 != 0o700:
                 os.chmod(path, 0o700)
             with os.scandir(path) as entries:
-                inside = list(entries)
-            for entry in inside:
-                with contextlib.suppress(OSError):
-                    if entry.is_dir(follow_symlinks=False):
-                        left.append(self.throw(entry.path))
-                    else:
-                        os.unlink(entry.path)
+                for entry in entries:  # of which there may be millions
+                    with contextlib.suppress(OSError):
+                        if entry.is_dir(follow_symlinks=False):
+                            left.append(self.throw(entry.path))
+                        else:
+                            os.unlink(entry.path)
             os.rmdir(path)
 
     def close(self) -> None:
