@@ -64,7 +64,9 @@ class Builder:
         self._one_by_one: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._holders: dict[str, str] = {}
 
-    async def provide(self, ref: AttemptRef, template: TaskTemplate, wanted: Environment, slot: Workspace) -> Ended | None:
+    async def provide(
+        self, ref: AttemptRef, template: TaskTemplate, wanted: Environment, slot: Workspace
+    ) -> Ended | None:
         """Have an attempt use its environment; returns the end of the attempt when that failed."""
         if wanted.image:
             return await self._provide_image(ref, template, wanted.image)

@@ -62,9 +62,9 @@ class Fetcher:
         index: int = 0,
         owner: tuple[int, int] | None = None,
     ) -> Ended | str:
-        """Copy a bundle into ``workdir`` for ``owner``; returns the end of the attempt when that failed, else the line ``index`` of
-        its file ``each_line``. A bad archive is its owner's failure. The end does not name the bundle, because others
-        read it too.
+        """Copy a bundle into ``workdir`` for ``owner``; returns the end of the attempt when that failed, else the line
+        ``index`` of its file ``each_line``. A bad archive is its owner's failure. The end does not name the bundle,
+        because others read it too.
         """
         line = ""
         try:
