@@ -3,6 +3,7 @@
 import base64
 import gc
 import pickle
+import threading
 import weakref
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -11,7 +12,8 @@ import pytest
 
 from iris.client.client import Client
 from iris.client.maps.mapping import CallFuture, Mapped
-from iris.client.problems import ClientError
+from iris.client.maps.open_map import OpenMap
+from iris.client.problems import ClientError, Conflict, Document, JobEnded, job_ended
 from iris_core.codec import to_json
 from iris_core.spec import Calls
 from iris_core.stream_views import CallResultView, ResultsView
@@ -126,3 +128,97 @@ def test_calls_that_two_threads_learn_of_at_a_time_are_adopted_once():
     calls._job = SimpleNamespace(refresh=lambda: SimpleNamespace(spec=SimpleNamespace(calls=Added()), open=True))
     calls._learn()
     assert len(calls) == 2
+
+
+def killed() -> JobEnded:
+    """What a call raises whose task was killed."""
+    return job_ended({"name": "/m/0", "state": "killed", "error": "cancelled"})
+
+
+def test_a_call_whose_kill_is_heard_before_its_answer_is_cancelled():
+    calls = mapped(1)
+    calls._job = SimpleNamespace(id="j1", name="/m")
+    calls._api = SimpleNamespace(cancel=lambda name: calls._fail(calls.futures, killed()))
+
+    assert calls[0].cancel()
+    assert calls[0].cancelled()
+
+
+def test_a_call_that_is_submitted_while_it_is_cancelled_is_killed():
+    asked = []
+    calls = mapped(1)
+    calls._job = SimpleNamespace(id="j1", name="/m")
+    calls._api = SimpleNamespace(cancel=asked.append)
+
+    class Submitted(CallFuture):
+        """The answer to its submission comes when `cancel` has seen that there was none."""
+
+        seen = 0
+
+        @property
+        def _mapped(self):
+            self.seen += 1
+            return calls if self.seen > 1 else None
+
+    future = Submitted()
+    future.index = 0
+    assert future.cancel()
+    assert asked == ["j1/0"]
+
+
+def test_two_that_cancel_a_call_at_a_time_both_hear_that_it_is():
+    """The second asks while the first waits for its answer."""
+    answers = []
+
+    def cancel(name):
+        if not answers:
+            answers.append(None)
+            answers.append(calls[0].cancel())
+
+    calls = mapped(1)
+    calls._job, calls._api = SimpleNamespace(id="j1", name="/m"), SimpleNamespace(cancel=cancel)
+
+    assert calls[0].cancel()
+    assert answers == [None, True]
+
+
+def test_a_call_that_ends_while_it_is_cancelled_is_not():
+    def refuse(name):
+        calls[0].settle(7, None)
+        raise Conflict(409, Document(title="it has ended"))
+
+    calls = mapped(1)
+    calls._job, calls._api = SimpleNamespace(id="j1", name="/m"), SimpleNamespace(cancel=refuse)
+
+    assert not calls[0].cancel()
+    assert calls[0].result(0) == 7
+
+
+def test_an_open_map_that_is_closed_while_it_adds_has_each_call_once():
+    """Its process ends; a reader of its results hears of the added call before the answer to the request is here."""
+    closers, view = [], SimpleNamespace(spec=SimpleNamespace(calls=SimpleNamespace(count=2)), open=False)
+
+    def post(path, kind, body=None):
+        closers.append(threading.Thread(target=opened.close))
+        closers[0].start()
+        is_closed.wait(10)
+        closers[0].join(0.5)
+        calls._learn()
+
+    calls = mapped(1)
+    calls._job = SimpleNamespace(
+        id="j1",
+        name="/m",
+        refresh=lambda: view,
+        view=SimpleNamespace(spec=SimpleNamespace(calls=SimpleNamespace(count=1, chunksize=1, idle_s=1.0))),
+    )
+    calls._fed = calls._open = True
+    is_closed = threading.Event()
+    client = SimpleNamespace(
+        post=post, close_map=lambda job, reason: is_closed.set(), transport=SimpleNamespace(send=lambda request: None)
+    )
+    opened = OpenMap(client, calls)
+    opened.add([b"x"], [CallFuture()])
+    closers[0].join(10)
+
+    assert (len(calls), calls.is_open) == (2, False)

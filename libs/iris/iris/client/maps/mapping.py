@@ -6,13 +6,12 @@ side (`call_runner`), what a result means (`outcomes`). Source: docs/adr/0076-re
 
 from __future__ import annotations
 
-import concurrent.futures
 import itertools
 import math
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import closing, suppress
 from functools import partial
 from typing import Any, Generic, TypeVar, cast
@@ -22,7 +21,7 @@ from iris.client.http.api import GatewayApi
 from iris.client.jobs import Job
 from iris.client.maps.outcomes import death_of, ending_of, outcomes_of, payload_of
 from iris.client.options.maps import ResultOrder
-from iris.client.problems import ClientError, Conflict
+from iris.client.problems import ClientError, Conflict, JobKilled
 from iris_core.spec import Calls
 from iris_core.states import TERMINAL, display_name
 from iris_core.stream_views import CallResultView, ResultsView
@@ -31,6 +30,7 @@ from iris_core.views import JobView, TaskView
 R = TypeVar("R")
 _LOOK_S = 5.0
 _FETCHED_AT_ONCE = 4
+_NOTIFYING = threading.Lock()
 _LOOKS_S = (0.1, 0.3, 1.0)
 """Before each look at a task whose result does not tell whether it is tried again: stopped, it was cancelled or
 preempted.
@@ -43,6 +43,7 @@ class CallFuture(Future[R], Generic[R]):
 
     index = -1
     _mapped: Mapped[R] | None = None
+    _is_killed = _is_notified = False
 
     @property
     def task(self) -> str:
@@ -64,19 +65,36 @@ class CallFuture(Future[R], Generic[R]):
     def cancel(self) -> bool:
         """Kill this call, also when it runs; the others go on.
 
-        False when it has ended, and for a map with ``chunksize``, whose tasks make other calls too. Raises Problem,
-        Unreachable.
+        False when it has ended, or shares its task with others (``chunksize``). Raises Problem, Unreachable.
         """
         if self.done():
             return self.cancelled()
-        if self._mapped is not None and not self._mapped.kill(self.index):
-            return False
-        was_submitted = self._mapped is not None
-        if super().cancel():
-            self.set_running_or_notify_cancel()
-        if not was_submitted and self._mapped is not None and self.cancelled():
+        if (mapped := self._mapped) is not None:
+            self._is_killed = True  # before the end of its task is heard
+            self._is_killed = mapped.kill(self.index)
+        if mapped is None or self._is_killed:
+            self._end_cancelled()
+        if mapped is None and self._mapped is not None and self.cancelled():
             self._mapped.kill(self.index)
         return self.cancelled()
+
+    def settle(self, value: Any, error: BaseException | None) -> None:
+        """Set the outcome, unless another thread has. One that this process has killed is cancelled."""
+        with suppress(InvalidStateError):
+            if error is None:
+                self.set_result(value)
+            elif self._is_killed and isinstance(error, JobKilled):
+                self._end_cancelled()
+            else:
+                self.set_exception(error)
+
+    def _end_cancelled(self) -> None:
+        """Cancel it, unless it has ended, and wake whoever waits for it once."""
+        if super().cancel():
+            with _NOTIFYING:
+                first, self._is_notified = not self._is_notified, True
+            if first:
+                self.set_running_or_notify_cancel()
 
 
 class Mapped(list[CallFuture[R]]):
@@ -322,7 +340,7 @@ class Mapped(list[CallFuture[R]]):
 
         def settle() -> None:
             for future, (value, error) in zip(futures, outcomes, strict=True):
-                _settle(future, value, error)
+                future.settle(value, error)
 
         if all(error is None for _, error in outcomes) or self._is_last(result):
             settle()
@@ -419,7 +437,7 @@ class Mapped(list[CallFuture[R]]):
 
     def _fail(self, futures: Iterable[CallFuture[R]], error: BaseException) -> None:
         for future in futures:
-            _settle(future, None, error)
+            future.settle(None, error)
 
 
 _DROPPED: CallFuture[Any] = CallFuture()
@@ -430,12 +448,3 @@ _DROPPED.set_result(None)
 def _error(future: Future[Any]) -> BaseException | None:
     """What a future that has ended raises."""
     return CancelledError() if future.cancelled() else future.exception()
-
-
-def _settle(future: CallFuture[Any], value: object, error: BaseException | None) -> None:
-    """Set a future, unless another thread has."""
-    with suppress(concurrent.futures.InvalidStateError):
-        if error is None:
-            future.set_result(value)
-        else:
-            future.set_exception(error)

@@ -43,6 +43,7 @@ class OpenMap:
         self._count, self._chunksize = calls.count, calls.chunksize
         self.keep_s = (calls.idle_s or IDLE_S) / 4
         self._closed = threading.Event()
+        self._adding = threading.Lock()
         _OPEN.add(self)
 
     @property
@@ -60,6 +61,10 @@ class OpenMap:
 
         Raises Conflict when the job takes no calls any more, Problem, Unreachable.
         """
+        with self._adding:
+            self._add(blobs, futures)
+
+    def _add(self, blobs: Sequence[bytes], futures: Sequence[CallFuture[Any]]) -> None:
         first = self._count // self._chunksize
         segments, firsts = send_arguments(self._client.transport, blobs, first)
         body = {"offset": self._count, "segments": segments, "firsts": firsts, "count": len(futures)}
@@ -88,7 +93,8 @@ class OpenMap:
         _OPEN.discard(self)
         with suppress(ClientError):  # then the cluster closes it
             self._client.close_map(self.mapped.job.id, reason)
-        self.mapped.end(error)
+        with self._adding:  # the calls that are being added are this map's, too
+            self.mapped.end(error)
 
 
 _BEFORE: list[Callable[[], object]] = []
