@@ -122,6 +122,7 @@ class Killer:
             self._see(lambda place=place, strike=strike: strike(place, *self._aim(place, long=True)))
         give_up = time.monotonic() + _OPENING_S
         left = [self._kill_busy_worker, self._stop_worker, self._lose_orders, self._outlast_orders]
+        left += [self._kill_template, self._kill_launcher]
         left += [self._kill_copy, self._fail_probe, *(partial(self._strike_process, how, "proxy") for how in _ENDS)]
         left += [self._cut_proxy]  # last, for it cannot start without the bus
         while left and not (self.enough.is_set() or time.monotonic() > give_up):

@@ -28,6 +28,8 @@ def test_kills_and_partitions_lose_nothing_and_double_nothing(network):
     assert re.search(r"^(cut|deaf|mute|slow) worker long", said, re.MULTILINE)
     for fault in ("kill -9 busy worker", "stop worker", "lose orders", "freeze worker past its orders"):
         assert re.search(rf"^{fault} ", said, re.MULTILINE)
+    for fault in ("kill -9 template", "kill -9 launcher"):
+        assert re.search(rf"^{fault} ", said, re.MULTILINE)
     for fault in ("kill -9 copy", "fail probe", "kill -9 proxy", "stop proxy", "(cut|deaf|mute|slow) proxy long"):
         assert re.search(rf"^{fault} ", said, re.MULTILINE)
     assert int(re.search(r"requests: .* (\d+) answered by a route", said)[1]) > 0
