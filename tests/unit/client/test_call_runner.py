@@ -139,6 +139,17 @@ def test_an_exception_that_does_not_unpickle_keeps_its_text(place):
     assert "Odd: the weight 3 (it cannot be unpickled here: TypeError: " in str(found)
 
 
+@pytest.mark.parametrize("name", ["KeyboardInterrupt", "GeneratorExit", "BaseException"])
+def test_what_would_end_its_reader_is_a_remote_error(place, name):
+    def raises(kind):
+        raise getattr(__import__("builtins"), kind)("stop")
+
+    found = error(place, raises, name)
+    assert type(found) is RemoteError
+    assert str(found) == f"the function raised {name}: stop"
+    assert "in raises\n" in str(found.__cause__)
+
+
 def test_what_cannot_be_pickled_is_an_error_of_the_call(place):
     def returns():
         import threading

@@ -187,7 +187,9 @@ def _outcome(call: "MappedFunction | Callable[[], MappedFunction]", items: str, 
 def _called(call: MappedFunction, arguments: "tuple[Any, ...]") -> "tuple[bytes, bytes]":
     try:
         value = call.function(*arguments, **call.kwargs)
-    except Exception as error:  # noqa: BLE001 - the caller's function may raise anything
+    except SystemExit:
+        raise
+    except BaseException as error:  # noqa: BLE001 - the caller's function may raise anything
         return ERROR, failure(error)
     try:
         return VALUE, _dumps(value)

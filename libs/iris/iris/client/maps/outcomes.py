@@ -51,7 +51,10 @@ def value_of(data: bytes) -> CallOutcome:
 
 
 def error_of(data: bytes) -> CallOutcome:
-    """What a call raised, with its traceback as the cause; RemoteError when it cannot be unpickled here."""
+    """What a call raised, with its traceback as the cause.
+
+    RemoteError when it cannot be unpickled here, or is no ``Exception``, such as KeyboardInterrupt.
+    """
     size = int.from_bytes(data[:4], "little")
     trace, pickled = data[4 : 4 + size].decode(errors="replace"), data[4 + size :]
     cause = RemoteTraceback(trace)
@@ -61,6 +64,8 @@ def error_of(data: bytes) -> CallOutcome:
             raise TypeError(f"it is a {type(raised).__name__}, not an exception")
     except BaseException as error:  # noqa: BLE001 - unpickling may raise anything
         return None, _undecodable(trace.strip().rpartition("\n")[2], error, cause)
+    if not isinstance(raised, Exception):  # it would end what waits for it, such as an event loop
+        raised = RemoteError(f"the function raised {trace.strip().rpartition(chr(10))[2]}")
     raised.__cause__ = cause
     return None, raised
 
