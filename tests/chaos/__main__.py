@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import os
 import random
+import shutil
 import statistics
 import sys
 import tempfile
@@ -190,6 +191,10 @@ def _play(
     reused = runs.adopted(killer.killed)
     print(f"adopted: {len(reused)} attempts to their end, {sum(map(bool, reused))} of their places used again")
     print(f"output: {lines} lines checked, {len(unprinted)} attempts with lines lost, doubled or out of order")
+    if wrong:
+        kept = tempfile.mkdtemp(prefix="iris-chaos-logs-")
+        shutil.copytree(data / "log", kept, dirs_exist_ok=True)
+        print(f"the logs of the services are in {kept}")
     return _print_verdict(wrong, tasks)
 
 

@@ -61,8 +61,8 @@ class Place(ABC):
         """Every process of this place, tasks included."""
 
     def is_busy(self) -> bool:
-        """Whether a task runs here."""
-        return any("IRIS_TASK" in environ(pid) for pid in self.pids())
+        """Whether a task is in the middle of its run here; what calls are cloned from looks like one that runs."""
+        return any("IRIS_TASK" in environ(pid) and _name(pid) == "sleep" for pid in self.pids())
 
     @abstractmethod
     def close(self) -> None:
@@ -83,6 +83,12 @@ class Place(ABC):
 
     def switch_on(self) -> None:
         (self.directory / "off").unlink(missing_ok=True)
+
+
+def _name(pid: int) -> str:
+    with contextlib.suppress(psutil.Error):
+        return psutil.Process(pid).name()
+    return ""
 
 
 def owned(place: Place) -> Iterator[int]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import iris
-from iris.client.mapping import Mapped
+from iris.client.maps.mapping import Mapped
 
 pytestmark = pytest.mark.integration
 WITHIN_S = 240
