@@ -33,7 +33,7 @@ from benchmarks.peer_runs import HOME as PEERS
 from benchmarks.result import Row, median
 from iris_bus.jetstream import connect
 from iris_core import codec
-from iris_core.serving import DiscoveredRoute, Discovery
+from iris_core.spec.serving import DiscoveredRoute, Discovery
 from iris_core.subjects import DISCOVERY_BUCKET
 from iris_service.child import end_with_parent
 

@@ -10,7 +10,7 @@ from benchmarks import burst
 from benchmarks.result import Row, median
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.scheduler_state import Delta, Hold, JobRow, Queued
-from iris_core.resources import Device, ResourceRequest
+from iris_core.spec.resources import Device, ResourceRequest
 from iris_core.states import PriorityBand
 from iris_scheduler.cache import Cache
 from iris_scheduler.mirror.mirror import Mirror

@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Iterable
 
 from benchmarks.result import Row
-from iris_core.priority import PriorityKey, priority_key
-from iris_core.queue import TaskQueue
+from iris_core.placement.priority import PriorityKey, priority_key
+from iris_core.placement.queue import TaskQueue
 from iris_core.states import PriorityBand
 
 GOAL = 100_000.0

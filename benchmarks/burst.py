@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.scheduler_state import Delta, FullSnapshot, Hold, JobRow, Plan, Queued, WorkerRow
-from iris_core.resources import Amount, Device, ResourceRequest
-from iris_core.spec import TASKS, Attribute, Constraint
+from iris_core.spec.jobs import TASKS, Attribute, Constraint
+from iris_core.spec.resources import Amount, Device, ResourceRequest
 from iris_core.states import ConstraintOp, PriorityBand, WorkerState
 from iris_scheduler.mirror.mirror import Mirror
 

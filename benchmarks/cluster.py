@@ -21,7 +21,7 @@ import psutil
 
 from benchmarks.group import RunGroup
 from benchmarks.http import TOKEN
-from iris_core.token_file import line_of, token_of
+from iris_core.access.token_file import line_of, token_of
 from tests.support.nats import OpenServer
 
 READY_S = 30.0

@@ -15,8 +15,8 @@ from iris_core import codec, subjects
 from iris_core.messages.gateway_state import Caller, SubmitJob
 from iris_core.messages.scheduler_state import Delta, FullSnapshot, PlanTaken
 from iris_core.messages.state_worker import Ended, Order, OrderTaken, Register, ReportTaken, Stage, WorkerReport
-from iris_core.resources import Amount
-from iris_core.spec import JobSpec
+from iris_core.spec.jobs import JobSpec
+from iris_core.spec.resources import Amount
 from iris_core.states import Cause
 from iris_scheduler.cache import Cache
 from iris_scheduler.mirror.mirror import Mirror

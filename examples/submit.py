@@ -12,11 +12,11 @@ from pathlib import Path
 import nats
 from nats.errors import NoRespondersError
 
-from iris_bus.accounts import inbox
-from iris_bus.keys import public_key
+from iris_bus.connection.accounts import inbox
+from iris_bus.connection.keys import public_key
 from iris_core.codec import pack, unpack
 from iris_core.messages.gateway_state import Answer, Caller, SubmitJob
-from iris_core.spec import JobSpec
+from iris_core.spec.jobs import JobSpec
 from iris_core.subjects import CMD_SUBMIT
 
 

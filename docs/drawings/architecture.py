@@ -10,7 +10,7 @@ from html import escape
 from typing import NamedTuple
 
 from iris_core import subjects
-from iris_core.roles import ROLES
+from iris_core.access.roles import ROLES
 from iris_core.subjects import MessagePattern
 
 OUTSIDE = "outside"
@@ -131,7 +131,7 @@ def _framed(rows: Sequence[str], height: int) -> str:
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">',
-            "<!-- Drawn by `make draw` from iris_core.subjects and iris_core.roles; change those, not this. -->",
+            "<!-- Drawn by `make draw` from iris_core.subjects and iris_core.access.roles; change those, not this. -->",
             f"<title>{described}</title>",
             f"<style>{_STYLE}</style>",
             f'<rect class="paper" width="{width}" height="{height}" rx="10"/>',

@@ -11,7 +11,7 @@ import msgspec
 from drawings.docstrings import entries
 from drawings.markdown import document, grid
 from iris_core.quota import GATEWAY_LIMITS, QUOTA_LIMITS
-from iris_core.resources import RESOURCES
+from iris_core.spec.resources import RESOURCES
 
 SECTIONS = {
     "cluster": ("iris.cluster.settings:ClusterSettings", "`iris up`"),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from drawings.markdown import document, grid
 from iris_gateway.http.problem_types import PROBLEM_TYPES, ProblemType, uri_of
-from iris_proxy.refusal import REFUSAL_TYPES
+from iris_proxy.http.refusal import REFUSAL_TYPES
 
 EXPLAINED = """\
 The gateway refuses a request with an RFC 9457 problem document, `application/problem+json`:"""
@@ -55,7 +55,7 @@ def problems_document() -> str:
     )
     return document(
         "Problem types",
-        "iris_gateway.http.problem_types and iris_proxy.refusal",
+        "iris_gateway.http.problem_types and iris_proxy.http.refusal",
         EXPLAINED,
         EXAMPLE,
         MEMBERS,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from drawings.markdown import document
-from iris_core.reasons import EXPLANATIONS
+from iris_core.placement.reasons import EXPLANATIONS
 
 EXPLAINED = """\
 Why a task waits: `pending_reason` of a job and of a task, `iris why`, and the label `reason` of `iris_pending_tasks`.
@@ -18,4 +18,4 @@ def reasons_document() -> str:
         for code, explanation in EXPLANATIONS.items()
         for text in (f"## `{code}`", explanation.meaning, f"**What to do**: {explanation.remedy}")
     ]
-    return document("Pending reasons", "iris_core.reasons", EXPLAINED, *parts)
+    return document("Pending reasons", "iris_core.placement.reasons", EXPLAINED, *parts)

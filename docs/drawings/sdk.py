@@ -13,8 +13,8 @@ import iris.testing
 from drawings.docstrings import definition, prose
 from drawings.markdown import document, grid
 from iris.client import client
-from iris_core import option_table
-from iris_core.option_table import DeployOptions, JobOptions, TaskOptions, rows_of
+from iris_core.spec import option_table
+from iris_core.spec.option_table import DeployOptions, JobOptions, TaskOptions, rows_of
 
 EXPLAINED = """\
 `from iris import ...`. `AsyncClient` has the methods of `Client` as coroutines. What a method returns with a name that

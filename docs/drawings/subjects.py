@@ -8,8 +8,8 @@ from drawings.docstrings import prose
 from drawings.fields import answer_table
 from drawings.markdown import document, grid
 from iris_core import subjects
-from iris_core.event_views import DeploymentEvent, JobEvent, RouteEvent, SessionEvent, TaskEvent
-from iris_core.roles import ACCOUNT, ROLES, BusRole, Login, permissions
+from iris_core.access.roles import ACCOUNT, ROLES, BusRole, Login, permissions
+from iris_core.views.events import DeploymentEvent, JobEvent, RouteEvent, SessionEvent, TaskEvent
 
 EXPLAINED = (
     "Only `*.state.*`, such as `job.state.succeeded`, is for others to subscribe to; every other subject is internal "
@@ -19,9 +19,9 @@ EXPLAINED = (
 
 ROLES_EXPLAINED = (
     "What each login of the NATS server may do ([why](adr/0030-one-account-per-worker.md)), drawn from "
-    "`iris_core.roles`; `ID` is a worker's token. Each hears the answers to its own requests. Of a store, *get* is "
-    "single messages, *read* also to follow it, *put* also to replace objects, *declare* also to create and trim it, "
-    "*replace* also to delete it."
+    "`iris_core.access.roles`; `ID` is a worker's token. Each hears the answers to its own requests. Of a store, *get* "
+    "is single messages, *read* also to follow it, *put* also to replace objects, *declare* also to create and trim "
+    "it, *replace* also to delete it."
 )
 
 

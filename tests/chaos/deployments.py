@@ -17,7 +17,7 @@ from typing import Any
 
 from iris import Client
 from iris.client.problems import ClientError, Conflict, NotFound, Problem, TryAgain
-from iris_core.deployment_views import DeploymentView
+from iris_core.views.deployments import DeploymentView
 from tests.chaos import server
 
 SERVER = Path(server.__file__)

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from iris.client.problems import ClientError, TryAgain, Unreachable
-from iris_bus.connection import Credentials
+from iris_bus.connection.connection import Credentials
 from iris_bus.jetstream import connect
 from iris_core import codec, subjects
 from iris_core.errors import InvariantBroken
-from iris_core.event_views import DeploymentEvent, RouteEvent, TaskEvent
-from iris_core.stream_views import LogLineView
+from iris_core.views.events import DeploymentEvent, RouteEvent, TaskEvent
+from iris_core.views.streams import LogLineView
 from tests.chaos.load import CHILD, PRINTED, Nomination
 from tests.chaos.serving import RolloutEvent, Rollouts
 from tests.support.cluster import Cluster

@@ -15,10 +15,10 @@ from typing import TypeAlias
 import psutil
 
 from iris.client.problems import ClientError
-from iris_core.deployment_views import DeploymentView
-from iris_core.event_views import DeploymentEvent, RouteEvent
 from iris_core.states import RouteStatus
 from iris_core.tables.route import LIVE
+from iris_core.views.deployments import DeploymentView
+from iris_core.views.events import DeploymentEvent, RouteEvent
 from tests.chaos.deployments import SERVER, Deployments, Service
 from tests.chaos.requests import ROUTE, ask
 from tests.support.cluster import Cluster

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from iris import Client
 from iris.client.problems import ClientError
-from iris_core.deployment_views import DeploymentView
+from iris_core.views.deployments import DeploymentView
 from iris_state.deployments import rollout
 from tests.chaos.serving import LIVE_STATUSES
 

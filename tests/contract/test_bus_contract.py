@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from iris_bus import framing
 from iris_bus.contract import Connection, DamagedCommit, Fenced, Gap, Message, NoResponders, Publication, Unavailable
 from iris_bus.jetstream import connect
+from iris_bus.journal import framing
 from iris_core import subjects
 from tests.support.memory import Memory
 

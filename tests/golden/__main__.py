@@ -15,8 +15,8 @@ from iris_core.messages.gateway_scheduler import PlanPreview, PlanRequest
 from iris_core.messages.gateway_state import AdminCommand, Caller, RerunJob
 from iris_core.messages.gateway_worker import CallResult, CallResults, LogChunk, TaskOutput
 from iris_core.messages.message import AttemptRef
-from iris_core.reasons import Reason, ReasonCode
-from iris_core.spec import JobSpec
+from iris_core.placement.reasons import Reason, ReasonCode
+from iris_core.spec.jobs import JobSpec
 from iris_core.states import Cause
 from iris_state.decide.machine import Machine
 from iris_state.policy import Policy

@@ -3,9 +3,9 @@
 import ast
 
 from drawings.alerts import ALERTS
-from iris_core.reasons import EXPLANATIONS, ReasonCode
+from iris_core.placement.reasons import EXPLANATIONS, ReasonCode
 from iris_gateway.http.problem_types import PROBLEM_TYPES
-from iris_proxy.refusal import REFUSAL_TYPES
+from iris_proxy.http.refusal import REFUSAL_TYPES
 from tests.house.repository import ROOT, sources
 from tests.house.test_repository import anchors
 

@@ -8,9 +8,9 @@ import msgspec
 
 from iris.cli.commands.run.run import run
 from iris.client.options.jobs import JobOptions, job_spec
-from iris_core import view_queries
-from iris_core.spec import JobSpec
-from iris_core.view_queries import PageQuery, ViewQuery
+from iris_core.spec.jobs import JobSpec
+from iris_core.views import queries as view_queries
+from iris_core.views.queries import PageQuery, ViewQuery
 from iris_gateway.dashboard.snippets import options_of
 from iris_state.deployments.records import PublicFact
 from iris_state.effects.kinds import Effect

@@ -17,7 +17,7 @@ from drawings.states import states_document
 from drawings.subjects import subjects_document
 from iris.cli.root import COMMANDS
 from iris_core import subjects
-from iris_core.roles import ROLES
+from iris_core.access.roles import ROLES
 from iris_core.tables import job, task
 from iris_gateway.api import ENDPOINTS
 from iris_service import settings

@@ -13,9 +13,9 @@ from drawings.configuration import configuration_document
 from iris.cli.commands.operate.quota import quota
 from iris.cli.commands.run.run import run
 from iris_core import quota as limits
-from iris_core import resources
 from iris_core.quota import GATEWAY_LIMITS, QUOTA_LIMITS
-from iris_core.resources import REQUESTED, RESOURCES
+from iris_core.spec import resources
+from iris_core.spec.resources import REQUESTED, RESOURCES
 from iris_gateway.api.meta import limits_of
 from iris_gateway.settings import GatewaySettings
 from tests.house.repository import ROOT, sources, texts
@@ -71,15 +71,17 @@ def test_every_limit_that_all_users_share_is_a_setting_and_told():
 
 
 NAMED_BESIDE_THE_TABLE = {
-    "memory_bytes": {"iris_worker.launcher.limits", "iris_worker.agent.host", "iris.cluster.programs"},
-    "cpu_millis": {"iris_worker.launcher.limits", "iris_worker.agent.host", "iris.cluster.programs"},
-    "disk_bytes": {"iris_worker.agent.host"},
+    "memory_bytes": {"iris_worker.launcher.limits", "iris_worker.agent.host.host", "iris.cluster.programs"},
+    "cpu_millis": {"iris_worker.launcher.limits", "iris_worker.agent.host.host", "iris.cluster.programs"},
+    "disk_bytes": {"iris_worker.agent.host.host"},
 }
 """Where a resource is enforced, found, or given to a simulated host."""
 
 
 @pytest.mark.parametrize("name", [row.name for row in REQUESTED])
 def test_a_resource_is_named_in_its_table_and_where_it_is_found_only(name):
-    product = [s for s in sources() if s.path.parts[0] in ("libs", "services") and s.module != "iris_core.resources"]
+    product = [
+        s for s in sources() if s.path.parts[0] in ("libs", "services") and s.module != "iris_core.spec.resources"
+    ]
     used = {s.module for s in product if re.search(rf"\b{name}\b", texts()[s.path])}
     assert used - {"iris_core.quota"} <= NAMED_BESIDE_THE_TABLE[name]

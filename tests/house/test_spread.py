@@ -46,11 +46,11 @@ class Dummy:
 DUMMIES = {
     "field": Dummy(
         {
-            "libs/iris_core/iris_core/spec.py": (("    @property\n    def index_set", "    dummy: int = 0\n\n"),),
-            "libs/iris_core/iris_core/spec_facts.py": (
+            "libs/iris_core/iris_core/spec/jobs.py": (("    @property\n    def index_set", "    dummy: int = 0\n\n"),),
+            "libs/iris_core/iris_core/views/spec_facts.py": (
                 ("    if spec.ports:\n", '    if spec.dummy:\n        yield "dummy", str(spec.dummy)\n'),
             ),
-            "libs/iris_core/iris_core/option_table.py": (
+            "libs/iris_core/iris_core/spec/option_table.py": (
                 ("    protect: Annotated[", '    dummy: Annotated[int, Option("A dummy.")]\n'),
             ),
             "tests/unit/core/test_spec_facts.py": (('    "max_parallel": 2,\n', '    "dummy": 1,\n'),),
@@ -59,7 +59,7 @@ DUMMIES = {
     ),
     "view": Dummy(
         {
-            "libs/iris_core/iris_core/view_queries.py": (
+            "libs/iris_core/iris_core/views/queries.py": (
                 ("class JobQuery(", 'class DummyQuery(ViewQuery, frozen=True):\n    """A dummy."""\n\n\n'),
             ),
             "services/state/iris_state/views/__init__.py": (

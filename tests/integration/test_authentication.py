@@ -18,7 +18,7 @@ import pytest
 from iris import Client
 from iris.client.http.address import read_token
 from iris.client.problems import NotAllowed
-from iris_core.serving import TOKEN_COOKIE
+from iris_core.spec.serving import TOKEN_COOKIE
 from iris_gateway.api import ENDPOINTS
 from tests.support.cluster import IRIS, Cluster, cluster_on, environment
 

@@ -15,7 +15,7 @@ import pytest
 from iris.client.problems import Conflict
 from iris_bus.jetstream import connect
 from iris_core import subjects
-from iris_core.views import JobView
+from iris_core.views.jobs import JobView
 from iris_state.admin import archive
 from iris_state.admin.examine import digests
 from iris_state.admin.salvage import salvage

@@ -20,7 +20,7 @@ from iris_bus.contract import Connection
 from iris_core import subjects
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Stop
-from iris_core.spec import Environment
+from iris_core.spec.jobs import Environment
 from iris_core.states import Cause, KernelStatus
 from tests.support.state import FakeState
 from tests.support.worker import WorkerProcess

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from iris_bus.connection import Credentials, Link
+from iris_bus.connection.connection import Credentials, Link
 from iris_bus.contract import Publication
 from iris_bus.jetstream import connect
 from iris_core.subjects import STORES, STREAMS

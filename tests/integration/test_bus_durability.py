@@ -97,7 +97,7 @@ async def test_a_zombie_whose_append_was_delayed_is_fenced(own_nats, kept):
 
 
 async def test_a_server_that_stays_away_makes_an_append_unavailable(own_nats, kept):
-    from iris_bus.journal import JetJournal
+    from iris_bus.journal.journal import JetJournal
 
     impatient = JetJournal(kept._link, kept._api, retry_for_s=0.1)
     freeze(own_nats)

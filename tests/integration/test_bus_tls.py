@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from iris_bus.connection import Credentials
+from iris_bus.connection.connection import Credentials
 from iris_bus.contract import Unavailable
 from iris_bus.jetstream import connect
 from tests.support.certificates import make_certificate

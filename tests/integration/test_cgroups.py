@@ -15,7 +15,7 @@ import pytest
 
 from iris_bus.contract import Connection
 from iris_core.messages.state_worker import Stop
-from iris_core.resources import ResourceRequest
+from iris_core.spec.resources import ResourceRequest
 from iris_core.states import Cause
 from iris_worker.launcher.cgroup import NoGroups, groups_below, open_groups
 from iris_worker.launcher.cgroup_files import UNIFIED, Cgroup, own_directories

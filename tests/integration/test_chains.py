@@ -12,7 +12,7 @@ import pytest
 from iris import Executor
 from iris.client.maps.mapping import Mapped
 from iris.client.problems import JobFailed
-from iris_core.spec_facts import facts_of
+from iris_core.views.spec_facts import facts_of
 from tests.support.cluster import Cluster, cluster_on, until
 
 pytestmark = pytest.mark.integration

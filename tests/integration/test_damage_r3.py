@@ -11,7 +11,7 @@ import pytest
 
 from iris_bus.contract import Unavailable
 from iris_bus.jetstream import JetStreamConnection, connect
-from iris_bus.journal import JetJournal
+from iris_bus.journal.journal import JetJournal
 from iris_core import subjects
 from iris_service.child import DAMAGED
 from tests.support import damage

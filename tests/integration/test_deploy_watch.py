@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from iris_core import codec
-from iris_core.serving import DiscoveredRoute, Discovery
+from iris_core.spec.serving import DiscoveredRoute, Discovery
 from iris_core.subjects import DISCOVERY_BUCKET
 from iris_service.child import end_with_parent
 from tests.support.gateway import House, house, listening

@@ -33,9 +33,9 @@ from iris_core.messages.state_worker import (
     Stage,
     WorkerReport,
 )
-from iris_core.resources import Amount
-from iris_core.serving import DeploymentSpec, RouteTemplate, UpdatePolicy
-from iris_core.spec import Probe
+from iris_core.spec.jobs import Probe
+from iris_core.spec.resources import Amount
+from iris_core.spec.serving import DeploymentSpec, RouteTemplate, UpdatePolicy
 from iris_core.states import Cause, KernelStatus
 from tests.support import first_fit
 from tests.support.replicas import ANN, Replicas, replicas

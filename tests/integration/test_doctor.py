@@ -18,8 +18,8 @@ import pytest
 
 from iris import Client
 from iris_bus.contract import Full, Unavailable
-from iris_bus.declarations import config_of
 from iris_bus.jetstream import connect
+from iris_bus.streams.declarations import config_of
 from iris_core import subjects
 from iris_core.codec import to_json
 from iris_nats.nats_process import NatsProcess

@@ -6,7 +6,7 @@ import pytest
 
 from iris_bus.contract import Connection
 from iris_core.messages.message import AttemptRef
-from iris_core.resources import Amount
+from iris_core.spec.resources import Amount
 from iris_core.states import KernelStatus
 from tests.support.fake_workers import FakeWorkers
 from tests.support.state import FakeState, template

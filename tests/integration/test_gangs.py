@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from iris import Job
-from iris_core.views import TaskView
+from iris_core.views.jobs import TaskView
 from tests.support.cluster import Cluster, cluster_on, settings, until
 
 pytestmark = pytest.mark.integration

@@ -15,7 +15,7 @@ import pytest
 from iris_bus.contract import Connection
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Stop
-from iris_core.spec import Environment
+from iris_core.spec.jobs import Environment
 from iris_core.states import Cause, KernelStatus
 from tests.support.cluster import Cluster, cluster_on
 from tests.support.cluster import until as cluster_until

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from iris_core.resources import CPU
+from iris_core.spec.resources import CPU
 from tests.house.repository import ROOT
 from tests.support.cluster import Cluster
 from tests.support.frameworks import FRAMEWORKS

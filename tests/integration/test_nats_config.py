@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from iris_bus.connection import Credentials
+from iris_bus.connection.connection import Credentials
 from iris_bus.contract import Unavailable
 from iris_bus.jetstream import connect
 from iris_core import subjects

@@ -12,7 +12,7 @@ from iris_bus.contract import Message
 from iris_bus.jetstream import connect
 from iris_core import codec
 from iris_core.messages.proxy_state import LoadReport
-from iris_core.serving import DiscoveredRoute, Discovery
+from iris_core.spec.serving import DiscoveredRoute, Discovery
 from iris_core.subjects import DISCOVERY_BUCKET, LOADS
 from tests.support.nats import OpenServer
 from tests.support.proxy import Echo, Front, Held, Route, Talk, front, refusal, saying

@@ -1,6 +1,6 @@
 """Permissions of each generated login on a real server: every subject and store by every role.
 
-The expectations are written out here, so that a slip in `iris_core.roles` is not repeated.
+The expectations are written out here, so that a slip in `iris_core.access.roles` is not repeated.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from nats.aio.client import Client
 
-from iris_bus.connection import Credentials
+from iris_bus.connection.connection import Credentials
+from iris_bus.connection.keys import Keys
+from iris_bus.connection.requests import Forbidden
 from iris_bus.contract import Message, NoResponders, Unavailable
 from iris_bus.jetstream import JetStreamConnection, connect
-from iris_bus.keys import Keys
-from iris_bus.requests import Forbidden
 from iris_core import subjects
-from iris_core.roles import ROLES, Login, login
+from iris_core.access.roles import ROLES, Login, login
 from iris_core.subjects import STORES, SUBJECTS
 from iris_nats.nats_process import OBSERVER, NatsProcess
 

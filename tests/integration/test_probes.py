@@ -14,7 +14,7 @@ import pytest
 from iris_bus.contract import Connection
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import ProbeResult, Stop
-from iris_core.spec import Probe
+from iris_core.spec.jobs import Probe
 from iris_core.states import Cause
 from tests.support.state import FakeState
 from tests.support.worker import WorkerProcess, lives

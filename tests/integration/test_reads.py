@@ -14,8 +14,8 @@ from iris_bus.jetstream import JetStreamConnection
 from iris_core import codec, subjects
 from iris_core.messages.gateway_state import BEHIND, Answer, Caller, Query, SubmitJob
 from iris_core.messages.processes import Ping
-from iris_core.spec import JobSpec
-from iris_core.view_queries import JobQuery, JobsQuery
+from iris_core.spec.jobs import JobSpec
+from iris_core.views.queries import JobQuery, JobsQuery
 from iris_gateway.http.position import Position
 from iris_gateway.queries import Queries
 from iris_state.service import StateService

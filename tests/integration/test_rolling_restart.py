@@ -20,8 +20,8 @@ from iris_bus.contract import NoResponders
 from iris_bus.jetstream import JetStreamConnection
 from iris_core import codec, subjects
 from iris_core.messages.gateway_state import Answer, Caller, CancelJob, SubmitJob
-from iris_core.spec import JobSpec
-from iris_core.views import JobView
+from iris_core.spec.jobs import JobSpec
+from iris_core.views.jobs import JobView
 from iris_state.decide.machine import Machine
 from iris_state.effects import outbox
 from iris_state.policy import Policy

@@ -16,7 +16,7 @@ import pytest_asyncio
 
 from iris_bus.jetstream import connect
 from iris_core.messages.state_worker import Stop
-from iris_core.spec import Probe
+from iris_core.spec.jobs import Probe
 from tests.support.hosts import SANDBOXED, open_directory, until_gone, worker_of
 from tests.support.nats import OpenServer, emptied
 from tests.support.state import GRANT, FakeState

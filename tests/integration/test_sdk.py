@@ -16,7 +16,7 @@ import iris_gateway
 from iris import AsyncClient
 from iris.client.problems import JobFailed, JobKilled, NotFound, WaitTimeout
 from iris.testing import LocalCluster, NotStarted
-from iris_core.event_views import JobEvent, TaskEvent
+from iris_core.views.events import JobEvent, TaskEvent
 
 pytestmark = pytest.mark.integration
 

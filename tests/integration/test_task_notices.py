@@ -12,7 +12,7 @@ import pytest
 from iris_bus.contract import Connection
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Gang, Stop
-from iris_core.spec import NoticePolicy
+from iris_core.spec.jobs import NoticePolicy
 from iris_core.states import Cause
 from tests.support.metadata import PREEMPTED, TPU_VM, MetadataServer
 from tests.support.state import FakeState, template

@@ -10,7 +10,7 @@ import pytest
 
 from iris_bus.contract import Connection
 from iris_core.messages.message import AttemptRef
-from iris_core.spec import Environment
+from iris_core.spec.jobs import Environment
 from tests.support.escapes import MODES
 from tests.support.hosts import worker_of
 from tests.support.runtimes import IMAGE, OwnRuntime

@@ -18,7 +18,7 @@ import pytest
 from iris import Client, Job, PortForward
 from iris.client.executions import RemotePort
 from iris.client.problems import Conflict, NotAllowed
-from iris_core.views import CallerView
+from iris_core.views.jobs import CallerView
 from tests.support.cluster import IRIS, Cluster, cluster_on, settings, until
 from tests.support.terminal import TerminalCommand
 

@@ -17,7 +17,7 @@ import pytest
 from iris_bus.jetstream import connect
 from iris_core import codec, subjects
 from iris_core.messages.state_worker import HeartbeatMessage, Register, WorkerReport
-from iris_core.resources import Amount
+from iris_core.spec.resources import Amount
 from tests.support.cluster import Cluster, cluster_on, expect_worker, settings, until
 
 pytestmark = pytest.mark.integration

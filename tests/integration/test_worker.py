@@ -18,7 +18,7 @@ from iris_bus.contract import Connection, Unavailable
 from iris_bus.jetstream import connect
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Stop
-from iris_core.resources import Amount
+from iris_core.spec.resources import Amount
 from iris_core.states import Cause, KernelStatus
 from iris_nats.nats_process import NatsProcess
 from iris_worker.launcher.adopt import boot_id

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 
 from iris_core import codec
-from iris_core.gates import Gate, GateKind
 from iris_core.messages.gateway_state import AmendJob, HoldQueue, SubmitJob
-from iris_core.spec import JobSpec
+from iris_core.placement.gates import Gate, GateKind
+from iris_core.spec.jobs import JobSpec
 from iris_core.states import Cause, KernelStatus
 from iris_state.records.changes import (
     Assigned,

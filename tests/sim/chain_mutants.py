@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from iris_state.effects.orders import OrderBook
-from iris_state.records.chains import Chains
+from iris_state.records.indexes.chains import Chains
 from iris_worker.agent.chains import WaitingChains
 from tests.sim.mutants import Put, plant
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from iris_core import codec, subjects
 from iris_core.messages.gateway_state import Query
-from iris_core.view_queries import ViewQuery
+from iris_core.views.queries import ViewQuery
 from iris_state.decide.machine import Machine as Judging
 from iris_state.inputs.kinds import Input, Timer
 from iris_state.inputs.quarantine import kind_of

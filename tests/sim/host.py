@@ -26,8 +26,8 @@ from iris_core.messages.state_worker import (
     TaskTemplate,
     WorkerReport,
 )
-from iris_core.resources import NOTHING, Amount
-from iris_core.spec import Attribute
+from iris_core.spec.jobs import Attribute
+from iris_core.spec.resources import NOTHING, Amount
 from iris_core.states import Cause, KernelStatus, NoticeReason
 from iris_worker.agent.agent import Agent
 from iris_worker.agent.heartbeat import HeartbeatSchedule, StallDetector, to_ms

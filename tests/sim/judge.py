@@ -1,7 +1,7 @@
 """The invariants of a whole run: nothing lost, duplicated or stuck, and the journal replays.
 
-`iris_state.records.check` holds the invariants of one ledger; this module those across time and processes: P1, P2, P5,
-P6, P8, and that every way to rebuild a ledger gives the same one. Source: docs/design/reliability.md#promises,
+`iris_state.records.check.records` holds the invariants of one ledger; this module those across time and processes: P1,
+P2, P5, P6, P8, and that every way to rebuild a ledger gives the same one. Source: docs/design/reliability.md#promises,
 docs/design/reliability.md#invariants.
 """
 
@@ -16,12 +16,12 @@ from operator import or_
 import msgspec
 
 from iris_core import codec, subjects
-from iris_core.event_views import JobEvent, TaskEvent
-from iris_core.exit_rules import action
 from iris_core.messages.message import AttemptRef
-from iris_core.resources import NOTHING
-from iris_core.serving import DeploymentSpec, Discovery
+from iris_core.spec.exit_rules import action
+from iris_core.spec.resources import NOTHING
+from iris_core.spec.serving import DeploymentSpec, Discovery
 from iris_core.states import Budget, Cause, DeploymentLifecycle, JobState, RouteStatus, TaskState, WorkerState
+from iris_core.views.events import JobEvent, TaskEvent
 from iris_state.decide.coordinator import REQUEUED_BY_A_HANDLER
 from iris_state.decide.machine import Machine
 from iris_state.deployments.reconciler import DEPLOYMENT
@@ -42,7 +42,7 @@ from iris_state.records.changes import (
     Moved,
     Requeued,
 )
-from iris_state.records.check import check
+from iris_state.records.check.records import check
 from iris_state.records.entities import Attempt
 from iris_state.records.ledger import Ledger
 from iris_state.snapshots import snapshot

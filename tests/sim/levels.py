@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import msgspec
 
 from iris_core.messages.gateway_state import SubmitJob
-from iris_core.spec import JobSpec, Level
+from iris_core.spec.jobs import JobSpec, Level
 from iris_state.records.ledger import Ledger
 
 LEVELLED = 0.5

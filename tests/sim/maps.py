@@ -7,8 +7,8 @@ import random
 import msgspec
 
 from iris_core.messages.message import AttemptRef
-from iris_core.resources import ResourceRequest
-from iris_core.spec import Calls, JobSpec
+from iris_core.spec.jobs import Calls, JobSpec
+from iris_core.spec.resources import ResourceRequest
 from tests.sim.plans import respecified
 
 MAPPED = 0.6

@@ -15,13 +15,13 @@ from typing import Any
 import msgspec
 
 from iris_bus.contract import Fenced
-from iris_bus.window import Window
+from iris_bus.streams.window import Window
 from iris_core import codec
-from iris_core.gates import GateKind
 from iris_core.messages.gateway_state import Answer, Caller
 from iris_core.messages.state_worker import Register, WorkerReport
-from iris_core.queue import TaskQueue
-from iris_core.spec import Coscheduling, Level
+from iris_core.placement.gates import GateKind
+from iris_core.placement.queue import TaskQueue
+from iris_core.spec.jobs import Coscheduling, Level
 from iris_core.states import ACTIVE, Budget, Cause, Initiator, RouteStatus, TaskState
 from iris_core.subjects import JOURNAL
 from iris_core.tables.route import LIVE
@@ -43,15 +43,16 @@ from iris_state.inputs.claims import CURRENT
 from iris_state.inputs.plans import accept
 from iris_state.inputs.reports import liveness, progress
 from iris_state.policy import Policy
-from iris_state.records import check, ledger
+from iris_state.records import ledger
 from iris_state.records.apply import WRITERS, tasks
 from iris_state.records.apply import jobs as apply_jobs
 from iris_state.records.changes import Answered, Commit, JobPruned, Led
+from iris_state.records.check import records as check
 from iris_state.records.entities import Attempt, Job, Task
-from iris_state.records.gate_index import GateIndex
+from iris_state.records.indexes.gates import GateIndex
+from iris_state.records.indexes.timer_queue import TimeoutQueue
 from iris_state.records.ledger import Ledger
 from iris_state.records.stops import StopOrdered
-from iris_state.records.timer_queue import TimeoutQueue
 from iris_state.replication import follower
 from iris_state.replication.leader import Leader
 from iris_state.replication.replica import Replica
@@ -664,7 +665,7 @@ def nobody_is_overdue(put: Put) -> None:
 @plant()
 def a_timeout_rings_after_the_end(put: Put) -> None:
     """The alarm of an attempt outlives it."""
-    from iris_state.records.timer_queue import TimerQueue
+    from iris_state.records.indexes.timer_queue import TimerQueue
 
     clear = TimerQueue.clear
 

@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from iris_bus import framing
-from iris_bus.commits import AssembledReader
 from iris_bus.contract import (
     Callback,
     Entry,
@@ -34,8 +32,10 @@ from iris_bus.contract import (
     Unavailable,
     checked_key,
 )
-from iris_bus.framing import PART_BYTES, Assembler, split
-from iris_bus.window import Window
+from iris_bus.journal import framing
+from iris_bus.journal.commits import AssembledReader
+from iris_bus.journal.framing import PART_BYTES, Assembler, split
+from iris_bus.streams.window import Window
 from iris_core import codec, subjects
 from iris_core.errors import Code
 from iris_core.limits import MESSAGE_BYTES
@@ -703,7 +703,7 @@ class SimJournal:
 
 
 class SimPublisher:
-    """The outbox over a chain of expected sequences; see `iris_bus.publisher`."""
+    """The outbox over a chain of expected sequences; see `iris_bus.streams.publisher`."""
 
     def __init__(self, link: Link) -> None:
         self._link = link

@@ -17,7 +17,6 @@ import msgspec
 from iris_bus.contract import Unavailable
 from iris_core import codec, subjects
 from iris_core.errors import Code
-from iris_core.exit_rules import ExitRule
 from iris_core.limits import SENTENCE
 from iris_core.messages.gateway_state import (
     BEHIND,
@@ -33,9 +32,8 @@ from iris_core.messages.gateway_state import (
     RequeueTasks,
     SubmitJob,
 )
-from iris_core.resources import ResourceRequest
-from iris_core.serving import DeploymentSpec, RouteTemplate, UpdatePolicy
-from iris_core.spec import (
+from iris_core.spec.exit_rules import ExitRule
+from iris_core.spec.jobs import (
     MAX_COMMAND_BYTES,
     MAX_ENV_BYTES,
     MAX_TEXT,
@@ -48,6 +46,8 @@ from iris_core.spec import (
     Probe,
     StopPolicy,
 )
+from iris_core.spec.resources import ResourceRequest
+from iris_core.spec.serving import DeploymentSpec, RouteTemplate, UpdatePolicy
 from iris_core.states import ConstraintOp
 from iris_core.subjects import STATE_QUERY, STATE_READ
 from iris_gateway.commands import Commands

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from iris_core.messages.gateway_state import SubmitJob
-from iris_core.spec import JobSpec
+from iris_core.spec.jobs import JobSpec
 
 
 def respecified(plan: list[tuple[float, object]], other: Callable[[JobSpec], JobSpec]) -> list[tuple[float, object]]:

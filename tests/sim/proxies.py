@@ -13,7 +13,7 @@ import msgspec
 from iris_core import codec, subjects
 from iris_core.messages.gateway_state import DeployCommand
 from iris_core.messages.proxy_state import DeploymentLoad, LoadReport
-from iris_core.serving import DeploymentSpec, ScalingPolicy
+from iris_core.spec.serving import DeploymentSpec, ScalingPolicy
 from tests.sim.network import Link
 
 SHARE = 0.7

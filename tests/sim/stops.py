@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from iris_core.spec import JobSpec
+from iris_core.spec.jobs import JobSpec
 from iris_core.states import Cause, KernelStatus, TaskState
 from iris_state.records.changes import Assigned, Closed, Commit, JobAdmitted, JobAmended, Moved, Requeued, Staged
 from iris_state.records.entities import AttemptKey

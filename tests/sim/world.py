@@ -22,7 +22,7 @@ from iris_core.messages.gateway_state import AdminCommand
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.scheduler_state import Plan, PlanTaken
 from iris_core.messages.state_worker import TaskTemplate
-from iris_core.spec import Attribute
+from iris_core.spec.jobs import Attribute
 from iris_scheduler import service as scheduler_service
 from iris_scheduler.service import Scheduler
 from iris_scheduler.settings import SchedulerSettings

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from iris_bus import window
+from iris_bus.streams import window
 from iris_worker.agent import seen
 from iris_worker.launcher import cgroup, store
 

@@ -16,7 +16,7 @@ from typing import Any
 
 RESOURCE, LIMIT = "gpu_memory_bytes", "max_jobs"
 ADDED = {
-    "iris_core.resources": (
+    "iris_core.spec.resources": (
         (
             '    Resource("chips",',
             '    Resource("gpu_memory_bytes", "gpu_memory", BYTES, 1 << 50, scarcity=4),',
@@ -68,8 +68,8 @@ def command_line() -> dict[str, bool]:
     from iris.cli.commands.operate.worker import COLUMNS
     from iris.cli.commands.run.run import run
     from iris_core.quota import QUOTA_LIMITS
-    from iris_core.resources import ResourceRequest
-    from iris_core.spec_facts import resource_facts
+    from iris_core.spec.resources import ResourceRequest
+    from iris_core.views.spec_facts import resource_facts
 
     found = {name: 2 for limit in QUOTA_LIMITS for name in (limit.name, limit.used)} | {"user": "ann", "max_band": "x"}
     return {
@@ -102,9 +102,9 @@ def services() -> dict[str, bool]:
 
     from drawings.configuration import configuration_document
     from iris.client.options.jobs import job_spec
-    from iris_core.admission import validate_spec
-    from iris_core.reasons import ReasonCode
-    from iris_worker.agent.host import total
+    from iris_core.admission.jobs import validate_spec
+    from iris_core.placement.reasons import ReasonCode
+    from iris_worker.agent.host.host import total
     from iris_worker.attempt.devices import Accelerators
     from iris_worker.settings import WorkerSettings
     from tests.support.scheduling import Story, worker
@@ -126,7 +126,7 @@ def services() -> dict[str, bool]:
 
 
 def state() -> dict[str, bool]:
-    from iris_core.resources import Amount
+    from iris_core.spec.resources import Amount
     from iris_state.metrics import LedgerCollector
     from tests.support.script import Script
     from tests.support.world import Host

@@ -21,9 +21,9 @@ import pytest
 
 from iris import Client, Job
 from iris.client.http.address import read_token
-from iris_bus.connection import Credentials
-from iris_core.roles import login
-from iris_core.views import TaskView
+from iris_bus.connection.connection import Credentials
+from iris_core.access.roles import login
+from iris_core.views.jobs import TaskView
 from iris_nats.nats_process import OBSERVER, keys_of
 from iris_service.child import end_with_parent
 from tests.support import warm

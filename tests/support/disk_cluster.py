@@ -20,7 +20,7 @@ import psutil
 
 from iris import Client
 from iris.client.problems import ClientError
-from iris_bus.connection import Credentials
+from iris_bus.connection.connection import Credentials
 from iris_bus.jetstream import connect
 from iris_core import subjects
 from tests.support.cluster import Cluster, until

@@ -17,11 +17,11 @@ from iris_core.codec import pack
 from iris_core.messages.processes import ReplicaInfo, ServiceInfo
 from iris_core.messages.proxy_state import DeploymentRequests
 from iris_core.messages.state_worker import Ended
+from iris_core.placement.reasons import Reason, ReasonCode
 from iris_core.quota import Quota
-from iris_core.reasons import Reason, ReasonCode
-from iris_core.resources import Amount, Device, ResourceRequest
-from iris_core.serving import LATENCY_MS, DeploymentSpec, DiscoveredRoute, RouteTemplate
-from iris_core.spec import Coscheduling, JobSpec
+from iris_core.spec.jobs import Coscheduling, JobSpec
+from iris_core.spec.resources import Amount, Device, ResourceRequest
+from iris_core.spec.serving import LATENCY_MS, DeploymentSpec, DiscoveredRoute, RouteTemplate
 from iris_core.states import (
     Budget,
     Cause,

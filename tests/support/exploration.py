@@ -22,8 +22,8 @@ from iris_core.messages.gateway_state import AdminCommand, CancelJob, SubmitJob
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.scheduler_state import FullSnapshot
 from iris_core.messages.state_worker import Ended, HeartbeatMessage, Order, Register, Stage, WorkerReport
-from iris_core.resources import Amount
-from iris_core.spec import Coscheduling, JobSpec
+from iris_core.spec.jobs import Coscheduling, JobSpec
+from iris_core.spec.resources import Amount
 from iris_core.states import Cause, KernelStatus, SessionStatus, WorkerState
 from iris_state.decide.machine import Machine
 from iris_state.effects.kinds import OrderTo, Output, ReplyTo

@@ -12,7 +12,6 @@ import msgspec
 from iris_bus.contract import Bus, Message, Streams, Subscription
 from iris_core import subjects
 from iris_core.codec import pack, to_json, unpack
-from iris_core.event_views import JobEvent, TaskEvent
 from iris_core.messages.gateway_scheduler import PlanPreview, PlanRequest
 from iris_core.messages.gateway_state import (
     AdminCommand,
@@ -30,8 +29,9 @@ from iris_core.messages.gateway_state import (
 from iris_core.messages.gateway_worker import LogChunk, TaskOutput
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.processes import Ping, ReplicaInfo, ServiceInfo
-from iris_core.view_queries import DEFAULT_LIMIT
-from iris_core.views import AttemptView, JobView, Page, TaskView, moment
+from iris_core.views.events import JobEvent, TaskEvent
+from iris_core.views.jobs import AttemptView, JobView, Page, TaskView, moment
+from iris_core.views.queries import DEFAULT_LIMIT
 
 COMMANDS = {
     subjects.CMD_SUBMIT: SubmitJob,

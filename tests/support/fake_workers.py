@@ -19,8 +19,8 @@ from iris_bus.jetstream import connect
 from iris_core import codec, subjects
 from iris_core.messages.state_worker import Ended, Order, Register, ReportTaken, Stage, WorkerReport
 from iris_core.names import to_token
-from iris_core.resources import Amount
-from iris_core.spec import Attribute
+from iris_core.spec.jobs import Attribute
+from iris_core.spec.resources import Amount
 from iris_core.states import Cause
 from iris_worker.agent.agent import Agent
 from iris_worker.agent.heartbeat import HeartbeatSchedule, to_ms

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from iris_core import constraints
 from iris_core.messages.scheduler_state import OCCUPIED, FullSnapshot, JobRow, Placement, Plan, WorkerRow
-from iris_core.resources import Amount
+from iris_core.placement import constraints
+from iris_core.spec.resources import Amount
 from iris_core.states import WorkerState
 
 

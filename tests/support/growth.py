@@ -1,6 +1,6 @@
 """Invariants between two states of a ledger: the past is unchanged, versions rise, no deadline is missed.
 
-What must hold at every moment is `iris_state.records.check`. Source: docs/design/reliability.md#invariants.
+What must hold at every moment is `iris_state.records.check.records`. Source: docs/design/reliability.md#invariants.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from iris_state.inputs.kinds import TimerKey
 from iris_state.policy import Policy
 from iris_state.records.apply.sessions import HISTORY_KEPT
 from iris_state.records.changes import GANG
-from iris_state.records.check_deployments import Wrongs
+from iris_state.records.check.deployments import Wrongs
 from iris_state.records.entities import AttemptKey, Key
 from iris_state.records.ledger import Ledger
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from iris_core.codec import unpack
 from iris_core.messages.gateway_state import Answer, Query
 from iris_core.messages.state_worker import Ended
-from iris_core.reasons import Reason, ReasonCode
-from iris_core.resources import Amount, Device, ResourceRequest
-from iris_core.spec import JobSpec
+from iris_core.placement.reasons import Reason, ReasonCode
+from iris_core.spec.jobs import JobSpec
+from iris_core.spec.resources import Amount, Device, ResourceRequest
 from iris_core.states import Cause, Initiator, JobState, KernelStatus, TaskState, WorkerState
 from iris_state.records.apply import apply
 from iris_state.records.changes import (

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from iris_bus.contract import Callback, Full, Headers, Message, NoResponders, Unavailable
-from iris_bus.framing import PART_BYTES
+from iris_bus.journal.framing import PART_BYTES
 from iris_core import subjects
 from iris_core.limits import MESSAGE_BYTES
 from iris_core.subjects import Stream

@@ -15,7 +15,6 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from itertools import islice
 from typing import Protocol
 
-from iris_bus.commits import AssembledReader
 from iris_bus.contract import (
     Blob,
     Entry,
@@ -31,8 +30,9 @@ from iris_bus.contract import (
     Unavailable,
     checked_key,
 )
-from iris_bus.framing import PART_BYTES, Assembler, split
-from iris_bus.window import Window
+from iris_bus.journal.commits import AssembledReader
+from iris_bus.journal.framing import PART_BYTES, Assembler, split
+from iris_bus.streams.window import Window
 from iris_core.subjects import EVENTS, JOURNAL, JOURNAL_SUBJECT, Stream
 
 _WILDCARD = re.compile(r"\{\{wildcard\((\d+)\)\}\}")

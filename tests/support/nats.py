@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from iris_bus.connection.termination import end
 from iris_bus.jetstream import JetStreamConnection, connect
-from iris_bus.termination import end
-from iris_core.roles import ACCOUNT
+from iris_core.access.roles import ACCOUNT
 from iris_nats.nats_process import NatsProcess
 
 OPEN = (

@@ -6,7 +6,7 @@ from typing import Any
 
 from iris_core.codec import to_json
 from iris_core.messages.gateway_state import Answer
-from iris_core.reasons import Reason, ReasonCode
+from iris_core.placement.reasons import Reason, ReasonCode
 from tests.support.fake_state import FakeState, attempt_of
 from tests.support.gateway import House
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from iris_bus.contract import KeyValue
 from iris_bus.jetstream import JetStreamConnection
 from iris_core import codec
-from iris_core.serving import DiscoveredRoute, Discovery, ProxyPolicy
+from iris_core.spec.serving import DiscoveredRoute, Discovery, ProxyPolicy
 from iris_core.subjects import DISCOVERY_BUCKET
 from iris_service.child import end_with_parent
 from tests.support.nats_config import row_of_free_ports

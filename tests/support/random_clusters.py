@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from iris_core.messages.scheduler_state import WorkerRow
-from iris_core.resources import Device
-from iris_core.spec import Attribute, Constraint
+from iris_core.spec.jobs import Attribute, Constraint
+from iris_core.spec.resources import Device
 from iris_core.states import ConstraintOp as Op
 from iris_core.states import WorkerState
 from tests.support.scheduling import tpus, worker

@@ -18,7 +18,7 @@ from iris_bus.jetstream import JetStreamConnection
 from iris_core import codec, subjects
 from iris_core.messages.gateway_state import Answer, Caller, DeployCommand, Query, SubmitJob
 from iris_core.messages.processes import Ping
-from iris_core.spec import JobSpec
+from iris_core.spec.jobs import JobSpec
 from iris_gateway.commands import Commands
 
 RETRY_FOR_S = 60.0

@@ -1,6 +1,6 @@
 """Invariants of deployments after each change: how many routes are held, and how many serve.
 
-What must hold after every commit is `iris_state.records.check`. Source: docs/design/serving.md#probes,
+What must hold after every commit is `iris_state.records.check.records`. Source: docs/design/serving.md#probes,
 docs/design/serving.md#update; docs/design/semantics.md#deployments-and-routes.
 """
 

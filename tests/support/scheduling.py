@@ -23,10 +23,10 @@ from iris_core.messages.scheduler_state import (
     Queued,
     WorkerRow,
 )
+from iris_core.placement.reasons import Reason
 from iris_core.quota import Quota
-from iris_core.reasons import Reason
-from iris_core.resources import Amount, Device, ResourceRequest
-from iris_core.spec import Attribute, Constraint, Coscheduling, Level
+from iris_core.spec.jobs import Attribute, Constraint, Coscheduling, Level
+from iris_core.spec.resources import Amount, Device, ResourceRequest
 from iris_core.states import ConstraintOp, PriorityBand, WorkerState
 from iris_scheduler.cache import Cache
 from iris_scheduler.mirror.mirror import Mirror

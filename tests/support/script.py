@@ -44,9 +44,8 @@ from iris_core.messages.gateway_state import Answer, Caller
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.scheduler_state import Eviction, Extension, JobReason, Nomination, Placement, Plan
 from iris_core.messages.state_worker import Ended, GivenNotice, Stage
-from iris_core.reasons import Reason, ReasonCode
-from iris_core.resources import Amount, Device, ResourceRequest
-from iris_core.spec import (
+from iris_core.placement.reasons import Reason, ReasonCode
+from iris_core.spec.jobs import (
     Calls,
     Constraint,
     Coscheduling,
@@ -57,6 +56,7 @@ from iris_core.spec import (
     NoticePolicy,
     StopPolicy,
 )
+from iris_core.spec.resources import Amount, Device, ResourceRequest
 from iris_core.states import Cause, ConstraintOp, KernelStatus, NoticeReason
 from iris_state.policy import Policy
 from tests.support import first_fit

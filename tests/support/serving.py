@@ -13,9 +13,9 @@ from iris_core.messages.gateway_state import Answer, Caller, DeployCommand
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.proxy_state import DeploymentLoad, LoadReport, QueriedLoad
 from iris_core.messages.state_worker import Ended, ProbeResult, Stage
-from iris_core.resources import Amount, ResourceRequest
-from iris_core.serving import DeploymentSpec, RouteTemplate, UpdatePolicy
-from iris_core.spec import Probe
+from iris_core.spec.jobs import Probe
+from iris_core.spec.resources import Amount, ResourceRequest
+from iris_core.spec.serving import DeploymentSpec, RouteTemplate, UpdatePolicy
 from iris_core.states import Cause, KernelStatus
 from iris_state.decide.machine import Machine
 from iris_state.deployments.records import Deployment, Route

@@ -11,11 +11,11 @@ from typing import Any
 
 from msgspec.structs import astuple
 
-from iris_core import constraints
 from iris_core.messages.scheduler_state import FullSnapshot, JobRow, WorkerRow
-from iris_core.priority import priority_key
-from iris_core.resources import NOTHING
-from iris_core.spec import Attribute
+from iris_core.placement import constraints
+from iris_core.placement.priority import priority_key
+from iris_core.spec.jobs import Attribute
+from iris_core.spec.resources import NOTHING
 from iris_core.states import PriorityBand, WorkerState
 from iris_scheduler.settings import SchedulerSettings
 

@@ -10,7 +10,9 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from iris_bus.contract import Connection, Message
-from iris_core import codec, subjects, task_tokens
+from iris_core import codec, subjects
+from iris_core.access import task_tokens
+from iris_core.access.task_tokens import SigningKey
 from iris_core.messages.gateway_worker import LogChunk, TaskOutput
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import (
@@ -27,10 +29,9 @@ from iris_core.messages.state_worker import (
     TaskTemplate,
     WorkerReport,
 )
-from iris_core.resources import ResourceRequest
-from iris_core.spec import Environment, NoticePolicy, Probe
+from iris_core.spec.jobs import Environment, NoticePolicy, Probe
+from iris_core.spec.resources import ResourceRequest
 from iris_core.states import KernelStatus
-from iris_core.task_tokens import SigningKey
 
 GRANT = task_tokens.grant(SigningKey("k1", b"1" * 32, 0), 1, "ann", "w0", 1)
 """With it an attempt has a token, which no gateway is asked to accept."""

@@ -10,7 +10,7 @@ from typing import Any
 from iris_bus.contract import NoResponders
 from iris_core import codec, subjects
 from iris_core.messages.gateway_state import Answer, Caller, Query, SubmitJob
-from iris_core.spec import JobSpec
+from iris_core.spec.jobs import JobSpec
 from iris_state.clock import Clock
 from iris_state.policy import Policy
 from iris_state.replication.replica import Replica

@@ -42,9 +42,9 @@ from iris_core.messages.state_worker import (
     Stage,
     WorkerReport,
 )
-from iris_core.resources import Amount
-from iris_core.serving import Discovery
-from iris_core.spec import Attribute, JobSpec
+from iris_core.spec.jobs import Attribute, JobSpec
+from iris_core.spec.resources import Amount
+from iris_core.spec.serving import Discovery
 from iris_core.states import KernelStatus
 from iris_scheduler.mirror.mirror import Mirror
 from iris_state.decide.machine import Machine
@@ -52,7 +52,7 @@ from iris_state.effects.deliveries import is_awaited
 from iris_state.effects.kinds import MirrorDelta, OrderTo, Output, ReplyTo, Unjudged
 from iris_state.inputs.kinds import DeliveryResult, Fate, Heartbeat, Input, Request
 from iris_state.policy import Policy
-from iris_state.records.check import check
+from iris_state.records.check.records import check
 from iris_state.records.ledger import Ledger
 from iris_state.snapshots.compacted import encoder
 from iris_state.views.reads import answer

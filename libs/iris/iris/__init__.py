@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         WaitTimeout,
     )
     from iris.client.tunnels import PortForward
-    from iris_core.views import JobView
+    from iris_core.views.jobs import JobView
 
 __all__ = [
     "AsyncClient",
@@ -84,7 +84,7 @@ _HOMES = {
     "Deployment": "iris.client.deployments",
     "Executor": "iris.client.maps.executor",
     "Job": "iris.client.jobs",
-    "JobView": "iris_core.views",
+    "JobView": "iris_core.views.jobs",
     "Mapped": "iris.client.maps.mapping",
     "PortForward": "iris.client.tunnels",
     "RemoteCommand": "iris.client.executions",

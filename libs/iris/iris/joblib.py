@@ -18,7 +18,7 @@ from iris.client.client import Client
 from iris.client.maps.executor import Executor
 from iris.client.options.maps import MapOptions
 from iris.client.options.units import parse_cpu
-from iris_core.resources import CPU
+from iris_core.spec.resources import CPU
 
 _OF_JOBLIB = {"max_nbytes", "temp_folder", "mmap_mode", "prefer", "require", "verbose", "context"}
 """Options that joblib gives every backend, about memory that processes of one host share."""

@@ -15,17 +15,17 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
-from iris_bus.api import Api
-from iris_bus.blobs import JetBlobs
-from iris_bus.connection import Credentials, Link
-from iris_bus.core import CoreBus
-from iris_bus.framing import PART_BYTES
-from iris_bus.journal import JetJournal
-from iris_bus.key_value import JetKeyValue
-from iris_bus.publisher import JetPublisher
-from iris_bus.raw import RawStream
-from iris_bus.requests import Requests
-from iris_bus.streams import JetStreams
+from iris_bus.connection.connection import Credentials, Link
+from iris_bus.connection.core import CoreBus
+from iris_bus.connection.requests import Requests
+from iris_bus.journal.framing import PART_BYTES
+from iris_bus.journal.journal import JetJournal
+from iris_bus.streams.api import Api
+from iris_bus.streams.blobs import JetBlobs
+from iris_bus.streams.key_value import JetKeyValue
+from iris_bus.streams.publisher import JetPublisher
+from iris_bus.streams.raw import RawStream
+from iris_bus.streams.streams import JetStreams
 from iris_core.subjects import STREAMS, Stream
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from iris_core.resources import RESOURCE, Resource
+from iris_core.spec.resources import RESOURCE, Resource
 from iris_core.units import BYTES, COUNT, Unit
 
 

@@ -15,9 +15,9 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from iris_bus.connection.headers import parse
 from iris_bus.contract import DamagedCommit
-from iris_bus.framing import verify
-from iris_bus.headers import parse
+from iris_bus.journal.framing import verify
 from iris_core.subjects import JOURNAL_SUBJECT
 
 _HEAD = struct.Struct("<IQQH")

@@ -14,7 +14,7 @@ import sysconfig
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from iris_bus.server_version import UnsupportedServer, check_version
+from iris_bus.streams.server_version import UnsupportedServer, check_version
 from iris_service.child import StartFailed
 
 

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from iris_bus.accounts import accounts
-from iris_bus.keys import Keys, write_private
-from iris_core.roles import ROLES, SYSTEM, login
+from iris_bus.connection.accounts import accounts
+from iris_bus.connection.keys import Keys, write_private
+from iris_core.access.roles import ROLES, SYSTEM, login
 from iris_nats.nats_process import LIMITS
 
 _SERVER = """\

@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from iris_bus.accounts import accounts
-from iris_bus.connection import Credentials
-from iris_bus.keys import Keys, public_key, signed, write_private
-from iris_core.roles import ACCOUNT, ROLES, SYSTEM, login
+from iris_bus.connection.accounts import accounts
+from iris_bus.connection.connection import Credentials
+from iris_bus.connection.keys import Keys, public_key, signed, write_private
+from iris_core.access.roles import ACCOUNT, ROLES, SYSTEM, login
 from iris_core.subjects import JOURNAL, STREAMS
 from iris_nats import blocks, nats_binary, nats_health
 from iris_nats.blocks import Files

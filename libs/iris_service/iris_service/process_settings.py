@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from iris_bus.connection import Credentials
+from iris_bus.connection.connection import Credentials
 from iris_core.subjects import ARTIFACTS, DAY_S, EVENTS, LOGS, RESULTS, STREAMS, Stream
 
 Days = Annotated[float, msgspec.Meta(ge=0.01)]

@@ -35,12 +35,12 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from iris_bus.bus_facts import ClientName
 from iris_bus.contract import DamagedCommit, Fenced, Message, RecordsLost, Unavailable
 from iris_bus.jetstream import JetStreamConnection, connect
+from iris_bus.servers.bus_facts import ClientName
 from iris_core import __version__, codec
+from iris_core.access.roles import hears
 from iris_core.messages.processes import ReplicaInfo, ServiceInfo
-from iris_core.roles import hears
 from iris_core.subjects import DESCRIBE, is_inbox
 from iris_service import log_lines, notify
 from iris_service.child import DAMAGED, MISUSED

@@ -15,7 +15,7 @@ import msgspec
 from iris_bus.contract import Entry, KeyValue
 from iris_bus.follow import follow
 from iris_core import codec
-from iris_core.serving import Discovery
+from iris_core.spec.serving import Discovery
 
 log = logging.getLogger(__name__)
 

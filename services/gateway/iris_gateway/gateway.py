@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from iris_bus.contract import Bus
+from iris_core.access.token_file import digest_of_all
 from iris_core.messages.processes import NO_TOKEN_FILE
-from iris_core.token_file import digest_of_all
 from iris_gateway.auth.bearer import Keyring
 from iris_gateway.auth.login_links import LoginLinks
 from iris_gateway.auth.task_tokens import TaskTokens

@@ -17,7 +17,7 @@ from iris_bus.contract import Bus, NoResponders, Unavailable
 from iris_core.codec import Undecodable, pack, unpack
 from iris_core.messages.gateway_state import BEHIND, Answer, Caller, Query
 from iris_core.subjects import STATE_QUERY, STATE_READ
-from iris_core.view_queries import ViewQuery, arguments_of, view_name
+from iris_core.views.queries import ViewQuery, arguments_of, view_name
 from iris_gateway.http.position import Position
 from iris_gateway.http.problem import ProblemResponse, refused
 

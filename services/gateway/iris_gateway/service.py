@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, cast
 import uvicorn
 
 from iris_bus.jetstream import JetStreamConnection
+from iris_core.access.token_file import BadTokenFile, unusable
 from iris_core.subjects import BUNDLES_BUCKET, DISCOVERY_BUCKET, KEYS_BUCKET
-from iris_core.token_file import BadTokenFile, unusable
 from iris_gateway.api import ENDPOINTS
 from iris_gateway.auth.bearer import Keyring, parse_tokens
 from iris_gateway.auth.login_links import LoginLinks

@@ -17,17 +17,17 @@ import aiohttp
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from iris_core.serving import ProxyPolicy
-from iris_proxy.balancer import Balancer
-from iris_proxy.choice import RouteLoad
-from iris_proxy.credentials import OwnTokens
-from iris_proxy.headers import Fields, cookie, to_route
-from iris_proxy.pool import Pool
-from iris_proxy.refusal import ProxyRefusal
-from iris_proxy.reply import Reply, inform
-from iris_proxy.retry import Failure, Retry, RetryBudget, SentRequest, where_to_retry
-from iris_proxy.tunnel import tunnel
-from iris_proxy.upstream import NoAnswer, RouteAnswer
+from iris_core.spec.serving import ProxyPolicy
+from iris_proxy.http.credentials import OwnTokens
+from iris_proxy.http.headers import Fields, cookie, to_route
+from iris_proxy.http.refusal import ProxyRefusal
+from iris_proxy.http.reply import Reply, inform
+from iris_proxy.routes.balancer import Balancer
+from iris_proxy.routes.choice import RouteLoad
+from iris_proxy.routes.retry import Failure, Retry, RetryBudget, SentRequest, where_to_retry
+from iris_proxy.upstream.pool import Pool
+from iris_proxy.upstream.tunnel import tunnel
+from iris_proxy.upstream.upstream import NoAnswer, RouteAnswer
 
 log = logging.getLogger(__name__)
 

@@ -18,9 +18,9 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler
 
-from iris_proxy.refusal import ProxyRefusal
+from iris_proxy.http.refusal import ProxyRefusal
 from iris_proxy.settings import ProxySettings
-from iris_proxy.upstream import FIELDS, LINE_BYTES
+from iris_proxy.upstream.upstream import FIELDS, LINE_BYTES
 
 _BACKLOG = 4096
 _LAST_S = 0.1

@@ -12,17 +12,17 @@ from multidict import CIMultiDict
 from iris_bus.contract import Entry
 from iris_core import codec
 from iris_core.messages.proxy_state import DeploymentLoad, DeploymentRequests
-from iris_core.serving import Discovery
-from iris_proxy.balancer import Balancer
-from iris_proxy.choice import RouteLoad
-from iris_proxy.credentials import OwnTokens
+from iris_core.spec.serving import Discovery
 from iris_proxy.forward import Exchange
+from iris_proxy.http.credentials import OwnTokens
+from iris_proxy.http.refusal import ProxyRefusal, check_head, split_target
 from iris_proxy.metrics import CLIENT_LEFT, ProxyMetrics
-from iris_proxy.pool import Pool
-from iris_proxy.probing import EjectedRoutes
-from iris_proxy.refusal import ProxyRefusal, check_head, split_target
-from iris_proxy.retry import RetryBudget
+from iris_proxy.routes.balancer import Balancer
+from iris_proxy.routes.choice import RouteLoad
+from iris_proxy.routes.probing import EjectedRoutes
+from iris_proxy.routes.retry import RetryBudget
 from iris_proxy.settings import ProxySettings
+from iris_proxy.upstream.pool import Pool
 from iris_service.listening import is_within
 
 log = logging.getLogger(__name__)

@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from iris_bus.connection.retry import with_retries
 from iris_bus.contract import Entry
 from iris_bus.follow import follow
-from iris_bus.retry import with_retries
+from iris_core.access.token_file import parse_tokens, unusable
 from iris_core.subjects import DISCOVERY_BUCKET
-from iris_core.token_file import parse_tokens, unusable
 from iris_proxy import workers
 from iris_proxy.last_discovery import LastDiscovery
 from iris_proxy.listener import Listener

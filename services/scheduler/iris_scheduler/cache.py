@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from iris_core.reasons import Reason
+from iris_core.placement.reasons import Reason
 from iris_scheduler.mirror.classes import JobClass
 from iris_scheduler.mirror.columns import Columns
 from iris_scheduler.mirror.mirror import MirrorChanges

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec.structs import replace
 
-from iris_core.admission import admit
+from iris_core.admission.jobs import admit
 from iris_core.messages.gateway_scheduler import PlanPreview, PlanRequest
 from iris_core.messages.scheduler_state import JobRow
 from iris_core.names import JobName
-from iris_core.reasons import Reason
-from iris_core.spec import JobSpec
+from iris_core.placement.reasons import Reason
+from iris_core.spec.jobs import JobSpec
 from iris_scheduler.cache import Cache
 from iris_scheduler.mirror.capacity import WINDOW, Slots, fitting
 from iris_scheduler.mirror.classes import NO_JOB, JobClass

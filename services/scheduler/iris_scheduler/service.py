@@ -18,11 +18,11 @@ import msgspec
 from iris_bus.contract import Bus, Message, Subscription, Unavailable
 from iris_core import codec, subjects
 from iris_core.batching import Batcher
-from iris_core.chains import CHAIN_ENDED
 from iris_core.errors import Refused
 from iris_core.messages.gateway_scheduler import PlanRequest
 from iris_core.messages.processes import Ping
 from iris_core.messages.scheduler_state import Delta, FullSnapshot, Plan, PlanTaken
+from iris_core.placement.chains import CHAIN_ENDED
 from iris_scheduler.cache import Cache
 from iris_scheduler.metrics import SchedulerMetrics
 from iris_scheduler.mirror.mirror import Mirror

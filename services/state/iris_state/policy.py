@@ -10,7 +10,7 @@ from typing import Annotated
 
 import msgspec
 
-from iris_bus.framing import PART_BYTES
+from iris_bus.journal.framing import PART_BYTES
 from iris_core.states import PriorityBand, SessionStatus
 from iris_core.tables.session import PREPARE, SCHEDULE, START, StatusTimeout
 

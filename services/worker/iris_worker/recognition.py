@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 
-from iris_core.spec import NEEDS_RUNTIME, Attribute
-from iris_worker.agent import accelerators, metadata
+from iris_core.spec.jobs import NEEDS_RUNTIME, Attribute
+from iris_worker.agent.host import accelerators, metadata
 from iris_worker.agent.instance import attributes_of
 from iris_worker.attempt.images.containers import find_runtime
 from iris_worker.settings import WorkerSettings

@@ -20,17 +20,17 @@ from typing import Any, ClassVar
 from iris_bus.contract import Connection, Message
 from iris_core import __version__, codec, subjects
 from iris_core.batching import Batcher
-from iris_core.constraints import DEVICE_TYPE, DEVICE_VARIANT
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Ended, Order, Register, ReportTaken, Stage, TaskTemplate
-from iris_core.spec import NEEDS_RUNTIME, Attribute
+from iris_core.placement.constraints import DEVICE_TYPE, DEVICE_VARIANT
+from iris_core.spec.jobs import NEEDS_RUNTIME, Attribute
 from iris_core.states import NoticeReason
 from iris_service.lock import lock
 from iris_service.run import Service
 from iris_service.tracing import Tracer
-from iris_worker.agent import accelerators, host, host_warnings, metadata
 from iris_worker.agent.agent import Agent
 from iris_worker.agent.heartbeat import HeartbeatSchedule, StallDetector, to_ms
+from iris_worker.agent.host import accelerators, host, host_warnings, metadata
 from iris_worker.agent.instance import Notice
 from iris_worker.agent.instructions import Discard, Instruction, Kill, Notify, Prepare, RenewToken, SetTimeout
 from iris_worker.agent.reporter import HANDS, Reporter

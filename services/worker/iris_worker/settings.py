@@ -9,8 +9,8 @@ import msgspec
 
 from iris_core import codec
 from iris_core.limits import ATTEMPTS, WORKER_BYTES
-from iris_core.resources import DeclaredCapacity
-from iris_core.spec import Attribute
+from iris_core.spec.jobs import Attribute
+from iris_core.spec.resources import DeclaredCapacity
 from iris_worker.attempt.artifacts.directory import ArtifactLimits
 from iris_worker.attempt.builds.store import EnvironmentLimits
 from iris_worker.attempt.bundles.manifest import BundleLimits

@@ -14,8 +14,8 @@ from types import FrameType
 import pytest
 
 from benchmarks.loopback import Loopback
-from iris_core.admission import validate_spec
-from iris_core.spec import JobSpec
+from iris_core.admission.jobs import validate_spec
+from iris_core.spec.jobs import JobSpec
 
 HOSTS = 2
 

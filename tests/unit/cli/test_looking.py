@@ -11,7 +11,7 @@ from iris.cli.commands.look.top import USED
 from iris.cli.commands.look.why import explain_lines
 from iris.cli.commands.operate.quota import describe
 from iris.cli.output.tables import print_table
-from iris_core.spec import JobSpec
+from iris_core.spec.jobs import JobSpec
 from tests.support.answers import Said, answering, job_view
 
 SKIPPED = {

@@ -10,7 +10,7 @@ import pytest
 
 from iris.cli.commands.control.cp import CopiedBytes
 from iris.cli.output.terminal import Terminal, shown
-from iris_core.stream_views import ExecutionLine
+from iris_core.views.streams import ExecutionLine
 from tests.support.answers import Said, answering, events
 
 NASTY = "\033]0;owned\a\033[2J\x9b31m\b"

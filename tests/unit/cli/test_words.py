@@ -11,7 +11,7 @@ from iris.cli.commands.look.tree import draw
 from iris.cli.commands.look.why import explain_lines
 from iris.cli.output.tables import Column, print_table
 from iris.cli.output.times import show_span, span_between
-from iris_core.reasons import EXPLANATIONS, ReasonCode
+from iris_core.placement.reasons import EXPLANATIONS, ReasonCode
 from iris_core.units import show_bytes
 from tests.support.answers import job_view
 

@@ -9,7 +9,7 @@ from iris.client.http.address import ClusterFile, find_gateway, read_token
 from iris.client.http.contexts import Context, Contexts, contexts_path, load_contexts, save_contexts
 from iris.client.problems import InvalidOption, NoGateway
 from iris.cluster.paths import ClusterPaths, make_token, write_cluster
-from iris_core.token_file import line_of, parse_tokens, token_of
+from iris_core.access.token_file import line_of, parse_tokens, token_of
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from iris.client.options.constraints import parse_constraint
 from iris.client.problems import InvalidOption
-from iris_core.spec import Constraint
+from iris_core.spec.jobs import Constraint
 from iris_core.states import ConstraintOp as Op
 
 

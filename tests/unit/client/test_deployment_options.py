@@ -6,9 +6,9 @@ import pytest
 
 from iris.client.options.deployments import deployment_fields
 from iris.client.problems import InvalidOption
+from iris_core.admission.deployments import validate_deployment
 from iris_core.codec import from_builtins
-from iris_core.deployment_admission import validate_deployment
-from iris_core.serving import DeploymentSpec
+from iris_core.spec.serving import DeploymentSpec
 
 
 def test_only_what_is_said_is_sent():

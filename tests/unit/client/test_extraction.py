@@ -11,7 +11,7 @@ import tarfile
 import pytest
 
 from iris.client.files.extraction import extract
-from iris_core.archive_paths import InvalidArchive
+from iris_core.admission.archive_paths import InvalidArchive
 
 
 def entry(name: str, kind: bytes = tarfile.REGTYPE, data: bytes = b"", target: str = "", mode: int = 0o644):

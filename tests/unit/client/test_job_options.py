@@ -6,10 +6,10 @@ import pytest
 from iris.client.options.job_names import fresh_name, full_name
 from iris.client.options.jobs import job_spec
 from iris.client.problems import InvalidOption
-from iris_core.exit_rules import ExitRule
 from iris_core.names import JobName
-from iris_core.resources import Device, ResourceRequest
-from iris_core.spec import Constraint, Coscheduling, Dependency, JobSpec, Level, NoticePolicy, StopPolicy
+from iris_core.spec.exit_rules import ExitRule
+from iris_core.spec.jobs import Constraint, Coscheduling, Dependency, JobSpec, Level, NoticePolicy, StopPolicy
+from iris_core.spec.resources import Device, ResourceRequest
 from iris_core.states import ConstraintOp
 
 OUTSIDE: dict[str, str] = {}

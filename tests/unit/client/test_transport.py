@@ -7,7 +7,7 @@ from iris.client.executions import RemoteCommand
 from iris.client.http.transport import in_path
 from iris.client.problems import Conflict, Problem, Rejected, TryAgain, Unreachable, problem_from
 from iris_core import DISTRIBUTION, __version__
-from iris_core.spec import JobSpec
+from iris_core.spec.jobs import JobSpec
 from tests.support.answers import Said, answering, events, in_turn, job_view, problem
 
 SPEC = JobSpec(name="/train", command=("true",))

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from iris.client.options.units import parse_cpu, parse_duration, parse_gpu, parse_size
 from iris.client.problems import InvalidOption
-from iris_core.resources import Device
+from iris_core.spec.resources import Device
 
 
 @pytest.mark.parametrize(

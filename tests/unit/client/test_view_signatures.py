@@ -10,7 +10,7 @@ import pytest
 
 from iris import Client
 from iris.client.jobs import Job
-from iris_core import view_queries as q
+from iris_core.views import queries as q
 from iris_gateway.http.parameters import query_parameters
 
 LISTINGS = (

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from iris_core import codec
-from iris_core.actions import (
+from iris_core.admission.actions import (
     DEPLOYMENT_ACTIONS,
     DrainWorker,
     RollBackDeployment,

@@ -7,11 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from iris_core.admission import admit, validate_spec
+from iris_core.admission.jobs import admit, validate_spec
 from iris_core.errors import Invalid
-from iris_core.exit_rules import ExitRule
-from iris_core.resources import Device, ResourceRequest
-from iris_core.spec import (
+from iris_core.spec.exit_rules import ExitRule
+from iris_core.spec.jobs import (
     Calls,
     Constraint,
     Coscheduling,
@@ -22,6 +21,7 @@ from iris_core.spec import (
     StopPolicy,
     inline,
 )
+from iris_core.spec.resources import Device, ResourceRequest
 from iris_core.states import ConstraintOp
 
 GOOD = JobSpec(name="/train", command=("python", "train.py"))

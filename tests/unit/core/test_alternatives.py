@@ -7,10 +7,10 @@ import pytest
 
 from iris.client.options.jobs import job_spec
 from iris.client.problems import InvalidOption
-from iris_core.admission import validate_spec
+from iris_core.admission.jobs import validate_spec
 from iris_core.codec import pack, unpack
-from iris_core.resources import Device, ResourceRequest
-from iris_core.spec import JobSpec
+from iris_core.spec.jobs import JobSpec
+from iris_core.spec.resources import Device, ResourceRequest
 from iris_gateway.dashboard.snippets import options_of
 
 

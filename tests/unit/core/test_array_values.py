@@ -2,7 +2,7 @@
 
 import pytest
 
-from iris_core.array_values import values_of
+from iris_core.spec.array_values import values_of
 
 
 @pytest.mark.parametrize(

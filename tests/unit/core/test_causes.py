@@ -1,4 +1,4 @@
-from iris_core.causes import failure_groups, last_line
+from iris_core.views.causes import failure_groups, last_line
 
 
 def failed(index, stderr="", error=None):

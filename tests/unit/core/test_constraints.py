@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_core import constraints
-from iris_core.constraints import eligible, matches, rank, validate
-from iris_core.resources import Device, ResourceRequest
-from iris_core.spec import Attribute, Constraint
+from iris_core.placement import constraints
+from iris_core.placement.constraints import eligible, matches, rank, validate
+from iris_core.spec.jobs import Attribute, Constraint
+from iris_core.spec.resources import Device, ResourceRequest
 from iris_core.states import ConstraintOp as Op
 
 CPU = ResourceRequest()

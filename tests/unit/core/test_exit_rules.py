@@ -2,7 +2,7 @@
 
 import pytest
 
-from iris_core.exit_rules import ExitAction, ExitRule, action, mistakes, signal_number
+from iris_core.spec.exit_rules import ExitAction, ExitRule, action, mistakes, signal_number
 
 RULES = (ExitRule((75, "64-70"), "requeue"), ExitRule(("SIGBUS",), "retry"), ExitRule(("1-255",), "fail"))
 

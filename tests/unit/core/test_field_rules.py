@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from iris_core import codec
-from iris_core.deployment_admission import validate_deployment
-from iris_core.field_rules import at_most, between, filled, mistakes, seconds, text
-from iris_core.serving import DeploymentSpec, RouteTemplate
-from iris_core.spec import JobSpec
+from iris_core.admission.deployments import validate_deployment
+from iris_core.spec.field_rules import at_most, between, filled, mistakes, seconds, text
+from iris_core.spec.jobs import JobSpec
+from iris_core.spec.serving import DeploymentSpec, RouteTemplate
 
 
 class Part(msgspec.Struct):

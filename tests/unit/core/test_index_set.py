@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_core.index_set import IndexSet, indexes_of
+from iris_core.spec.index_set import IndexSet, indexes_of
 
 
 @pytest.mark.parametrize(

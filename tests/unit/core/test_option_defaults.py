@@ -3,7 +3,7 @@
 import pytest
 
 from iris_core.moments import parse_duration, show_duration
-from iris_core.option_table import DeployOptions, JobOptions, rows_of
+from iris_core.spec.option_table import DeployOptions, JobOptions, rows_of
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from iris_core.names import JobName
-from iris_core.priority import PriorityKey, priority_key
-from iris_core.queue import TaskQueue, as_ranges
+from iris_core.placement.priority import PriorityKey, priority_key
+from iris_core.placement.queue import TaskQueue, as_ranges
 from iris_core.states import PriorityBand
 
 INTERACTIVE, PRODUCTION, BATCH = PriorityBand.INTERACTIVE, PriorityBand.PRODUCTION, PriorityBand.BATCH

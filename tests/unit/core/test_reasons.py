@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from iris_core import reasons
 from iris_core.codec import pack, to_json, unpack
+from iris_core.placement import reasons
+from iris_core.placement.reasons import Reason, ReasonCode
 from iris_core.quota import QUOTA_LIMITS
-from iris_core.reasons import Reason, ReasonCode
-from iris_core.resources import RESOURCE
+from iris_core.spec.resources import RESOURCE
 
 GIB = 1 << 30
 

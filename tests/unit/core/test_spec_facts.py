@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from iris_core.exit_rules import ExitRule
-from iris_core.resources import Device, ResourceRequest
-from iris_core.spec import Constraint, Coscheduling, Environment, JobSpec, Level, NoticePolicy, StopPolicy
-from iris_core.spec_facts import facts_of
+from iris_core.spec.exit_rules import ExitRule
+from iris_core.spec.jobs import Constraint, Coscheduling, Environment, JobSpec, Level, NoticePolicy, StopPolicy
+from iris_core.spec.resources import Device, ResourceRequest
+from iris_core.views.spec_facts import facts_of
 
 OTHERS = {
     "resources": ResourceRequest(cpu_millis=500, device=Device("tpu", ("v6e-16", "v5litepod-16"), 4)),

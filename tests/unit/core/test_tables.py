@@ -335,7 +335,7 @@ def test_each_state_is_charged_to_the_documents_budget():
 
 
 def test_default_limits_are_the_documents():
-    from iris_core.spec import JobSpec
+    from iris_core.spec.jobs import JobSpec
 
     spec = JobSpec(name="/a", command=("true",))
     made = (spec.max_retries_failure, spec.max_retries_preemption)

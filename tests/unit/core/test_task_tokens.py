@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_core import codec, task_tokens
+from iris_core import codec
+from iris_core.access import task_tokens
+from iris_core.access.task_tokens import LEEWAY_MS, ROTATE_MS, SETTLE_MS, BadTaskToken, SigningKey, TaskClaims
 from iris_core.messages.gateway_state import Caller
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import TaskGrant
-from iris_core.serving import TASK_TOKEN
-from iris_core.task_tokens import LEEWAY_MS, ROTATE_MS, SETTLE_MS, BadTaskToken, SigningKey, TaskClaims
+from iris_core.spec.serving import TASK_TOKEN
 
 HOUR_MS = 3_600_000
 KEY, OTHER = SigningKey("k1", b"1" * 32, 0), SigningKey("k2", b"2" * 32, 0)

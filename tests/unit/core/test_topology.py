@@ -6,9 +6,16 @@ from math import prod
 
 import pytest
 
-from iris_core.resources import Device, ResourceRequest
-from iris_core.spec import Coscheduling, JobSpec, Level
-from iris_core.topology import TOPOLOGIES, parts_of, topology_of, validate_coscheduling, validate_device, vm_grid
+from iris_core.placement.topology import (
+    TOPOLOGIES,
+    parts_of,
+    topology_of,
+    validate_coscheduling,
+    validate_device,
+    vm_grid,
+)
+from iris_core.spec.jobs import Coscheduling, JobSpec, Level
+from iris_core.spec.resources import Device, ResourceRequest
 
 V5E = Device("tpu", "v5litepod-16", 4)
 

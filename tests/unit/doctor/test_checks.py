@@ -6,9 +6,17 @@ import pytest
 from iris.doctor.checks import CHECKS, notes, problems
 from iris.doctor.facts import ClusterFacts, GatewayFacts, WorkerFacts
 from iris.doctor.judgements import covers
-from iris_bus.bus_facts import BusFacts, ClientName, ConnectedProcess, KeyFacts, ServerFacts, StreamFacts, client_name
+from iris_bus.servers.bus_facts import (
+    BusFacts,
+    ClientName,
+    ConnectedProcess,
+    KeyFacts,
+    ServerFacts,
+    StreamFacts,
+    client_name,
+)
+from iris_core.access.roles import ROLES, login, permissions
 from iris_core.messages.processes import NO_TOKEN_FILE
-from iris_core.roles import ROLES, login, permissions
 from iris_core.subjects import STORES
 
 SERVICES = [login(role.name) for role in ROLES if not role.alone]

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from iris_core import subjects
-from iris_core.views import ArtifactView, AttemptView
+from iris_core.views.jobs import ArtifactView, AttemptView
 from iris_gateway.auth.bearer import parse_tokens
 from tests.support.fake_state import attempt_of
 from tests.support.gateway import House, house, listening

@@ -4,10 +4,10 @@ from hashlib import sha256
 
 import pytest
 
+from iris_core.access.token_file import BadTokenFile
 from iris_core.limits import LOGIN_LINK_MINUTES
 from iris_core.messages.gateway_state import Caller
-from iris_core.serving import SECURE_TOKEN_COOKIE, TOKEN_COOKIE
-from iris_core.token_file import BadTokenFile
+from iris_core.spec.serving import SECURE_TOKEN_COOKIE, TOKEN_COOKIE
 from iris_gateway.auth.bearer import is_loopback, parse_tokens
 from iris_gateway.auth.login_links import MAX_LINKS, LoginLinks
 from iris_gateway.service import read_keyring

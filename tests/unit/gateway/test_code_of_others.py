@@ -9,13 +9,13 @@ from typing import Any
 import httpx
 import pytest
 
-from iris_core import task_tokens
+from iris_core.access import task_tokens
 from iris_core.codec import to_json, unpack
 from iris_core.messages.gateway_state import Answer, Caller, DeployCommand
 from iris_core.messages.message import AttemptRef
-from iris_core.resources import Amount
-from iris_core.serving import DeploymentSpec, RouteTemplate
-from iris_core.spec import JobSpec
+from iris_core.spec.jobs import JobSpec
+from iris_core.spec.resources import Amount
+from iris_core.spec.serving import DeploymentSpec, RouteTemplate
 from iris_core.subjects import BUNDLES_BUCKET, CMD_DEPLOY
 from iris_gateway.auth.bearer import parse_tokens
 from iris_state.views.reads import answer

@@ -9,9 +9,9 @@ import pytest
 from iris_bus.contract import Message, Subscription
 from iris_core.codec import pack, unpack
 from iris_core.messages.gateway_state import SUBJECT_OF, Answer, Caller, CancelJob, SubmitJob, UserCommand
-from iris_core.spec import JobSpec
+from iris_core.spec.jobs import JobSpec
 from iris_core.subjects import CMD_CANCEL, CMD_SUBMIT, STATE_QUERY, is_command
-from iris_core.view_queries import JobsQuery
+from iris_core.views.queries import JobsQuery
 from iris_gateway.commands import NO_LEADER, NOT_SENT, UNANSWERED, UNSENT, Commands
 from iris_gateway.http.problem import ProblemResponse
 from iris_gateway.queries import Queries

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from iris_core.limits import SENTENCE
-from iris_core.serving import LATENCY_MS
+from iris_core.spec.serving import LATENCY_MS
 from iris_core.states import (
     DISPLAY_COLOURS,
     DeploymentLifecycle,
@@ -24,7 +24,7 @@ from iris_core.states import (
 from iris_core.tables import deployment as deployment_table
 from iris_core.tables import route as route_table
 from iris_core.tables import session as session_table
-from iris_core.views import ActorView, ArtifactView, GateView, InterruptionView, JobLink
+from iris_core.views.jobs import ActorView, ArtifactView, GateView, InterruptionView, JobLink
 from iris_gateway.auth.bearer import parse_tokens
 from iris_gateway.dashboard.decisions import DECISIONS
 from iris_gateway.dashboard.drawings import glyphs

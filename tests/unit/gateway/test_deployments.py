@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from iris_core.access.request_ids import key_of
 from iris_core.codec import to_json
-from iris_core.deployment_views import DeploymentView
-from iris_core.event_views import DeploymentEvent, RouteEvent
 from iris_core.messages.gateway_state import Answer, DeployCommand
-from iris_core.request_ids import key_of
-from iris_core.serving import DeploymentSpec, RouteTemplate
+from iris_core.spec.serving import DeploymentSpec, RouteTemplate
 from iris_core.subjects import event
+from iris_core.views.deployments import DeploymentView
+from iris_core.views.events import DeploymentEvent, RouteEvent
 from iris_gateway.auth.bearer import parse_tokens
 from tests.support.fake_state import refusal
 from tests.support.gateway import House, house

@@ -3,7 +3,7 @@
 import asyncio
 
 from iris_core import codec
-from iris_core.serving import DiscoveredRoute, Discovery
+from iris_core.spec.serving import DiscoveredRoute, Discovery
 from iris_core.subjects import DISCOVERY_BUCKET
 from tests.support.gateway import House
 

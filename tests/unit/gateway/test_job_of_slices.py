@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import time
 
-from iris_core.resources import Amount, Device, ResourceRequest
-from iris_core.spec import Coscheduling, Level
+from iris_core.spec.jobs import Coscheduling, Level
+from iris_core.spec.resources import Amount, Device, ResourceRequest
 from tests.support.example_cluster import Story
 from tests.support.gateway import house
 from tests.support.large import show

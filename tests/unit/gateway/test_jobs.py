@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from iris_core.access.request_ids import key_of
 from iris_core.messages.gateway_scheduler import PlanPreview, PlanRequest
 from iris_core.messages.gateway_state import (
     AdminCommand,
@@ -15,10 +16,9 @@ from iris_core.messages.gateway_state import (
     RerunJob,
     SubmitJob,
 )
+from iris_core.placement.reasons import Reason, ReasonCode
 from iris_core.quota import QUOTA_LIMITS
-from iris_core.reasons import Reason, ReasonCode
-from iris_core.request_ids import key_of
-from iris_core.spec import JobSpec
+from iris_core.spec.jobs import JobSpec
 from tests.support.fake_state import refusal
 from tests.support.gateway import House
 

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from iris_core.codec import to_json
-from iris_core.event_views import JobEvent
 from iris_core.subjects import event
+from iris_core.views.events import JobEvent
 from tests.support.gateway import House, house
 from tests.support.large import LARGE_PATHS, large, show
 

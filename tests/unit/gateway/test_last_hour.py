@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
-from iris_core.resources import RESOURCES
+from iris_core.spec.resources import RESOURCES
 from iris_gateway.dashboard.drawings.last_hour import Chart, held_over_time
 
 NOW = datetime(2026, 1, 31, 12, 30, 45, tzinfo=UTC)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from iris_core.errors import Refused
 from iris_core.names import JobName
-from iris_core.view_queries import AuditQuery, DemandQuery, JobsQuery, arguments_of, view_name
+from iris_core.views.queries import AuditQuery, DemandQuery, JobsQuery, arguments_of, view_name
 from iris_gateway.http.parameters import job_reference, read_query, segment, task_reference
 from iris_gateway.http.problem import ProblemResponse
 

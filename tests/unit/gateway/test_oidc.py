@@ -17,7 +17,7 @@ import pytest
 from aiohttp import web
 
 from iris_core.messages.gateway_state import Caller
-from iris_core.serving import TOKEN_COOKIE
+from iris_core.spec.serving import TOKEN_COOKIE
 from iris_gateway.auth.bearer import parse_tokens
 from iris_gateway.settings import GatewaySettings
 from iris_service.settings import BadSetting

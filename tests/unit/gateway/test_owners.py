@@ -8,13 +8,14 @@ from hashlib import sha256
 
 import pytest
 
-from iris_core import subjects, task_tokens
+from iris_core import subjects
+from iris_core.access import task_tokens
 from iris_core.codec import to_json, unpack
 from iris_core.messages.gateway_state import Answer, Caller
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Artifact, Ended, Stage
-from iris_core.resources import Amount
-from iris_core.spec import JobSpec
+from iris_core.spec.jobs import JobSpec
+from iris_core.spec.resources import Amount
 from iris_core.states import Cause, KernelStatus
 from iris_gateway.api import ENDPOINTS
 from iris_gateway.auth.bearer import parse_tokens

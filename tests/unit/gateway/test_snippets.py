@@ -8,9 +8,9 @@ import pytest
 
 from iris.cli.commands.run.run import read_options, run
 from iris.client.options.jobs import job_spec
-from iris_core.exit_rules import ExitRule
-from iris_core.resources import Device, ResourceRequest
-from iris_core.spec import Constraint, Coscheduling, Environment, JobSpec, Level, NoticePolicy, StopPolicy
+from iris_core.spec.exit_rules import ExitRule
+from iris_core.spec.jobs import Constraint, Coscheduling, Environment, JobSpec, Level, NoticePolicy, StopPolicy
+from iris_core.spec.resources import Device, ResourceRequest
 from iris_core.states import ConstraintOp
 from iris_gateway.dashboard.snippets import cli_of, options_of, sdk_of
 

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from iris_core.index_set import IndexSet
-from iris_core.spec import JobSpec
+from iris_core.spec.index_set import IndexSet
+from iris_core.spec.jobs import JobSpec
 from iris_gateway.dashboard.drawings.task_grid import CELLS, task_grid
 
 

@@ -7,12 +7,13 @@ from hashlib import sha256
 import pytest
 from msgspec.structs import replace
 
-from iris_core import codec, task_tokens
+from iris_core import codec
+from iris_core.access import task_tokens
+from iris_core.access.task_tokens import KEYS, SigningKey
 from iris_core.messages.gateway_state import Caller
 from iris_core.messages.message import AttemptRef
-from iris_core.serving import TOKEN_COOKIE
+from iris_core.spec.serving import TOKEN_COOKIE
 from iris_core.subjects import KEYS_BUCKET
-from iris_core.task_tokens import KEYS, SigningKey
 from iris_gateway.api import ENDPOINTS
 from iris_gateway.auth.bearer import parse_tokens
 from iris_gateway.dashboard.pages import PAGES

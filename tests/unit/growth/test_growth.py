@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from benchmarks.noop_worker import NoopWorker
-from iris_bus import window
+from iris_bus.streams import window
 from iris_gateway.api import ENDPOINTS
 from iris_gateway.auth.bearer import Keyring
 from iris_gateway.http import rate_limit

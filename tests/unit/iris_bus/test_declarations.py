@@ -2,9 +2,9 @@
 
 import pytest
 
-from iris_bus.api import Cluster, Peer, StreamInfo, StreamState, standing_of
 from iris_bus.contract import StoreStanding
-from iris_bus.declarations import changed, config_of, copies, differences
+from iris_bus.streams.api import Cluster, Peer, StreamInfo, StreamState, standing_of
+from iris_bus.streams.declarations import changed, config_of, copies, differences
 from iris_core import subjects
 
 WANTED = config_of(subjects.JOURNAL, 3, clustered=True)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris_bus.contract import DamagedCommit, JournalEntry
-from iris_bus.framing import HEADER_BYTES, VERSION, Assembler, count, split, verify
+from iris_bus.journal.framing import HEADER_BYTES, VERSION, Assembler, count, split, verify
 
 
 def assembled(messages: list[bytes], after: int = 0) -> list[JournalEntry]:
@@ -60,7 +60,7 @@ def test_what_is_no_part_of_a_commit_is_damage(data: bytes):
 
 
 def test_a_later_format_is_said_by_its_version(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("iris_bus.framing.VERSION", VERSION + 1)
+    monkeypatch.setattr("iris_bus.journal.framing.VERSION", VERSION + 1)
     (later,) = split(b"x", 10)
     monkeypatch.undo()
     with pytest.raises(DamagedCommit, match=f"version {VERSION + 1}, this release knows {VERSION}"):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_bus.intake import Garbled, Intake
+from iris_bus.connection.intake import Garbled, Intake
 
 
 class Before(asyncio.Protocol):

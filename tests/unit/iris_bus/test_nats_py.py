@@ -27,7 +27,7 @@ WRITTEN_FOR = {
 def test_a_method_that_is_replaced_or_relied_on_is_unchanged(name):
     found = hashlib.sha256(inspect.getsource(getattr(Client, name)).encode()).hexdigest()[:16]
     assert found == WRITTEN_FOR[name], (
-        f"nats-py {version('nats-py')} changed Client.{name}: read it, correct iris_bus/client.py, "
+        f"nats-py {version('nats-py')} changed Client.{name}: read it, correct iris_bus/connection/client.py, "
         f"then write {found} here"
     )
 

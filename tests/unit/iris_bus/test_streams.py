@@ -2,7 +2,7 @@
 
 import pytest
 
-from iris_bus.declarations import config_of
+from iris_bus.streams.declarations import config_of
 from iris_core import subjects
 from iris_service.process_settings import NatsSettings
 from iris_service.settings import BadSetting, load

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iris_bus.contract import Fenced, Publication, Unavailable
-from iris_bus.window import KEPT, Window
+from iris_bus.streams.window import KEPT, Window
 
 
 def tellings(first: int, last: int) -> list[Publication]:

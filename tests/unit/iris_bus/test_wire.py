@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_bus import wire
+from iris_bus.connection import wire
 from iris_bus.contract import Publication
 
 

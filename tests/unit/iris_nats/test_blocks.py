@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from iris_bus.framing import split
+from iris_bus.journal.framing import split
 from iris_nats.blocks import Record, journal
 
 SUBJECT = b"iris.journal"

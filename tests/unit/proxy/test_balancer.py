@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from iris_core.messages.proxy_state import DeploymentLoad, DeploymentRequests
-from iris_core.serving import LATENCY_MS, DiscoveredRoute, Discovery, ProxyPolicy
-from iris_proxy.balancer import Balancer
-from iris_proxy.refusal import ProxyRefusal
+from iris_core.spec.serving import LATENCY_MS, DiscoveredRoute, Discovery, ProxyPolicy
+from iris_proxy.http.refusal import ProxyRefusal
+from iris_proxy.routes.balancer import Balancer
 
 
 def found(*ids: str, reason: str = "", **policy: object) -> Discovery:

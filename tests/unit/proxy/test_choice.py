@@ -2,8 +2,8 @@
 
 from collections import Counter
 
-from iris_core.serving import DiscoveredRoute, Discovery
-from iris_proxy.choice import RouteLoad, choose, eligible, merged
+from iris_core.spec.serving import DiscoveredRoute, Discovery
+from iris_proxy.routes.choice import RouteLoad, choose, eligible, merged
 
 
 def routes(*outstanding: int) -> list[RouteLoad]:

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from iris_core.token_file import digest_of
-from iris_proxy.credentials import OwnTokens
+from iris_core.access.token_file import digest_of
+from iris_proxy.http.credentials import OwnTokens
 
 OURS = OwnTokens({digest_of("secret")}, "https://id.example.org", "iris")
 

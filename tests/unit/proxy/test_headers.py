@@ -2,7 +2,7 @@
 
 import pytest
 
-from iris_proxy.headers import cookie, end_to_end, to_client, to_route
+from iris_proxy.http.headers import cookie, end_to_end, to_client, to_route
 
 HERE = {"deployment": "chat", "peer": "10.1.1.1", "scheme": "http", "host": "front", "trusted": False}
 ADDED = [

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from iris_proxy.refusal import REFUSAL_TYPES, ProxyRefusal, check_head, split_target, without_route
+from iris_proxy.http.refusal import REFUSAL_TYPES, ProxyRefusal, check_head, split_target, without_route
 from tests.house.repository import sources
 
 GOOD = {"http_1_1": True, "head_bytes": 100, "most_bytes": 1000}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from iris_proxy.retry import Failure, Retry, RetryBudget, SentRequest, where_to_retry
+from iris_proxy.routes.retry import Failure, Retry, RetryBudget, SentRequest, where_to_retry
 
 ALL = ("GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE", "POST", "PATCH")
 SAFE, IDEMPOTENT = ALL[:4], ALL[:6]

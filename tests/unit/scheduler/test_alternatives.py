@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from iris_core.messages.gateway_scheduler import PlanRequest
 from iris_core.messages.gateway_state import Caller
-from iris_core.resources import Device, ResourceRequest
-from iris_core.spec import Coscheduling, JobSpec
+from iris_core.spec.jobs import Coscheduling, JobSpec
+from iris_core.spec.resources import Device, ResourceRequest
 from iris_scheduler.preview import preview
 from tests.support.scheduling import Story, tpu, tpus, worker
 

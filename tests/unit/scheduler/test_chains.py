@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from iris_core.chains import LONGEST, SEEN, SHORT_MS, WORK_MS
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.scheduler_state import Extension, Ran
+from iris_core.placement.chains import LONGEST, SEEN, SHORT_MS, WORK_MS
 from iris_core.states import WorkerState
 from tests.support.scheduling import Story, eq, worker
 

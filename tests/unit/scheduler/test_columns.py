@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from iris_core.resources import ResourceRequest
-from iris_core.spec import Constraint
+from iris_core.spec.jobs import Constraint
+from iris_core.spec.resources import ResourceRequest
 from iris_core.states import ConstraintOp, PriorityBand
 from iris_scheduler.mirror import columns as module
 from iris_scheduler.mirror.classes import ClassKey, JobClass

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from iris_core.reasons import ReasonCode
-from iris_core.resources import Device
-from iris_core.spec import Constraint, Environment, JobSpec
+from iris_core.placement.reasons import ReasonCode
+from iris_core.spec.jobs import Constraint, Environment, JobSpec
+from iris_core.spec.resources import Device
 from iris_core.states import ConstraintOp, WorkerState
 from iris_scheduler.settings import SchedulerSettings
 from tests.support.scheduling import GIB, Story, eq, tpu, worker

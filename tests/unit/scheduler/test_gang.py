@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from iris_core.reasons import ReasonCode
-from iris_core.spec import Constraint
+from iris_core.placement.reasons import ReasonCode
+from iris_core.spec.jobs import Constraint
 from iris_core.states import ConstraintOp, WorkerState
 from iris_scheduler.settings import SchedulerSettings
 from tests.support.scheduling import Story, eq, tpu, worker

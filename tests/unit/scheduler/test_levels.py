@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from iris_core.messages.scheduler_state import WorkerRow
-from iris_core.reasons import ReasonCode
+from iris_core.placement.reasons import ReasonCode
 from iris_scheduler.settings import SchedulerSettings
 from tests.support.scheduling import Story, worker
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iris_core.reasons import ReasonCode
+from iris_core.placement.reasons import ReasonCode
 from tests.support.scheduling import Story, worker
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from iris_core.messages.scheduler_state import OCCUPIED, Hold
-from iris_core.resources import Device
-from iris_core.spec import Constraint
+from iris_core.spec.jobs import Constraint
+from iris_core.spec.resources import Device
 from iris_core.states import ConstraintOp, WorkerState
 from tests.support.scheduling import GIB, Story, eq, worker
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from iris_core.messages.scheduler_state import Nomination
-from iris_core.reasons import ReasonCode
+from iris_core.placement.reasons import ReasonCode
 from iris_core.states import WorkerState
 from iris_scheduler.settings import SchedulerSettings
 from tests.support.scheduling import Story, eq, tpu, worker

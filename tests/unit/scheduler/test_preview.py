@@ -10,9 +10,9 @@ from iris_core.errors import Invalid
 from iris_core.limits import PLACED_AT_ONCE
 from iris_core.messages.gateway_scheduler import PlanPreview, PlanRequest
 from iris_core.messages.gateway_state import Caller
-from iris_core.reasons import ReasonCode
-from iris_core.resources import Device, ResourceRequest
-from iris_core.spec import Coscheduling, Environment, JobSpec, Level
+from iris_core.placement.reasons import ReasonCode
+from iris_core.spec.jobs import Coscheduling, Environment, JobSpec, Level
+from iris_core.spec.resources import Device, ResourceRequest
 from iris_core.states import WorkerState
 from iris_scheduler.preview import preview
 from tests.support.scheduling import Story, eq, tpu, tpus, worker

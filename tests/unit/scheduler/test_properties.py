@@ -10,15 +10,15 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from iris_core import constraints
-from iris_core.admission import validate_spec
+from iris_core.admission.jobs import validate_spec
 from iris_core.codec import pack
 from iris_core.messages.gateway_scheduler import PlanRequest
 from iris_core.messages.gateway_state import Caller
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.scheduler_state import FullSnapshot, Hold, WorkerRow
-from iris_core.resources import ResourceRequest
-from iris_core.spec import Coscheduling, JobSpec, Level
+from iris_core.placement import constraints
+from iris_core.spec.jobs import Coscheduling, JobSpec, Level
+from iris_core.spec.resources import ResourceRequest
 from iris_core.states import WorkerState
 from iris_scheduler.cache import Cache
 from iris_scheduler.mirror.mirror import Mirror

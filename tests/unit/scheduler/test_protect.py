@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from iris_core.reasons import ReasonCode
+from iris_core.placement.reasons import ReasonCode
 from tests.support.scheduling import Story, tpu, worker
 
 

@@ -16,8 +16,8 @@ from iris_core.messages.gateway_state import Caller
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.processes import Ping
 from iris_core.messages.scheduler_state import Delta, FullSnapshot, Plan, PlanTaken
-from iris_core.reasons import ReasonCode
-from iris_core.spec import JobSpec
+from iris_core.placement.reasons import ReasonCode
+from iris_core.spec.jobs import JobSpec
 from iris_scheduler.service import Scheduler
 from iris_scheduler.settings import SchedulerSettings
 from tests.support.memory import Memory, MemoryConnection

@@ -8,8 +8,8 @@ import pytest
 
 from iris_core.messages.gateway_scheduler import PlanRequest
 from iris_core.messages.gateway_state import Caller
-from iris_core.resources import ResourceRequest
-from iris_core.spec import TASKS, Constraint, JobSpec, Probe
+from iris_core.spec.jobs import TASKS, Constraint, JobSpec, Probe
+from iris_core.spec.resources import ResourceRequest
 from iris_scheduler.preview import preview
 from tests.support.scheduling import Story, worker
 

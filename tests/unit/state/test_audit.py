@@ -7,9 +7,9 @@ import pytest
 from iris_core import subjects
 from iris_core.messages.gateway_state import Caller, DeployCommand
 from iris_core.messages.message import AttemptRef
-from iris_core.resources import Amount
-from iris_core.serving import DeploymentSpec, RouteTemplate
-from iris_core.spec import JobSpec
+from iris_core.spec.jobs import JobSpec
+from iris_core.spec.resources import Amount
+from iris_core.spec.serving import DeploymentSpec, RouteTemplate
 from iris_state.decide.machine import Machine
 from iris_state.policy import Policy
 from iris_state.snapshots import snapshot

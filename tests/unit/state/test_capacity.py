@@ -3,7 +3,7 @@
 docs/design/semantics.md#tasks-and-attempts.
 """
 
-from iris_core.spec import NEEDS_RUNTIME
+from iris_core.spec.jobs import NEEDS_RUNTIME
 from iris_state.effects.deltas import job_row
 
 

@@ -5,7 +5,7 @@ import pytest
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Chain, Order
 from iris_state.effects.orders import parts
-from iris_state.records.chains import Chains
+from iris_state.records.indexes.chains import Chains
 from tests.support.script import Script
 
 

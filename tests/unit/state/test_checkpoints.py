@@ -8,7 +8,7 @@ import pytest
 from iris_core.messages.gateway_state import Caller
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import GivenNotice
-from iris_core.spec import NoticePolicy
+from iris_core.spec.jobs import NoticePolicy
 from iris_core.states import Cause, NoticeReason
 from iris_state.decide.machine import Machine
 from iris_state.effects.orders import template

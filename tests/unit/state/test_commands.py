@@ -13,7 +13,7 @@ from iris_core.messages.gateway_state import (
     RerunJob,
     SubmitJob,
 )
-from iris_core.spec import JobSpec
+from iris_core.spec.jobs import JobSpec
 from iris_state.decide.machine import Machine
 from iris_state.effects.kinds import Output, ReplyTo
 from iris_state.inputs.kinds import Request

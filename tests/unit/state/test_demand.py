@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import generate_latest
 
-from iris_core.cluster_views import DemandView
-from iris_core.resources import Amount
+from iris_core.spec.resources import Amount
+from iris_core.views.cluster import DemandView
 from iris_scheduler.cache import Cache
 from iris_scheduler.mirror.mirror import Mirror
 from iris_scheduler.plan import plan

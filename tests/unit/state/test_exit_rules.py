@@ -3,7 +3,7 @@
 docs/design/semantics.md#tasks-and-attempts.
 """
 
-from iris_core.spec import JobSpec
+from iris_core.spec.jobs import JobSpec
 
 
 def test_a_requeue_is_no_failure_and_has_a_bound_of_its_own(script):

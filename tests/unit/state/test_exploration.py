@@ -4,7 +4,7 @@ import pytest
 
 from iris_core.messages.message import AttemptRef
 from iris_state.policy import Policy
-from iris_state.records.check import check
+from iris_state.records.check.records import check
 from tests.support.exploration import Cell, Path, endless, explore, gang
 from tests.support.growth import check_timeouts
 from tests.support.turns import in_turns

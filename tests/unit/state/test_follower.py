@@ -15,9 +15,9 @@ from iris_core.messages.gateway_state import BEHIND, Answer, Query
 from iris_core.messages.processes import Ping
 from iris_core.messages.scheduler_state import JobReason, Plan
 from iris_core.messages.state_worker import HeartbeatMessage, Register, WorkerReport
-from iris_core.reasons import Reason, ReasonCode
-from iris_core.resources import Amount
-from iris_core.spec import JobSpec
+from iris_core.placement.reasons import Reason, ReasonCode
+from iris_core.spec.jobs import JobSpec
+from iris_core.spec.resources import Amount
 from iris_state.clock import Clock
 from iris_state.policy import Policy
 from iris_state.replication.follower import Follower

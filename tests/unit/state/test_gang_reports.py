@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Ended, Stage
-from iris_core.resources import Amount
-from iris_core.spec import Coscheduling, JobSpec, SuccessPolicy
+from iris_core.spec.jobs import Coscheduling, JobSpec, SuccessPolicy
+from iris_core.spec.resources import Amount
 from iris_core.states import Cause, KernelStatus
-from iris_state.records.check import check
+from iris_state.records.check.records import check
 from tests.support import first_fit
 from tests.support.world import Host, World
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from iris_core import codec
-from iris_core.spec import Dependency, JobSpec
+from iris_core.spec.jobs import Dependency, JobSpec
 from iris_core.states import Cause, JobState
 from iris_state.inputs.timers import GATES_AT_ONCE
-from iris_state.records.check import check
+from iris_state.records.check.records import check
 from tests.support.script import Script
 from tests.support.world import World
 

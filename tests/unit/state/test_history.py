@@ -8,8 +8,8 @@ from iris_core.messages.gateway_state import Caller
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.scheduler_state import Placement, Plan
 from iris_core.messages.state_worker import Ended, Stage
-from iris_core.resources import Amount
-from iris_core.spec import JobSpec
+from iris_core.spec.jobs import JobSpec
+from iris_core.spec.resources import Amount
 from iris_core.states import Cause, KernelStatus
 from iris_state.policy import Policy
 from iris_state.views.work import history

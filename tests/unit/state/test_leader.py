@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from iris_bus import framing
 from iris_bus.contract import Fenced, Message, NoResponders
+from iris_bus.journal import framing
 from iris_core import codec, subjects
 from iris_core.messages.gateway_state import Caller, CancelJob, Query
 from iris_core.messages.scheduler_state import Delta, Placement, Plan, PlanTaken
 from iris_core.messages.state_worker import HeartbeatMessage, Order, Register, WorkerReport
-from iris_core.resources import Amount
+from iris_core.spec.resources import Amount
 from iris_state.replication import leader
 from tests.support.house import ANN, POLICY, House
 from tests.support.memory import Memory

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from iris_core import codec
-from iris_core.spec import Coscheduling, JobSpec, Level
+from iris_core.spec.jobs import Coscheduling, JobSpec, Level
 from iris_state.effects.deltas import job_row
 from iris_state.views.work.tasks import task_view
 

@@ -10,11 +10,11 @@ from iris_core.messages.gateway_state import Caller
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.scheduler_state import Placement, Plan
 from iris_core.messages.state_worker import Ended, Stage
-from iris_core.resources import Amount
-from iris_core.spec import JobSpec
+from iris_core.spec.jobs import JobSpec
+from iris_core.spec.resources import Amount
 from iris_core.states import Cause, JobState, KernelStatus
-from iris_core.views import JOB_ORDERS
-from iris_state.records.check import check
+from iris_core.views.jobs import JOB_ORDERS
+from iris_state.records.check.records import check
 from iris_state.views import pages
 from iris_state.views.work import jobs
 from tests.support.world import Host, World

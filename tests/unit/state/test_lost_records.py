@@ -8,7 +8,7 @@ from iris_bus.contract import Fenced, RecordsLost
 from iris_core import codec, subjects
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import HeartbeatMessage, Register, WorkerReport
-from iris_core.resources import Amount
+from iris_core.spec.resources import Amount
 from iris_core.states import KernelStatus
 from iris_core.subjects import JOURNAL, RECORDS_LOST
 from iris_state.policy import Policy

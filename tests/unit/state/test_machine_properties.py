@@ -8,9 +8,9 @@ from iris_core.messages.gateway_state import Caller
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.scheduler_state import Eviction, JobReason, Nomination, Placement, Plan
 from iris_core.messages.state_worker import Ended, Stage
-from iris_core.reasons import NOT_YET_LOOKED_AT
-from iris_core.resources import Amount, ResourceRequest
-from iris_core.spec import Coscheduling, JobSpec
+from iris_core.placement.reasons import NOT_YET_LOOKED_AT
+from iris_core.spec.jobs import Coscheduling, JobSpec
+from iris_core.spec.resources import Amount, ResourceRequest
 from iris_core.states import Cause, KernelStatus
 from iris_state.policy import Policy
 from tests.support import first_fit

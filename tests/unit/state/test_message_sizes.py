@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from iris_bus import framing
 from iris_bus.contract import Message, Publication
+from iris_bus.journal import framing
 from iris_core import codec, subjects
-from iris_core.admission import validate_spec
+from iris_core.admission.jobs import validate_spec
 from iris_core.limits import (
     ATTEMPTS,
     CHUNK_BYTES,
@@ -37,9 +37,9 @@ from iris_core.messages.state_worker import (
     TaskTemplate,
     WorkerReport,
 )
-from iris_core.reasons import Reason, ReasonCode
-from iris_core.resources import Amount, ResourceRequest
-from iris_core.spec import MAX_COMMAND_BYTES, MAX_ENV_BYTES, MAX_TEXT, MAX_VALUES, Constraint, JobSpec
+from iris_core.placement.reasons import Reason, ReasonCode
+from iris_core.spec.jobs import MAX_COMMAND_BYTES, MAX_ENV_BYTES, MAX_TEXT, MAX_VALUES, Constraint, JobSpec
+from iris_core.spec.resources import Amount, ResourceRequest
 from iris_core.states import Cause, ConstraintOp, KernelStatus
 from iris_scheduler.cache import Cache
 from iris_scheduler.mirror.mirror import Mirror

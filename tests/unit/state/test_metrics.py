@@ -9,8 +9,8 @@ from iris_core.messages.gateway_state import Caller, SubmitJob
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.scheduler_state import Placement, Plan
 from iris_core.messages.state_worker import Ended, Register, Stage, WorkerReport
-from iris_core.resources import Amount
-from iris_core.spec import JobSpec
+from iris_core.spec.jobs import JobSpec
+from iris_core.spec.resources import Amount
 from iris_core.states import Cause, KernelStatus
 from iris_state.decide.machine import Machine
 from iris_state.inputs.kinds import Request

@@ -3,7 +3,7 @@
 import pytest
 
 from iris_core.quota import Quota
-from iris_core.spec import MAX_REPLICAS, JobSpec
+from iris_core.spec.jobs import MAX_REPLICAS, JobSpec
 
 
 def test_a_live_name_is_taken(script):

@@ -4,7 +4,7 @@ from iris_core import codec, subjects
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.scheduler_state import FullSnapshot, Placement, Plan
 from iris_core.messages.state_worker import Register, WorkerReport
-from iris_core.resources import Amount
+from iris_core.spec.resources import Amount
 from iris_core.states import TaskState
 from iris_state.decide.machine import Machine
 from iris_state.effects.kinds import OrderTo

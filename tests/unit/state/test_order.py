@@ -143,8 +143,8 @@ def test_controller_progress_guarantee(script):
 
 def test_priority_queue_with_many_tasks():
     """10,000 waiting tasks go in and come out in order, well under a second."""
-    from iris_core.priority import priority_key
-    from iris_core.queue import TaskQueue
+    from iris_core.placement.priority import priority_key
+    from iris_core.placement.queue import TaskQueue
     from iris_core.states import PriorityBand
 
     keys = {n: priority_key(PriorityBand.INTERACTIVE, n % 7, n * 7919 % 1000, n, n) for n in range(10_000)}

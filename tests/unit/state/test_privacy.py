@@ -6,8 +6,8 @@ import pytest
 
 from iris_core.messages.gateway_state import Caller
 from iris_core.messages.state_worker import Artifact, Ended, Stage
-from iris_core.resources import Amount
-from iris_core.spec import JobSpec
+from iris_core.spec.jobs import JobSpec
+from iris_core.spec.resources import Amount
 from iris_core.states import Cause, KernelStatus
 from tests.support import first_fit
 from tests.support.world import Host, World

@@ -7,7 +7,7 @@ import pytest
 
 from iris_core import codec, subjects
 from iris_core.messages.state_worker import Ended, HeartbeatMessage, Register, Stage
-from iris_core.resources import Amount
+from iris_core.spec.resources import Amount
 from iris_core.states import Cause, KernelStatus
 from iris_state.effects.kinds import OrderTo
 from iris_state.inputs.kinds import DeliveryResult, Fate, Heartbeat

@@ -10,7 +10,7 @@ import json
 import pytest
 
 from iris_core import codec
-from iris_core.spec import JobSpec
+from iris_core.spec.jobs import JobSpec
 from iris_state.inputs.timers import GATES_AT_ONCE
 from tests.support.script import Script
 from tests.support.world import World

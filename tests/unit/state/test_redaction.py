@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from iris_core.resources import Amount
-from iris_core.spec import JobSpec
+from iris_core.spec.jobs import JobSpec
+from iris_core.spec.resources import Amount
 from iris_state.views.redaction import is_secret
 from tests.support import first_fit
 from tests.support.world import Host, World

@@ -216,7 +216,7 @@ def test_a_worker_cannot_speak_for_another(script):
     from iris_core import codec, subjects
     from iris_core.messages.message import AttemptRef
     from iris_core.messages.state_worker import Ended, HeartbeatMessage, Register, Stage, WorkerReport
-    from iris_core.resources import Amount
+    from iris_core.spec.resources import Amount
     from iris_core.states import Cause, KernelStatus
     from iris_state.effects.kinds import ReplyTo
     from iris_state.inputs.kinds import Heartbeat, Request

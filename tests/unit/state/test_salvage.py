@@ -2,12 +2,12 @@
 
 import pytest
 
-from iris_bus.framing import split
+from iris_bus.journal.framing import split
 from iris_core import codec
 from iris_core.messages.state_worker import Ended
 from iris_core.quota import Quota
-from iris_core.resources import Amount, ResourceRequest
-from iris_core.spec import JobSpec
+from iris_core.spec.jobs import JobSpec
+from iris_core.spec.resources import Amount, ResourceRequest
 from iris_core.states import Cause, Initiator, JobState, KernelStatus, TaskState
 from iris_state.admin.salvage import NUMBERS, salvage
 from iris_state.admin.survey import Lost, survey

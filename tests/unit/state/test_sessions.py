@@ -589,7 +589,7 @@ def test_a_reason_is_of_those_who_wait(script):
         history /b                  -> DetectCancellation pending>cancelled SUCCESS (cancelled)
     """)
     from iris_core.messages.scheduler_state import JobReason, Plan
-    from iris_core.reasons import NOT_YET_LOOKED_AT
+    from iris_core.placement.reasons import NOT_YET_LOOKED_AT
 
     before = script.world.machine.sequence
     script.world.plan(Plan("s", 0, reasons=(JobReason(1, NOT_YET_LOOKED_AT), JobReason(99, NOT_YET_LOOKED_AT))))

@@ -14,18 +14,18 @@ from iris_core.errors import InvariantBroken
 from iris_core.messages.gateway_state import Answer, Caller, Query, SubmitJob
 from iris_core.messages.scheduler_state import Placement, Plan, PlanTaken
 from iris_core.messages.state_worker import HeartbeatMessage, Order, OrderTaken, Register, WorkerReport
-from iris_core.resources import Amount
-from iris_core.spec import JobSpec
+from iris_core.spec.jobs import JobSpec
+from iris_core.spec.resources import Amount
 from iris_core.states import JobState, WorkerState
 from iris_core.tables.session import PREPARE
-from iris_core.view_queries import JobQuery
+from iris_core.views.queries import JobQuery
 from iris_state import views
 from iris_state.decide.machine import Machine
 from iris_state.effects.kinds import ReplyTo, Unjudged
 from iris_state.inputs.kinds import Heartbeat, Input, Request, Timer, TimerKey
 from iris_state.inputs.quarantine import Quarantine
 from iris_state.policy import Policy
-from iris_state.records.check import check
+from iris_state.records.check.records import check
 from tests.support.house import ANN, House
 from tests.support.memory import Memory
 from tests.support.raising import Planted, raising

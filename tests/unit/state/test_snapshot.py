@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from iris_core.messages.state_worker import Ended
-from iris_core.resources import Amount, ResourceRequest
-from iris_core.spec import JobSpec
+from iris_core.spec.jobs import JobSpec
+from iris_core.spec.resources import Amount, ResourceRequest
 from iris_core.states import Cause, Initiator, JobState, KernelStatus, TaskState, WorkerState
 from iris_state.decide.retention import Retention
 from iris_state.records.apply import apply
@@ -23,7 +23,7 @@ from iris_state.records.changes import (
     WorkerMoved,
     WorkerRegistered,
 )
-from iris_state.records.check import check
+from iris_state.records.check.records import check
 from iris_state.records.ledger import Ledger
 from iris_state.records.reactions import bind
 from iris_state.snapshots import snapshot

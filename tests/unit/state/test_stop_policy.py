@@ -5,7 +5,7 @@ docs/design/semantics.md#tasks-and-attempts.
 
 import pytest
 
-from iris_core.spec import JobSpec, StopPolicy
+from iris_core.spec.jobs import JobSpec, StopPolicy
 from iris_state.effects.orders import template
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from iris_bus.contract import KeyValue
 from iris_core import codec, subjects
-from iris_core.task_tokens import KEYS, ROTATE_MS, SigningKey
+from iris_core.access.task_tokens import KEYS, ROTATE_MS, SigningKey
 from iris_state.policy import Policy
 from iris_state.replication import task_keys
 from iris_state.replication.task_keys import TaskKeyStore

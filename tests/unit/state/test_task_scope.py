@@ -7,16 +7,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from iris_core import codec, task_tokens
+from iris_core import codec
+from iris_core.access import task_tokens
+from iris_core.access.task_tokens import SigningKey
 from iris_core.messages.gateway_state import Answer, Caller, DeployCommand, Query
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Ended, Order, Stage
-from iris_core.resources import Amount
-from iris_core.serving import DeploymentSpec, RouteTemplate
-from iris_core.spec import JobSpec
+from iris_core.spec.jobs import JobSpec
+from iris_core.spec.resources import Amount
+from iris_core.spec.serving import DeploymentSpec, RouteTemplate
 from iris_core.states import Cause, KernelStatus
 from iris_core.subjects import CMD_DEPLOY
-from iris_core.task_tokens import SigningKey
 from iris_state.views import KINDS
 from iris_state.views.reads import answer
 from tests.support import first_fit

@@ -2,7 +2,7 @@
 
 import pytest
 
-from iris_core.spec import JobSpec
+from iris_core.spec.jobs import JobSpec
 from iris_state.records.apply import apply
 from iris_state.records.changes import JobAdmitted
 from iris_state.records.ledger import Ledger

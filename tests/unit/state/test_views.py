@@ -4,7 +4,7 @@ import pytest
 
 from iris_core.states import TaskState
 from iris_state.records.entities import Minute
-from iris_state.records.minutes import count
+from iris_state.records.indexes.minutes import count
 
 
 def items(script, what, **arguments):

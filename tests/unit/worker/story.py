@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Chain, Ended, Order, ReportTaken, Stage, Stop, TaskTemplate
-from iris_core.resources import ResourceRequest
+from iris_core.spec.resources import ResourceRequest
 from iris_core.states import Cause, KernelStatus
 from iris_worker.agent.agent import Agent
 from iris_worker.agent.instructions import Discard, Instruction, Kill, Prepare

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Ended, Order, ReportTaken, Stage, Stop, TaskGrant, TaskTemplate
-from iris_core.resources import ResourceRequest
-from iris_core.spec import Environment
+from iris_core.spec.jobs import Environment
+from iris_core.spec.resources import ResourceRequest
 from iris_core.states import Cause, KernelStatus
 from iris_worker.agent.agent import Agent
 from iris_worker.agent.instructions import Discard, Kill, Prepare, RenewToken, SetTimeout

@@ -10,8 +10,8 @@ import pytest
 from msgspec import structs
 
 from iris_core.messages.state_worker import TaskTemplate
-from iris_core.resources import ResourceRequest
-from iris_core.spec import Environment
+from iris_core.spec.jobs import Environment
+from iris_core.spec.resources import ResourceRequest
 from iris_worker.attempt.builds.plan import CannotBuild, Tools, plan_build, uses_other_files
 
 HOST = Tools("/usr/bin/python3.11", "Linux-x86_64")

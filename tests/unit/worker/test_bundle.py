@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from iris_core.archive_paths import InvalidArchive
+from iris_core.admission.archive_paths import InvalidArchive
 from iris_worker.attempt.bundles.bundle import BundleStore, digest_of, unpack
 from iris_worker.attempt.bundles.manifest import BundleLimits
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from iris_core.messages.message import AttemptRef
-from iris_worker.agent import accelerators
+from iris_worker.agent.host import accelerators
 from iris_worker.attempt.devices import Accelerators, Devices
 
 

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Gang, TaskTemplate
-from iris_core.resources import Device, ResourceRequest
+from iris_core.spec.resources import Device, ResourceRequest
 from iris_worker.attempt import environment
 
 PLACE = environment.Place("w0", "http://gate:8080", {"PATH": "/bin", "HOME": "/home/iris", "LANG": "C"})

@@ -13,13 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from iris_core import subjects, task_tokens
+from iris_core import subjects
+from iris_core.access import task_tokens
+from iris_core.access.task_tokens import SigningKey
 from iris_core.messages.gateway_state import Caller
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Ended, Gang, Order, Stage, Stop, TaskTemplate
-from iris_core.resources import Device, ResourceRequest
+from iris_core.spec.resources import Device, ResourceRequest
 from iris_core.states import Cause, KernelStatus
-from iris_core.task_tokens import SigningKey
 from iris_worker.agent.agent import Agent
 from iris_worker.agent.local_attempt import LocalAttempt
 from iris_worker.attempt.artifacts.uploader import Uploader

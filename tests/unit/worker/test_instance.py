@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from iris_worker.agent import metadata
+from iris_worker.agent.host import metadata
 from iris_worker.agent.instance import Notice, attributes_of, notice_of
 from tests.support.metadata import PREEMPTED, QUIET, TPU_VM, MetadataServer
 

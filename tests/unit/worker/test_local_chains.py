@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iris_core.chains import HAND_BACK_MS
+from iris_core.placement.chains import HAND_BACK_MS
 from tests.unit.worker.story import Story
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_core.archive_paths import InvalidArchive
+from iris_core.admission.archive_paths import InvalidArchive
 from iris_worker.attempt.bundles.manifest import ArchiveEntry, BundleLimits, Manifest
 
 

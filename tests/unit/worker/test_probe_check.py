@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from iris_core.spec import Probe
+from iris_core.spec.jobs import Probe
 from iris_worker.attempt.probes.check import KillCommand, ProbeTarget, check, netloc
 from iris_worker.attempt.probes.schedule import ProbeOutcome
 from iris_worker.launcher.records import Exit

@@ -6,7 +6,7 @@ import pytest
 
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import ProbeResult
-from iris_core.spec import Probe
+from iris_core.spec.jobs import Probe
 from iris_worker.attempt.probes.schedule import DETAILS, ProbeOutcome, ProbeSchedule
 
 A, B, C = AttemptRef(1, 0, 0), AttemptRef(2, 0, 0), AttemptRef(3, 0, 0)

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from iris_core.messages.message import AttemptRef
-from iris_core.spec import Probe
+from iris_core.spec.jobs import Probe
 from iris_worker.attempt.probes.check import KillCommand
 from iris_worker.attempt.probes.prober import Prober
 from iris_worker.clock import HostClock

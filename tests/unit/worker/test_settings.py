@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from iris_core.resources import Amount
-from iris_worker.agent import host
+from iris_core.spec.resources import Amount
+from iris_worker.agent.host import host
 from iris_worker.attempt.devices import Accelerators
 from iris_worker.settings import BadAttribute, WorkerSettings, read_attributes
 

@@ -4,7 +4,7 @@ import pytest
 
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Ended, Order, Stage, TaskTemplate
-from iris_core.resources import ResourceRequest
+from iris_core.spec.resources import ResourceRequest
 from iris_core.states import Cause, KernelStatus
 from iris_worker.agent.spans import AttemptSpans, Span
 

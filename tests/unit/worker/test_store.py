@@ -13,7 +13,7 @@ import pytest
 from iris_core import codec
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Ended, Stage
-from iris_core.spec import Probe
+from iris_core.spec.jobs import Probe
 from iris_core.states import Cause, KernelStatus
 from iris_worker.launcher.frames import frame
 from iris_worker.launcher.process_table import StoredProcess

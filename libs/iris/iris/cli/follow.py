@@ -22,9 +22,9 @@ from iris.client.http.events import Event, read_lines
 from iris.client.jobs import Job
 from iris.client.problems import ClientError
 from iris_core.errors import IrisError
-from iris_core.event_views import JobEvent, TaskEvent
-from iris_core.stream_views import LogEnd, LogLineView
-from iris_core.views import JobView
+from iris_core.views.events import JobEvent, TaskEvent
+from iris_core.views.jobs import JobView
+from iris_core.views.streams import LogEnd, LogLineView
 
 _LOOK_S = 0.5
 _COUNTED_S = 3.0

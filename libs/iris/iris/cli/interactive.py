@@ -25,8 +25,8 @@ from iris.client.executions import RemoteTerminal
 from iris.client.http.events import read_events
 from iris.client.jobs import TERMINAL, Job
 from iris.client.problems import ClientError, Conflict, ExecutionLost, NotFound, TryAgain, Unreachable
-from iris_core.event_views import TaskEvent
 from iris_core.limits import clipped
+from iris_core.views.events import TaskEvent
 
 SHELL = 'for shell in "$0" /bin/bash; do [ -x "$shell" ] && exec "$shell"; done; exec /bin/sh'
 """Runs the shell that it is given, or else one that is where the task is."""

@@ -21,9 +21,9 @@ from iris.client.jobs import TERMINAL, Job
 from iris.client.maps.mapping import Mapped
 from iris.client.options.maps import MapOptions
 from iris.client.problems import gave_up
-from iris_core.deployment_views import DeploymentView
-from iris_core.stream_views import LogLineView
-from iris_core.views import JobView
+from iris_core.views.deployments import DeploymentView
+from iris_core.views.jobs import JobView
+from iris_core.views.streams import LogLineView
 
 P = ParamSpec("P")
 T = TypeVar("T")

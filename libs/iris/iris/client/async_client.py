@@ -14,12 +14,21 @@ from iris.client.client import IfExists
 from iris.client.files.bundle import Bundle
 from iris.client.options.jobs import CommandLine
 from iris.client.options.updates import UpdateOptions
-from iris_core.causes import FailureGroup
-from iris_core.cluster_views import DemandView, WorkerView
-from iris_core.deployment_views import DeploymentView, RouteView
-from iris_core.option_table import DeployOptions, JobOptions
-from iris_core.spec import JobSpec
-from iris_core.views import NEWEST_FIRST, AuditView, HistoryRow, JobView, PlanView, QueueHoldView, TaskView, TreeView
+from iris_core.spec.jobs import JobSpec
+from iris_core.spec.option_table import DeployOptions, JobOptions
+from iris_core.views.causes import FailureGroup
+from iris_core.views.cluster import DemandView, WorkerView
+from iris_core.views.deployments import DeploymentView, RouteView
+from iris_core.views.jobs import (
+    NEWEST_FIRST,
+    AuditView,
+    HistoryRow,
+    JobView,
+    PlanView,
+    QueueHoldView,
+    TaskView,
+    TreeView,
+)
 
 
 class AsyncClient(AsyncCalls):

@@ -1,6 +1,6 @@
 """Reads why a job failed: its failed tasks in groups, and those of the child jobs that failed below it.
 
-Out of scope: grouping (`iris_core.causes`).
+Out of scope: grouping (`iris_core.views.causes`).
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from iris.client.http.api import GatewayApi
 from iris.client.http.transport import in_path
-from iris_core.causes import LOOKED_AT, SHOWN, FailureGroup, failure_groups
-from iris_core.views import JobView, TreeView
+from iris_core.views.causes import LOOKED_AT, SHOWN, FailureGroup, failure_groups
+from iris_core.views.jobs import JobView, TreeView
 
 
 def causes_of(api: GatewayApi, job: JobView) -> list[FailureGroup]:

@@ -29,12 +29,12 @@ from iris.client.options.jobs import EACH_LINE, CommandLine, job_spec, read_line
 from iris.client.options.maps import LOOKAHEAD, SHOWN, MapOptions, check_options, split_options
 from iris.client.options.names import refuse_unknown, takes
 from iris.client.problems import InvalidOption, NotFound, Problem
-from iris_core.cluster_views import DemandView, WorkerView
-from iris_core.deployment_views import DeploymentView
-from iris_core.option_table import DeployOptions, JobOptions, TaskOptions
-from iris_core.serving import TASK_TOKEN
-from iris_core.spec import MAX_REPLICAS, JobSpec
-from iris_core.views import NEWEST_FIRST, AuditView, CallerView, JobView, PlanView, TreeView
+from iris_core.spec.jobs import MAX_REPLICAS, JobSpec
+from iris_core.spec.option_table import DeployOptions, JobOptions, TaskOptions
+from iris_core.spec.serving import TASK_TOKEN
+from iris_core.views.cluster import DemandView, WorkerView
+from iris_core.views.deployments import DeploymentView
+from iris_core.views.jobs import NEWEST_FIRST, AuditView, CallerView, JobView, PlanView, TreeView
 
 if TYPE_CHECKING:
     from iris.client.files.bundle import Bundle
@@ -287,7 +287,7 @@ class Client(GatewayApi):
         order: str = NEWEST_FIRST,
         without_routes: bool = False,
     ) -> Iterator[JobView]:
-        """Every job that matches, page by page, in an order of `iris_core.views.JOB_ORDERS`: ``-duration`` and so on.
+        """Every job that matches, page by page, in an order of `iris_core.views.jobs.JOB_ORDERS`.
 
         Any but the default lists the newest `JOBS_ORDERED` only. ``label``: ``key=value``. ``parent``: the jobs right
         below this one. ``without_routes``: no jobs that are routes of deployments.

@@ -16,9 +16,9 @@ from iris.client.options.deployments import deployment_fields
 from iris.client.options.jobs import CommandLine
 from iris.client.options.names import takes
 from iris.client.problems import DeploymentFailed, InvalidOption, WaitTimeout
-from iris_core.deployment_views import DeploymentView, RouteView
-from iris_core.option_table import DeployOptions
-from iris_core.views import HistoryRow
+from iris_core.spec.option_table import DeployOptions
+from iris_core.views.deployments import DeploymentView, RouteView
+from iris_core.views.jobs import HistoryRow
 
 _POLL_S = 2.0
 """How often the deployment is polled, for changes without an event, such as the end of retries."""

@@ -17,7 +17,7 @@ from iris.client.http.api import GatewayApi
 from iris.client.http.transport import BROKEN, HttpRequest, in_path
 from iris.client.problems import ExecutionLost
 from iris_core.codec import to_json
-from iris_core.stream_views import ExecutionLine, ExecutionPosition
+from iris_core.views.streams import ExecutionLine, ExecutionPosition
 
 PIECE = 192 * 1024
 _SILENCE_S = 60.0

@@ -15,11 +15,11 @@ from iris.client.http.api import GatewayApi
 from iris.client.http.event_stream import EventStream
 from iris.client.http.events import Event, read_events
 from iris.client.problems import ClientError, JobEnded, gave_up, job_ended
-from iris_core.causes import FailureGroup
-from iris_core.event_views import JobEvent
 from iris_core.states import JOB_TERMINAL, display_name
-from iris_core.stream_views import LogLineView
-from iris_core.views import JobView, TaskView
+from iris_core.views.causes import FailureGroup
+from iris_core.views.events import JobEvent
+from iris_core.views.jobs import JobView, TaskView
+from iris_core.views.streams import LogLineView
 
 TERMINAL = frozenset(display_name(state) for state in JOB_TERMINAL)
 """The names of terminal states."""

@@ -29,8 +29,8 @@ from typing import Any, Self
 
 import msgspec
 
-from iris_core.causes import FailureGroup
 from iris_core.errors import IrisError
+from iris_core.views.causes import FailureGroup
 
 
 class ClientError(IrisError):

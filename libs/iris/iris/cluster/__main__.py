@@ -21,8 +21,8 @@ from iris.cluster.process import wait_for_end
 from iris.cluster.programs import ClusterPrograms
 from iris.cluster.settings import ClusterSettings, read_listen
 from iris.cluster.supervisor import Supervisor
-from iris_core.decoder_words import in_words, place_of
-from iris_core.token_file import is_user_name
+from iris_core.access.token_file import is_user_name
+from iris_core.admission.decoder_words import in_words, place_of
 from iris_service.child import DamagedFiles, StartFailed
 from iris_service.lock import DirectoryInUse
 from iris_service.process_settings import RunSettings

@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 
 from iris.client.http.address import CLUSTER_FILE, DAMAGE_FILE, ClusterFile, read_token
-from iris_bus.keys import Keys, write_private
-from iris_core.token_file import digest_of, line_of, parse_tokens, token_of, unusable
+from iris_bus.connection.keys import Keys, write_private
+from iris_core.access.token_file import digest_of, line_of, parse_tokens, token_of, unusable
 from iris_nats.nats_process import keys_of
 from iris_service.lock import lock
 

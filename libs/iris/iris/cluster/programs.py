@@ -14,10 +14,10 @@ from pathlib import Path
 from iris.cluster.paths import ClusterPaths
 from iris.cluster.process import ISOLATED
 from iris.cluster.settings import ClusterSettings, read_replicas, read_slices
-from iris_core.constraints import TPU_TOPOLOGY, TPU_VM_COUNT
-from iris_core.roles import login
-from iris_core.spec import Attribute
-from iris_core.topology import Topology
+from iris_core.access.roles import login
+from iris_core.placement.constraints import TPU_TOPOLOGY, TPU_VM_COUNT
+from iris_core.placement.topology import Topology
+from iris_core.spec.jobs import Attribute
 from iris_core.units import BYTES, CORES
 from iris_service.child import Program
 from iris_service.run import LAST_WORDS_S

@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 
 from iris.client.problems import InvalidOption
-from iris_core.topology import Topology, topology_of
+from iris_core.placement.topology import Topology, topology_of
 
 KEPT_SERVICES = ("state", "scheduler", "proxy", "gateway")
 _SLICES = re.compile(r"(?P<variant>[a-z0-9]+-\d+)(?:x(?P<count>\d{1,3}))?\Z")

@@ -12,7 +12,7 @@ import msgspec
 
 from iris.doctor import judgements as judge
 from iris.doctor.facts import ClusterFacts, GatewayFacts
-from iris_bus.bus_facts import BusFacts
+from iris_bus.servers.bus_facts import BusFacts
 
 
 class Finding(msgspec.Struct, frozen=True):

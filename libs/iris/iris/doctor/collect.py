@@ -22,9 +22,9 @@ from iris.client.http.address import DAMAGE_FILE, Address, ClusterFile, read_clu
 from iris.client.http.transport import HttpRequest, Response
 from iris.client.problems import ClientError, NotAllowed, TryAgain
 from iris.doctor.facts import ClusterFacts, GatewayFacts, WorkerFacts
-from iris_bus.bus_facts import BusFacts
+from iris_bus.servers.bus_facts import BusFacts
 from iris_core import __version__
-from iris_core.cluster_views import ProcessView, WorkerView
+from iris_core.views.cluster import ProcessView, WorkerView
 
 _SYSTEM_SEED = "system.seed"
 
@@ -178,7 +178,7 @@ def bus_facts(local: ClusterFile | None, nats: str, config: str) -> BusFacts | N
     """
     if not has_server_extra():
         return None
-    from iris_bus.diagnosis import diagnose
+    from iris_bus.servers.diagnosis import diagnose
     from iris_service.process_settings import NatsSettings
     from iris_service.run import read_settings
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from iris_bus.bus_facts import BusFacts
+from iris_bus.servers.bus_facts import BusFacts
 
 
 class WorkerFacts(msgspec.Struct, frozen=True):

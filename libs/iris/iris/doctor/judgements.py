@@ -9,10 +9,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 
 from iris.doctor.facts import ClusterFacts, GatewayFacts
-from iris_bus.bus_facts import BusFacts, ConnectedProcess, KeyFacts
-from iris_bus.declarations import COPIES
+from iris_bus.servers.bus_facts import BusFacts, ConnectedProcess, KeyFacts
+from iris_bus.streams.declarations import COPIES
+from iris_core.access.roles import login_of, permissions
 from iris_core.messages.processes import NO_TOKEN_FILE
-from iris_core.roles import login_of, permissions
 from iris_core.subjects import STREAMS
 
 CLOCK_S = 3.0

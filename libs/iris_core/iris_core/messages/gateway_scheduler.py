@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from iris_core.messages.gateway_state import Caller
 from iris_core.messages.message import ServiceMessage
-from iris_core.reasons import Reason
-from iris_core.spec import JobSpec
+from iris_core.placement.reasons import Reason
+from iris_core.spec.jobs import JobSpec
 
 
 class PlanRequest(ServiceMessage, frozen=True):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeAlias, get_args
 
-from iris_core.actions import ADMIN_ACTIONS, DEPLOYMENT_ACTIONS, Action, DeploymentAction, read_action
+from iris_core.admission.actions import ADMIN_ACTIONS, DEPLOYMENT_ACTIONS, Action, DeploymentAction, read_action
 from iris_core.messages.message import AttemptRef, ServiceMessage
-from iris_core.serving import DeploymentSpec
-from iris_core.spec import JobSpec
+from iris_core.spec.jobs import JobSpec
+from iris_core.spec.serving import DeploymentSpec
 from iris_core.subjects import SUBJECTS
 
 

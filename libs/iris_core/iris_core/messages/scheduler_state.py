@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from iris_core.limits import ATTEMPTS
 from iris_core.messages.message import AttemptRef, ServiceMessage
+from iris_core.placement.reasons import Reason
 from iris_core.quota import Quota
-from iris_core.reasons import Reason
-from iris_core.resources import Amount, ResourceRequest
-from iris_core.spec import Attribute, Constraint, Level
+from iris_core.spec.jobs import Attribute, Constraint, Level
+from iris_core.spec.resources import Amount, ResourceRequest
 from iris_core.states import PriorityBand, WorkerState
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from iris_core.limits import ATTEMPTS
 from iris_core.messages.message import AttemptRef, ServiceMessage
-from iris_core.resources import Amount, ResourceRequest
-from iris_core.spec import Attribute, Calls, Environment, NoticePolicy, Probe
+from iris_core.spec.jobs import Attribute, Calls, Environment, NoticePolicy, Probe
+from iris_core.spec.resources import Amount, ResourceRequest
 from iris_core.states import Cause, KernelStatus, NoticeReason
 
 
@@ -193,7 +193,7 @@ class HeartbeatMessage(ServiceMessage, frozen=True):
 
 
 class TaskGrant(ServiceMessage, frozen=True):
-    """The right to make tokens for the attempts of one job on one worker; see `iris_core.task_tokens`.
+    """The right to make tokens for the attempts of one job on one worker; see `iris_core.access.task_tokens`.
 
     ``claims``: what it says, packed. ``key``: a secret that signs tokens.
     """

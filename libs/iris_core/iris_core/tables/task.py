@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from iris_core.exit_rules import ExitAction
 from iris_core.guard import TableBroken, guard
 from iris_core.lifecycle import FAILS, SUCCEEDS, Rule, To
-from iris_core.spec import OnTimeout
+from iris_core.spec.exit_rules import ExitAction
+from iris_core.spec.jobs import OnTimeout
 from iris_core.states import ACTIVE, NON_TERMINAL, TERMINAL, Budget, KernelStatus, TaskState
 
 T, K = TaskState, KernelStatus

@@ -1,7 +1,7 @@
 """The endpoint of the audit: who did what. The state service decides which entries a caller reads."""
 
-from iris_core.view_queries import AuditQuery
-from iris_core.views import AuditView
+from iris_core.views.jobs import AuditView
+from iris_core.views.queries import AuditQuery
 from iris_gateway.api.handling import listing
 from iris_gateway.api.pages import page_of
 

@@ -6,12 +6,12 @@ from typing import Any
 
 from starlette.responses import Response
 
-from iris_core import view_queries as q
-from iris_core.actions import Action, DrainWorker, ForgetWorker, MarkWorkerLost, UndrainWorker, WorkerAction
-from iris_core.cluster_views import DemandView, ProcessView, WorkerView
+from iris_core.admission.actions import Action, DrainWorker, ForgetWorker, MarkWorkerLost, UndrainWorker, WorkerAction
 from iris_core.codec import to_builtins
 from iris_core.messages.gateway_state import AdminCommand
-from iris_core.views import QueueRow, SessionView, moment
+from iris_core.views import queries as q
+from iris_core.views.cluster import DemandView, ProcessView, WorkerView
+from iris_core.views.jobs import QueueRow, SessionView, moment
 from iris_gateway.api.handling import json_body, listing, request_key, view
 from iris_gateway.api.pages import page_of
 from iris_gateway.commands import UNSENT

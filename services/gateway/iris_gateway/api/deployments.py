@@ -12,17 +12,17 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from starlette.responses import Response
 
-from iris_core import actions
-from iris_core import view_queries as q
-from iris_core.admission import MASK
+from iris_core.admission import actions
+from iris_core.admission.jobs import MASK
+from iris_core.admission.patches import merged
 from iris_core.codec import to_builtins, to_json
-from iris_core.deployment_views import DeploymentView, RouteView
 from iris_core.errors import Mistake
-from iris_core.field_rules import between, seconds
 from iris_core.messages.gateway_state import Answer, DeployCommand
-from iris_core.patches import merged
-from iris_core.serving import MAX_ROUTES, DeploymentSpec
-from iris_core.views import HistoryRow
+from iris_core.spec.field_rules import between, seconds
+from iris_core.spec.serving import MAX_ROUTES, DeploymentSpec
+from iris_core.views import queries as q
+from iris_core.views.deployments import DeploymentView, RouteView
+from iris_core.views.jobs import HistoryRow
 from iris_gateway.api.handling import TAG, expected_version, listing, request_key, tagged, view
 from iris_gateway.api.pages import page_of
 from iris_gateway.api.work.admission import all_mistakes, deployment_from, json_from

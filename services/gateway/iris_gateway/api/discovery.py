@@ -9,8 +9,8 @@ from typing import Annotated
 import msgspec
 from starlette.responses import Response
 
-from iris_core.serving import Discovery
-from iris_core.view_queries import about
+from iris_core.spec.serving import Discovery
+from iris_core.views.queries import about
 from iris_gateway.discovery import DiscoveredSets, ScrapeTarget
 from iris_gateway.http.endpoint import Answers, Call, Endpoint, json_response
 from iris_gateway.http.parameters import identifier

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import msgspec
 from starlette.responses import Response
 
-from iris_core.view_queries import JobQuery, PageQuery, about
-from iris_core.views import Page
+from iris_core.views.jobs import Page
+from iris_core.views.queries import JobQuery, PageQuery, about
 from iris_gateway.api.work.jobs import job_of
 from iris_gateway.http.endpoint import EVENT_STREAM, JSON, Answers, Call, Endpoint, json_response
 from iris_gateway.http.problem import ProblemResponse

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import msgspec
 from starlette.responses import Response
 
+from iris_core.access.request_ids import keyed_request
 from iris_core.errors import Mistake
-from iris_core.request_ids import keyed_request
-from iris_core.view_queries import PageQuery, ViewQuery
+from iris_core.views.queries import PageQuery, ViewQuery
 from iris_gateway.api.work.admission import decoded
 from iris_gateway.api.work.validation import shape_mistakes
 from iris_gateway.http.bodies import BODY, BODY_S, check_media_type, read_body

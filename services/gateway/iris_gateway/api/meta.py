@@ -11,12 +11,12 @@ from starlette.responses import Response
 
 from iris_core import __version__, states
 from iris_core.names import MAX_COMPONENT, MAX_LEVELS
+from iris_core.placement.reasons import ReasonCode
 from iris_core.quota import GATEWAY_LIMITS
-from iris_core.reasons import ReasonCode
-from iris_core.spec import MAX_COMMAND_BYTES, MAX_ENV_BYTES, MAX_REPLICAS
+from iris_core.spec.jobs import MAX_COMMAND_BYTES, MAX_ENV_BYTES, MAX_REPLICAS
 from iris_core.tables import deployment, route
-from iris_core.view_queries import MAX_LIMIT
-from iris_core.views import CallerView
+from iris_core.views.jobs import CallerView
+from iris_core.views.queries import MAX_LIMIT
 from iris_gateway.http.endpoint import Answers, Call, Endpoint, json_response
 from iris_gateway.settings import GatewaySettings
 

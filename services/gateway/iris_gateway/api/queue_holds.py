@@ -9,9 +9,9 @@ from starlette.responses import Response
 
 from iris_core.limits import SENTENCE
 from iris_core.messages.gateway_state import HoldQueue
-from iris_core.spec import BandName
-from iris_core.view_queries import QueueHoldsQuery
-from iris_core.views import QueueHoldView
+from iris_core.spec.jobs import BandName
+from iris_core.views.jobs import QueueHoldView
+from iris_core.views.queries import QueueHoldsQuery
 from iris_gateway.api.handling import json_body, listing, request_key
 from iris_gateway.api.pages import page_of
 from iris_gateway.commands import UNSENT

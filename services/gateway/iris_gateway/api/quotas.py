@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 from starlette.responses import Response
 
-from iris_core.actions import SetQuota
-from iris_core.spec import BANDS, BandName
+from iris_core.admission.actions import SetQuota
+from iris_core.spec.jobs import BANDS, BandName
 from iris_core.states import PriorityBand
-from iris_core.view_queries import QuotaQuery, QuotasQuery
-from iris_core.views import QuotaView
+from iris_core.views.jobs import QuotaView
+from iris_core.views.queries import QuotaQuery, QuotasQuery
 from iris_gateway.api.cluster import administer
 from iris_gateway.api.handling import json_body, listing, view
 from iris_gateway.api.pages import page_of

@@ -1,7 +1,7 @@
 """Authenticates callers by bearer tokens, each with a user and a role, stored only as SHA-256.
 
-Out of scope: the lines of the token file (`iris_core.token_file`), reading it (`service`), and what a role may do with
-a job (the state service). Source: docs/access.md#tokens-and-roles, docs/design/reliability.md#security.
+Out of scope: the lines of the token file (`iris_core.access.token_file`), reading it (`service`), and what a role may
+do with a job (the state service). Source: docs/access.md#tokens-and-roles, docs/design/reliability.md#security.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from iris_core import token_file
+from iris_core.access import token_file
+from iris_core.access.token_file import Token, digest_of, is_user_name
 from iris_core.messages.gateway_state import Caller, UserCommand
-from iris_core.token_file import Token, digest_of, is_user_name
 from iris_gateway.http.problem import ProblemResponse
 
 ANONYMOUS = "anonymous"

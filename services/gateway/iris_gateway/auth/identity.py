@@ -11,7 +11,7 @@ import msgspec
 from starlette.requests import Request
 
 from iris_core.messages.gateway_state import Caller
-from iris_core.serving import SECURE_TOKEN_COOKIE, TASK_TOKEN, TOKEN_COOKIE
+from iris_core.spec.serving import SECURE_TOKEN_COOKIE, TASK_TOKEN, TOKEN_COOKIE
 from iris_gateway.auth.bearer import ANONYMOUS, bearer_of, checked_user, no_form, own_form, own_machine, own_pages
 from iris_gateway.gateway import Gateway
 from iris_gateway.http.problem import ProblemResponse

@@ -17,8 +17,8 @@ from typing import Any
 import jwt
 import msgspec
 
+from iris_core.access.token_file import is_user_name
 from iris_core.messages.gateway_state import Caller
-from iris_core.token_file import is_user_name
 from iris_gateway.auth.bearer import unauthenticated
 from iris_gateway.http.problem import ProblemResponse
 from iris_gateway.settings import IssuerSettings

@@ -12,8 +12,8 @@ from collections.abc import Collection, Mapping
 from iris_bus.contract import Entry, KeyValue
 from iris_bus.follow import follow
 from iris_core import codec
+from iris_core.access.task_tokens import KEYS, BadTaskToken, SigningKey, verified
 from iris_core.messages.gateway_state import Caller
-from iris_core.task_tokens import KEYS, BadTaskToken, SigningKey, verified
 from iris_gateway.auth.bearer import unauthenticated
 from iris_gateway.http.problem import ProblemResponse
 

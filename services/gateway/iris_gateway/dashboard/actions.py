@@ -16,7 +16,7 @@ from starlette.responses import RedirectResponse, Response
 
 from iris_core.limits import SENTENCE
 from iris_core.messages.gateway_state import Caller
-from iris_core.view_queries import NamedJobsQuery
+from iris_core.views.queries import NamedJobsQuery
 from iris_gateway.api.handling import request_key
 from iris_gateway.api.work.jobs import send_cancel, send_rerun
 from iris_gateway.auth.bearer import may_act

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 from starlette.responses import RedirectResponse, Response
 
-from iris_core.admission import MASK
-from iris_core.view_queries import DeploymentQuery
+from iris_core.admission.jobs import MASK
+from iris_core.views.queries import DeploymentQuery
 from iris_gateway.api.deployments import name_of, send_change, send_delete
 from iris_gateway.api.work.admission import json_from
 from iris_gateway.auth.identity import identify

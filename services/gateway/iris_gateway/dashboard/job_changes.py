@@ -14,7 +14,7 @@ from urllib.parse import quote
 import msgspec
 from starlette.responses import RedirectResponse, Response
 
-from iris_core.spec import BANDS
+from iris_core.spec.jobs import BANDS
 from iris_gateway.api.handling import request_key
 from iris_gateway.api.queue_holds import send_queue_hold
 from iris_gateway.api.work.amend import JobPatch, send_amend

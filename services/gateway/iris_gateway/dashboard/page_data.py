@@ -19,13 +19,13 @@ import msgspec
 from markupsafe import Markup
 from msgspec.structs import replace
 
-from iris_core import view_queries as q
-from iris_core.causes import LOOKED_AT, failure_groups, last_line
 from iris_core.messages.gateway_state import Caller
-from iris_core.spec import BANDS, JobSpec
-from iris_core.spec_facts import facts_of
-from iris_core.view_queries import MAX_LIMIT, PageQuery, ViewQuery
-from iris_core.views import JOB_COLUMNS, JOBS_ORDERED, NEWEST_FIRST
+from iris_core.spec.jobs import BANDS, JobSpec
+from iris_core.views import queries as q
+from iris_core.views.causes import LOOKED_AT, failure_groups, last_line
+from iris_core.views.jobs import JOB_COLUMNS, JOBS_ORDERED, NEWEST_FIRST
+from iris_core.views.queries import MAX_LIMIT, PageQuery, ViewQuery
+from iris_core.views.spec_facts import facts_of
 from iris_gateway.auth.bearer import may_read
 from iris_gateway.dashboard import snippets
 from iris_gateway.dashboard.drawings.bars import Axis

@@ -18,7 +18,7 @@ from starlette.responses import RedirectResponse, Response
 
 from iris_core.limits import LOGIN_LINK_MINUTES
 from iris_core.messages.gateway_state import Caller
-from iris_core.serving import SECURE_TOKEN_COOKIE
+from iris_core.spec.serving import SECURE_TOKEN_COOKIE
 from iris_gateway.auth.bearer import opened_by_person, own_pages
 from iris_gateway.auth.identity import identify, identify_person, token_cookie
 from iris_gateway.dashboard import actions, deployment_actions, job_changes, page_data

@@ -18,10 +18,10 @@ from jinja2.runtime import Context
 from markupsafe import Markup
 
 from iris_core.quota import QUOTA_LIMITS
-from iris_core.resources import RESOURCES
+from iris_core.spec.resources import RESOURCES
 from iris_core.states import JOB_TERMINAL, DeploymentLifecycle, RouteStatus, SessionStatus, TaskState, display_name
 from iris_core.units import show_bytes
-from iris_core.views import JOB_ORDERS, JOBS_ORDERED, NEWEST_FIRST
+from iris_core.views.jobs import JOB_ORDERS, JOBS_ORDERED, NEWEST_FIRST
 from iris_gateway.auth.bearer import may_act
 from iris_gateway.dashboard.assets import VERSION
 from iris_gateway.dashboard.decisions import decision

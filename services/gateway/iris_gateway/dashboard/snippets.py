@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 
-from iris_core.admission import MASK
-from iris_core.constraints import TPU_NAME
-from iris_core.option_table import JobOptions, field_of, rows_of
-from iris_core.resources import AUTO, REQUESTED, Device, ResourceRequest
-from iris_core.spec import Constraint, JobSpec
+from iris_core.admission.jobs import MASK
+from iris_core.placement.constraints import TPU_NAME
+from iris_core.placement.topology import topology_of
+from iris_core.spec.jobs import Constraint, JobSpec
+from iris_core.spec.option_table import JobOptions, field_of, rows_of
+from iris_core.spec.resources import AUTO, REQUESTED, Device, ResourceRequest
 from iris_core.states import ConstraintOp
-from iris_core.topology import topology_of
 from iris_core.units import BYTES, CORES, Unit
 
 _SIZES = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))

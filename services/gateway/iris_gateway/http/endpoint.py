@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from iris_core.codec import to_json
 from iris_core.messages.gateway_state import SUBJECT_OF, Answer, Caller, UserCommand
-from iris_core.view_queries import ViewQuery
+from iris_core.views.queries import ViewQuery
 from iris_gateway.auth.bearer import refuse_worker
 from iris_gateway.gateway import Gateway
 from iris_gateway.http.parameters import path_fields, read_query, segment

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
-from iris_core.actor import actor_of, described
+from iris_core.access.actor import actor_of, described
 from iris_core.codec import to_json
 from iris_core.messages.gateway_state import Caller
 from iris_gateway.auth.bearer import require_admin

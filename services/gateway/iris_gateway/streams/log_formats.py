@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from iris_core.codec import to_json
-from iris_core.stream_views import LogLineView
-from iris_core.views import moment
+from iris_core.views.jobs import moment
+from iris_core.views.streams import LogLineView
 from iris_gateway.streams.log_lines import LogLine
 
 Write = Callable[[Iterable[LogLine], int], bytes]
@@ -36,7 +36,7 @@ def _noted(line: LogLine) -> bytes:
 
 
 class Shown:
-    """Lines as `iris_core.views.LogLineView`, for one job."""
+    """Lines as `iris_core.views.jobs.LogLineView`, for one job."""
 
     def __init__(self, job: str) -> None:
         self._job = job

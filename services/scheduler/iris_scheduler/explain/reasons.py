@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from iris_core import reasons
-from iris_core.constraints import DEVICE_VARIANT, describe
 from iris_core.messages.scheduler_state import WorkerRow
-from iris_core.reasons import Reason, ReasonCode
-from iris_core.resources import RESOURCES
-from iris_core.spec import Constraint
+from iris_core.placement import reasons
+from iris_core.placement.constraints import DEVICE_VARIANT, describe
+from iris_core.placement.reasons import Reason, ReasonCode
+from iris_core.spec.jobs import Constraint
+from iris_core.spec.resources import RESOURCES
 from iris_core.states import WorkerState
 from iris_scheduler.cycle import Cycle
 from iris_scheduler.mirror.capacity import SHUT, WINDOW, Mask, Slots, fitting, row_of

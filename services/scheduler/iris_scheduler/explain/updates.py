@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from iris_core import reasons
 from iris_core.limits import REASONS_BYTES
 from iris_core.messages.scheduler_state import JobReason
-from iris_core.reasons import Reason
+from iris_core.placement import reasons
+from iris_core.placement.reasons import Reason
 from iris_scheduler.cache import PublishedReason
 from iris_scheduler.cycle import Cycle
 from iris_scheduler.explain.reasons import BEHIND, CycleOutcome, reason_of_class, reason_of_first, reason_of_job

@@ -15,8 +15,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from iris_core import resources
-from iris_core.resources import RESOURCES, Amount, ResourceRequest
+from iris_core.spec import resources
+from iris_core.spec.resources import RESOURCES, Amount, ResourceRequest
 
 CHIPS = RESOURCES.index(resources.CHIPS)
 WINDOW = len(RESOURCES)

@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 from sortedcontainers import SortedList
 
-from iris_core import constraints
-from iris_core.coscheduling import groupings
 from iris_core.messages.scheduler_state import JobRow
-from iris_core.priority import PriorityKey, priority_key
-from iris_core.resources import ResourceRequest
-from iris_core.spec import Constraint, Level
+from iris_core.placement import constraints
+from iris_core.placement.coscheduling import groupings
+from iris_core.placement.priority import PriorityKey, priority_key
+from iris_core.spec.jobs import Constraint, Level
+from iris_core.spec.resources import ResourceRequest
 from iris_core.states import PriorityBand
 from iris_scheduler.mirror.capacity import need_of
 

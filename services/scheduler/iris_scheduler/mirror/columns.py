@@ -15,11 +15,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from iris_core import constraints
-from iris_core.constraints import TAINT, TPU_WORKER_ID
-from iris_core.coscheduling import Grouping
 from iris_core.messages.scheduler_state import WorkerRow
-from iris_core.spec import Attribute, Constraint
+from iris_core.placement import constraints
+from iris_core.placement.constraints import TAINT, TPU_WORKER_ID
+from iris_core.placement.coscheduling import Grouping
+from iris_core.spec.jobs import Attribute, Constraint
 from iris_core.states import ConstraintOp
 from iris_scheduler.mirror.capacity import Mask, Slots
 from iris_scheduler.mirror.classes import JobClass, Shape

@@ -14,9 +14,9 @@ from typing import TypeVar
 
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.scheduler_state import Avoid, Delta, FullSnapshot, Hold, JobRow, Nomination, Queued
-from iris_core.queue import Range, TaskQueue
+from iris_core.placement.queue import Range, TaskQueue
 from iris_core.quota import Quota
-from iris_core.spec import TASKS
+from iris_core.spec.jobs import TASKS
 from iris_core.states import PriorityBand
 from iris_scheduler.mirror.chains import JobChains
 from iris_scheduler.mirror.classes import ClassKey, JobClass, class_key, key_of, place_of

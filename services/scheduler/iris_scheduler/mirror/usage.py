@@ -6,7 +6,7 @@ Source: docs/design/semantics.md#order.
 from __future__ import annotations
 
 from iris_core.quota import RUNNING_LIMITS
-from iris_core.resources import RESOURCES
+from iris_core.spec.resources import RESOURCES
 from iris_scheduler.mirror.capacity import Need
 
 Held = tuple[int, ...]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from iris_core import reasons
-from iris_core.reasons import Reason
+from iris_core.placement import reasons
+from iris_core.placement.reasons import Reason
 from iris_scheduler.cycle import Cycle
 from iris_scheduler.feasible.nominations import Nominations
 from iris_scheduler.feasible.quota import Allowances

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from iris_core.chains import LONGEST, SEEN, SHORT_MS, WORK_MS
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.scheduler_state import Extension
+from iris_core.placement.chains import LONGEST, SEEN, SHORT_MS, WORK_MS
 from iris_scheduler.cycle import Cycle
 from iris_scheduler.mirror.capacity import Mask
 from iris_scheduler.mirror.chains import JobChains

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from iris_core import reasons
+from iris_core.placement import reasons
 from iris_scheduler.cycle import Cycle
 from iris_scheduler.feasible.groups import GangCandidates
 from iris_scheduler.mirror.classes import JobClass

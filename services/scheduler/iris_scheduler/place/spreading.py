@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable
 
-from iris_core.constraints import TPU_NAME
+from iris_core.placement.constraints import TPU_NAME
 from iris_scheduler.mirror.columns import Columns
 
 DOMAINS = ("rack", TPU_NAME)

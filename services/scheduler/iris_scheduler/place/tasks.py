@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from functools import cached_property
 
-from iris_core import reasons
 from iris_core.messages.scheduler_state import OCCUPIED
-from iris_core.spec import TASKS
+from iris_core.placement import reasons
+from iris_core.spec.jobs import TASKS
 from iris_scheduler.cycle import Cycle
 from iris_scheduler.feasible.candidates import Candidates
 from iris_scheduler.mirror.capacity import CHIPS, WINDOW, with_room

@@ -14,14 +14,14 @@ import msgspec
 
 from iris_bus.contract import Message, Publication
 from iris_bus.jetstream import JetStreamConnection
-from iris_bus.publisher import MARK
+from iris_bus.streams.publisher import MARK
 from iris_core import codec, subjects
 from iris_core.subjects import RECORDS_LOST, Stream
 from iris_state.admin.archive import Item, Writer, read
 from iris_state.clock import Clock
 from iris_state.effects.outbox import event_place
 from iris_state.policy import Policy
-from iris_state.records import check
+from iris_state.records.check import records as check
 from iris_state.replication.replica import Replica
 from iris_state.snapshots import snapshot
 from iris_state.snapshots.snapshot import name_of

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from iris_bus.contract import DamagedCommit
-from iris_bus.framing import Assembler, verify
+from iris_bus.journal.framing import Assembler, verify
 from iris_core import codec
 from iris_state.records.changes import Commit
 

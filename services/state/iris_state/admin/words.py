@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
-from iris_bus.declarations import Difference
+from iris_bus.streams.declarations import Difference
 from iris_state.admin.examine import Examination
 from iris_state.admin.survey import Lost
 

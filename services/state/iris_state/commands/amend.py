@@ -10,12 +10,12 @@ from collections.abc import Iterator
 
 import msgspec
 
-from iris_core.actor import actor_of, named
-from iris_core.amendments import patched_job
+from iris_core.access.actor import actor_of, named
+from iris_core.admission.amendments import patched_job
 from iris_core.errors import Code, Refused
-from iris_core.gates import GateKind
 from iris_core.messages.gateway_state import AmendJob
-from iris_core.spec import JobSpec
+from iris_core.placement.gates import GateKind
+from iris_core.spec.jobs import JobSpec
 from iris_core.states import Cause, Initiator
 from iris_core.tables import task as table
 from iris_state.commands.execute import check_length, check_owner, known_job

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from iris_core.actions import CreateDeployment, WorkerAction
-from iris_core.actor import actor_of
-from iris_core.amendments import changes_in_words, patched_job
+from iris_core.access.actor import actor_of
+from iris_core.admission.actions import CreateDeployment, WorkerAction
+from iris_core.admission.amendments import changes_in_words, patched_job
 from iris_core.errors import Refused
 from iris_core.limits import clipped
 from iris_core.messages.gateway_state import (

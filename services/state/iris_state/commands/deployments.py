@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
-from iris_core import actions
-from iris_core.deployment_admission import patched, validate_deployment
+from iris_core.admission import actions
+from iris_core.admission.deployments import patched, validate_deployment
 from iris_core.errors import Code, Invalid, Refused
 from iris_core.messages.gateway_state import DeployCommand
-from iris_core.serving import MAX_ROUTES, DeploymentSpec
+from iris_core.spec.serving import MAX_ROUTES, DeploymentSpec
 from iris_core.states import Outcome
 from iris_core.tables import deployment as table
 from iris_state.commands.execute import ANONYMOUS, check_may_act_for

@@ -11,12 +11,11 @@ from typing import Any
 
 import msgspec
 
-from iris_core import actions
-from iris_core.actor import actor_of, named
-from iris_core.admission import validate_spec
-from iris_core.amendments import AMENDABLE
+from iris_core.access.actor import actor_of, named
+from iris_core.admission import actions
+from iris_core.admission.amendments import AMENDABLE
+from iris_core.admission.jobs import validate_spec
 from iris_core.errors import Code, Invalid, Refused
-from iris_core.index_set import IndexSet
 from iris_core.limits import SENTENCE
 from iris_core.messages.gateway_state import (
     AdminCommand,
@@ -28,7 +27,8 @@ from iris_core.messages.gateway_state import (
 )
 from iris_core.names import JobName
 from iris_core.quota import Quota
-from iris_core.spec import JobSpec
+from iris_core.spec.index_set import IndexSet
+from iris_core.spec.jobs import JobSpec
 from iris_core.states import JOB_TERMINAL, TERMINAL, Cause, Initiator, TaskState, WorkerState
 from iris_core.tables import task as table
 from iris_state.decide import cascade, gates, quota

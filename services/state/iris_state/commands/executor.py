@@ -6,7 +6,8 @@ Source: docs/adr/0026-one-way-in-for-commands.md, docs/adr/0055-changes-record-t
 
 from __future__ import annotations
 
-from iris_core.actor import actor_of
+from iris_core.access.actor import actor_of
+from iris_core.access.request_ids import key_of
 from iris_core.codec import Undecodable
 from iris_core.errors import Code, Invalid, Refused
 from iris_core.messages.gateway_state import (
@@ -22,7 +23,6 @@ from iris_core.messages.gateway_state import (
     SubmitJob,
     UserCommand,
 )
-from iris_core.request_ids import key_of
 from iris_state import views
 from iris_state.commands import amend, execute, growth, task_scope
 from iris_state.commands.audited import audited

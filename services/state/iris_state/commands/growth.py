@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from iris_core.admission import SHA256
+from iris_core.admission.jobs import SHA256
 from iris_core.errors import Code, Refused
 from iris_core.messages.gateway_state import GrowJob
-from iris_core.spec import MAX_REPLICAS, Calls
+from iris_core.spec.jobs import MAX_REPLICAS, Calls
 from iris_state.commands.execute import check_length, check_owner, known_job
 from iris_state.decide import quota
 from iris_state.inputs.claims import Step

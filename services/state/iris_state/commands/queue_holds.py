@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import get_args
 
-from iris_core.actor import named
+from iris_core.access.actor import named
 from iris_core.errors import Code, Refused
 from iris_core.limits import SENTENCE
 from iris_core.messages.gateway_state import HoldQueue
-from iris_core.spec import BandName
+from iris_core.spec.jobs import BandName
 from iris_state.commands.execute import check_length
 from iris_state.inputs.claims import Step
 from iris_state.records.changes import QueueHeld, QueueReleased

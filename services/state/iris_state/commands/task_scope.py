@@ -12,10 +12,10 @@ from typing import TypeVar
 
 import msgspec
 
+from iris_core.access.task_tokens import ROLE
 from iris_core.errors import Code, Refused
 from iris_core.messages.gateway_state import Caller, CancelJob, GrowJob, RequeueTasks, RerunJob, SubmitJob, UserCommand
-from iris_core.task_tokens import ROLE
-from iris_core.view_queries import ViewQuery
+from iris_core.views.queries import ViewQuery
 from iris_state.records.entities import Job
 from iris_state.records.ledger import Ledger
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from iris_core.actor import named
-from iris_core.constraints import TPU_NAME
+from iris_core.access.actor import named
 from iris_core.lifecycle import derive
 from iris_core.messages.state_worker import Ended
-from iris_core.spec import Attribute
+from iris_core.placement.constraints import TPU_NAME
+from iris_core.spec.jobs import Attribute
 from iris_core.states import (
     FAILURES,
     JOB_TERMINAL,

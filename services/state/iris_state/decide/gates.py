@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
-from iris_core import reasons
-from iris_core.actor import Actor, named
-from iris_core.admission import pointer_to
+from iris_core.access.actor import Actor, named
+from iris_core.admission.jobs import pointer_to
 from iris_core.errors import Invalid, Mistake
-from iris_core.gates import BACKOFF, WHOLE, Gate, GateKind, Verdict, judge_dependency, next_number
 from iris_core.moments import parse_moment
-from iris_core.queue import as_ranges
-from iris_core.reasons import Reason
-from iris_core.spec import Dependency, JobSpec
+from iris_core.placement import reasons
+from iris_core.placement.gates import BACKOFF, WHOLE, Gate, GateKind, Verdict, judge_dependency, next_number
+from iris_core.placement.queue import as_ranges
+from iris_core.placement.reasons import Reason
+from iris_core.spec.jobs import Dependency, JobSpec
 from iris_core.states import Cause, Initiator, JobState, TaskState, display_name
 from iris_core.tables import task as table
 from iris_state.decide import cascade

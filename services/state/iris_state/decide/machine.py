@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from itertools import chain, islice
 from typing import Any, get_args
 
-from iris_bus import framing
 from iris_bus.contract import DamagedCommit, RecordsLost
+from iris_bus.journal import framing
 from iris_core import codec, subjects
 from iris_core.codec import Undecodable
 from iris_core.errors import Code, InvariantBroken

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from iris_core.errors import Code, Refused
 from iris_core.quota import QUOTA_LIMITS
-from iris_core.resources import Amount
-from iris_core.spec import JobSpec
+from iris_core.spec.jobs import JobSpec
+from iris_core.spec.resources import Amount
 from iris_core.states import PriorityBand, TaskState
 from iris_state.records.entities import Job
 from iris_state.records.ledger import Ledger

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from iris_core.spec import JobSpec
+from iris_core.spec.jobs import JobSpec
 from iris_core.states import SESSION_TERMINAL, TERMINAL
 from iris_state.policy import Policy
 from iris_state.records import changes as c

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import msgspec
 
-from iris_core.actor import Actor
+from iris_core.access.actor import Actor
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.scheduler_state import OCCUPIED
 from iris_core.states import Cause, KernelStatus, TaskState, WorkerState
@@ -33,9 +33,9 @@ from iris_state.policy import Policy
 from iris_state.records import changes as c
 from iris_state.records.apply import apply
 from iris_state.records.changes import GANG, Avoided, Change, Commit, Moved, Nominated
+from iris_state.records.indexes.timer_queue import TimerQueue
 from iris_state.records.ledger import Ledger
 from iris_state.records.reactions import bind, complete
-from iris_state.records.timer_queue import TimerQueue
 
 PASSES = 100
 """Passes over one deployment in one round, at most; creating, updating and deleting 300 routes took four."""

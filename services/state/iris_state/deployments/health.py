@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from iris_core.spec import Probe
+from iris_core.spec.jobs import Probe
 from iris_core.states import Outcome, RouteStatus
 
 SILENT_INTERVALS = 3

@@ -12,7 +12,7 @@ import msgspec
 
 from iris_core.limits import SENTENCE, clipped
 from iris_core.messages.proxy_state import DeploymentRequests, QueriedLoad
-from iris_core.serving import ScalingPolicy
+from iris_core.spec.serving import ScalingPolicy
 from iris_core.states import DeploymentLifecycle
 from iris_core.tables import deployment as table
 from iris_state.deployments.records import Deployment

@@ -21,9 +21,9 @@ from iris_state.inputs.claims import Step
 from iris_state.policy import Policy
 from iris_state.records import changes as c
 from iris_state.records.changes import DeploymentScaled, RouteProbed
+from iris_state.records.indexes.timer_queue import TimerQueue
 from iris_state.records.ledger import Ledger
 from iris_state.records.reactions import complete
-from iris_state.records.timer_queue import TimerQueue
 
 DEPLOYMENT = "deployment"
 """What the timer of a deployment is called, beside its number."""

@@ -10,8 +10,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from iris_core.actor import Actor
-from iris_core.serving import DeploymentSpec, DiscoveredRoute, Discovery, RouteTemplate
+from iris_core.access.actor import Actor
+from iris_core.spec.serving import DeploymentSpec, DiscoveredRoute, Discovery, RouteTemplate
 from iris_core.states import DeploymentLifecycle, RouteStatus
 from iris_core.tables.deployment import LIVE as LIVE_DEPLOYMENT
 from iris_core.tables.route import LIVE

@@ -10,7 +10,7 @@ from collections import deque
 import msgspec
 
 from iris_core.messages.proxy_state import DeploymentRequests
-from iris_core.serving import LATENCY_MS
+from iris_core.spec.serving import LATENCY_MS
 
 KEPT = 60
 _MS = 60_000

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from iris_core.serving import UpdatePolicy
+from iris_core.spec.serving import UpdatePolicy
 from iris_core.states import RouteStatus
 from iris_core.tables.route import LIVE, SCALE_IN_ORDER
 

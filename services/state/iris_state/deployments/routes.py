@@ -13,8 +13,8 @@ from itertools import chain
 import msgspec
 
 from iris_core.errors import Code, Refused
-from iris_core.serving import DiscoveredRoute
-from iris_core.spec import Probe
+from iris_core.spec.jobs import Probe
+from iris_core.spec.serving import DiscoveredRoute
 from iris_core.states import (
     JOB_TERMINAL,
     Cause,

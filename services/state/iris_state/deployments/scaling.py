@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from iris_core.serving import ScalingPolicy
+from iris_core.spec.serving import ScalingPolicy
 
 TOLERANCE = 0.1
 """A load that differs by so much from what the routes are for changes nothing."""

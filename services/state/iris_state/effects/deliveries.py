@@ -18,8 +18,8 @@ from iris_state.effects.orders import OrderBook
 from iris_state.inputs.kinds import DeliveryResult, Fate
 from iris_state.records.changes import GANG
 from iris_state.records.entities import Attempt, Job
+from iris_state.records.indexes.timer_queue import TimerQueue
 from iris_state.records.ledger import Ledger
-from iris_state.records.timer_queue import TimerQueue
 
 
 class Deliveries:

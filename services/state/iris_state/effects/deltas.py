@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 
 from iris_core import codec
-from iris_core.chains import is_chainable
 from iris_core.limits import CHUNK_BYTES, DELTA_BYTES
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.scheduler_state import (
@@ -26,7 +25,8 @@ from iris_core.messages.scheduler_state import (
     Ran,
     WorkerRow,
 )
-from iris_core.queue import as_ranges
+from iris_core.placement.chains import is_chainable
+from iris_core.placement.queue import as_ranges
 from iris_core.states import KernelStatus
 from iris_state.policy import Policy
 from iris_state.records import changes as c

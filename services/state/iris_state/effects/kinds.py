@@ -16,7 +16,7 @@ from iris_bus.contract import Publication
 from iris_core.messages.gateway_state import Answer
 from iris_core.messages.scheduler_state import JobReason
 from iris_core.messages.state_worker import Order
-from iris_core.serving import Discovery
+from iris_core.spec.serving import Discovery
 from iris_state.deployments.records import PublicFact
 from iris_state.inputs.kinds import Input, Request
 from iris_state.records.changes import Change

@@ -11,14 +11,15 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from iris_core import codec, task_tokens
-from iris_core.constraints import DEVICE_VARIANT
+from iris_core import codec
+from iris_core.access import task_tokens
+from iris_core.access.task_tokens import SigningKey
 from iris_core.limits import CHUNK_BYTES
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Chain, Gang, Order, Stop, TaskGrant, TaskTemplate
-from iris_core.spec import Environment
+from iris_core.placement.constraints import DEVICE_VARIANT
+from iris_core.spec.jobs import Environment
 from iris_core.states import Cause, KernelStatus, NoticeReason, SessionStatus, WorkerState
-from iris_core.task_tokens import SigningKey
 from iris_state.records import changes as c
 from iris_state.records.entities import Attempt, AttemptKey, Job, ref_of
 from iris_state.records.hosts import Ordered

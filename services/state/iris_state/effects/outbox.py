@@ -14,9 +14,9 @@ import msgspec
 
 from iris_bus.contract import Publication
 from iris_core import codec, subjects
-from iris_core.actor import Actor, named
-from iris_core.event_views import DeploymentEvent, JobEvent, RouteEvent, SessionEvent, TaskEvent
+from iris_core.access.actor import Actor, named
 from iris_core.states import Cause
+from iris_core.views.events import DeploymentEvent, JobEvent, RouteEvent, SessionEvent, TaskEvent
 from iris_state.deployments.records import DeploymentFact, PublicFact
 from iris_state.records.entities import Fact
 

@@ -24,7 +24,7 @@ from iris_state.inputs.kinds import Timer, TimerKey
 from iris_state.inputs.reports import liveness
 from iris_state.records.changes import Avoided, Change
 from iris_state.records.entities import Key
-from iris_state.records.timer_queue import TimerQueue
+from iris_state.records.indexes.timer_queue import TimerQueue
 
 K = TypeVar("K", bound=Hashable)
 

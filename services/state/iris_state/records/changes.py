@@ -11,14 +11,14 @@ from typing import get_args
 
 import msgspec
 
-from iris_core.actor import Actor
-from iris_core.gates import Gate
+from iris_core.access.actor import Actor
 from iris_core.limits import ATTEMPTS
 from iris_core.messages.state_worker import Ended
-from iris_core.queue import Range
+from iris_core.placement.gates import Gate
+from iris_core.placement.queue import Range
 from iris_core.quota import Quota
-from iris_core.resources import Amount
-from iris_core.spec import Attribute, JobSpec
+from iris_core.spec.jobs import Attribute, JobSpec
+from iris_core.spec.resources import Amount
 from iris_core.states import (
     Budget,
     Cause,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from iris_core.actor import Actor
-from iris_core.serving import DeploymentSpec, DiscoveredRoute
+from iris_core.access.actor import Actor
+from iris_core.spec.serving import DeploymentSpec, DiscoveredRoute
 from iris_core.states import DeploymentLifecycle, RouteStatus, SchedulingResult
 from iris_state.deployments.records import Rollout
 

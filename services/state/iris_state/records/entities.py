@@ -10,14 +10,14 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from iris_core.actor import Actor
-from iris_core.gates import Gate
-from iris_core.index_set import IndexSet
+from iris_core.access.actor import Actor
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Artifact, GivenNotice, TaskUsage
-from iris_core.priority import PriorityKey, priority_key
-from iris_core.resources import Amount
-from iris_core.spec import JobSpec
+from iris_core.placement.gates import Gate
+from iris_core.placement.priority import PriorityKey, priority_key
+from iris_core.spec.index_set import IndexSet
+from iris_core.spec.jobs import JobSpec
+from iris_core.spec.resources import Amount
 from iris_core.states import (
     ACTIVE,
     JOB_TERMINAL,

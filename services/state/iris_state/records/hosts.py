@@ -6,17 +6,17 @@ from typing import NamedTuple
 
 import msgspec
 
-from iris_core.actor import Actor
+from iris_core.access.actor import Actor
 from iris_core.limits import ATTEMPTS
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import HeartbeatMessage, LiveUsage
-from iris_core.resources import NOTHING, Amount
-from iris_core.spec import Attribute
+from iris_core.spec.jobs import Attribute
+from iris_core.spec.resources import NOTHING, Amount
 from iris_core.states import (
     WorkerState,
 )
-from iris_state.records.chains import Chains
 from iris_state.records.entities import Attempt, AttemptKey, HeldAmount
+from iris_state.records.indexes.chains import Chains
 
 
 class Worker(msgspec.Struct, array_like=True):

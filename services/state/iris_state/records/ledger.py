@@ -14,13 +14,13 @@ from collections.abc import Sequence
 import msgspec
 from sortedcontainers import SortedDict
 
-from iris_core.gates import WHOLE, GateKind
+from iris_core.access.request_ids import key_of
 from iris_core.messages.scheduler_state import OCCUPIED
-from iris_core.queue import TaskQueue, as_ranges
+from iris_core.placement.gates import WHOLE, GateKind
+from iris_core.placement.queue import TaskQueue, as_ranges
+from iris_core.placement.reasons import Reason, ReasonCode
 from iris_core.quota import Quota
-from iris_core.reasons import Reason, ReasonCode
-from iris_core.request_ids import key_of
-from iris_core.resources import Amount
+from iris_core.spec.resources import Amount
 from iris_core.states import KernelStatus, PriorityBand, SessionStatus, TaskState
 from iris_core.tables.session import SINGLE, StatusTimeout
 from iris_state.deployments.load import Loads
@@ -40,11 +40,11 @@ from iris_state.records.entities import (
     lingers,
     was_cancelled,
 )
-from iris_state.records.gate_index import GateIndex
 from iris_state.records.hosts import Presence, Worker
-from iris_state.records.index import WAITING, JobIndex
+from iris_state.records.indexes.gates import GateIndex
+from iris_state.records.indexes.index import WAITING, JobIndex
+from iris_state.records.indexes.timer_queue import TimeoutQueue, TimerQueue
 from iris_state.records.queue_holds import QueueHold
-from iris_state.records.timer_queue import TimeoutQueue, TimerQueue
 
 KEY_BYTES = 290
 """Bytes of memory of an idempotency key or an answer, besides its text: measured, rounded up."""

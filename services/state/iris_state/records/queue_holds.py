@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import msgspec
 
-from iris_core.actor import Actor
-from iris_core.gates import Gate, GateKind
-from iris_core.spec import JobSpec
+from iris_core.access.actor import Actor
+from iris_core.placement.gates import Gate, GateKind
+from iris_core.spec.jobs import JobSpec
 
 
 class QueueHold(msgspec.Struct, array_like=True, frozen=True):

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from iris_bus.contract import Entry, Fenced, Full, KeyValue, Unavailable
 from iris_core import codec
 from iris_core.codec import Undecodable
-from iris_core.serving import Discovery
+from iris_core.spec.serving import Discovery
 
 log = logging.getLogger(__name__)
 

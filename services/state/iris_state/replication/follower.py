@@ -20,7 +20,7 @@ from iris_core.messages.processes import MissingReasons
 from iris_core.messages.proxy_state import LoadReport
 from iris_core.messages.scheduler_state import JobReason, Reasons
 from iris_core.messages.state_worker import HeartbeatMessage
-from iris_core.reasons import size_of
+from iris_core.placement.reasons import size_of
 from iris_state.deployments.reconciler import note_loads, note_results
 from iris_state.inputs.reports.liveness import is_known
 from iris_state.records.ledger import Ledger

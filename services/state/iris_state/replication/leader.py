@@ -17,16 +17,16 @@ from typing import TypeVar
 
 from iris_bus.contract import EventPublisher, Fenced, Message, NoResponders, Publication, Subscription, Unavailable
 from iris_core import codec, subjects
-from iris_core.actor import described
+from iris_core.access.actor import described
+from iris_core.access.task_tokens import SigningKey
 from iris_core.batching import Batcher
 from iris_core.errors import Code
 from iris_core.limits import MESSAGE_BYTES, ROUND_BYTES
 from iris_core.messages.processes import Ping
 from iris_core.messages.scheduler_state import JobReason, Reasons
 from iris_core.messages.state_worker import Order, OrderTaken
-from iris_core.serving import Discovery
+from iris_core.spec.serving import Discovery
 from iris_core.tables.deployment import LIVE
-from iris_core.task_tokens import SigningKey
 from iris_service.tracing import Tracer
 from iris_state.effects.deliveries import is_awaited, why_refused
 from iris_state.effects.kinds import MirrorDelta, OrderTo, Output, Raised, ReplyTo, Undiscovered, Unjudged

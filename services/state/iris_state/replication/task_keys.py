@@ -2,7 +2,7 @@
 
 The bucket survives restarts and changes of the leader, gateways watch it, and nobody else may read it; the keys are in
 no commit, no snapshot and no backup. All of them are one value, replaced by compare-and-set, so two leaders never make
-two sets. See also: `iris_core.task_tokens` says when a key is made, signs and goes.
+two sets. See also: `iris_core.access.task_tokens` says when a key is made, signs and goes.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 
 from iris_bus.contract import Fenced, Full, KeyValue, Unavailable
 from iris_core import codec
+from iris_core.access.task_tokens import KEYS, SigningKey, rotated
 from iris_core.codec import Undecodable
-from iris_core.task_tokens import KEYS, SigningKey, rotated
 
 log = logging.getLogger(__name__)
 

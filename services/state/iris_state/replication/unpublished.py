@@ -1,8 +1,8 @@
 """Public events of commits that may not have been published yet, kept until their publication is confirmed. Pure.
 
 A follower publishes no events; when it takes over it publishes those after the last one published. Some are kept
-longer, because the stream of events may lose its newest ones in a crash. See also: `iris_bus.window` keeps the encoded
-events of the leader. Source: docs/design/reliability.md#promises.
+longer, because the stream of events may lose its newest ones in a crash. See also: `iris_bus.streams.window` keeps the
+encoded events of the leader. Source: docs/design/reliability.md#promises.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from iris_bus.contract import Publication
-from iris_bus.window import KEPT
+from iris_bus.streams.window import KEPT
 from iris_state.deployments.records import PublicFact
 from iris_state.effects.outbox import event_place, unheard
 

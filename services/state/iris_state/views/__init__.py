@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 
 from iris_core import codec
-from iris_core import view_queries as q
-from iris_core.actions import ForgetWorker, SetQuota
+from iris_core.admission.actions import ForgetWorker, SetQuota
 from iris_core.errors import Code, Mistake, Refused
 from iris_core.messages.gateway_state import AdminCommand, Caller, HoldQueue, Query
+from iris_core.views import queries as q
 from iris_state.commands import task_scope
 from iris_state.deployments.records import Deployment
 from iris_state.records.entities import Job

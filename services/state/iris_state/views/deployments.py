@@ -7,21 +7,21 @@ from typing import Any
 
 import msgspec
 
-from iris_core.actor import actor_view
-from iris_core.deployment_views import ConditionView, DeploymentView, RouteView, ScalingView, UpdateView
+from iris_core.access.actor import actor_view
 from iris_core.errors import Code, Refused
 from iris_core.limits import clipped
 from iris_core.states import DeploymentLifecycle, RouteStatus
 from iris_core.tables import deployment as deployment_table
 from iris_core.tables import route as route_table
-from iris_core.view_queries import (
+from iris_core.views.deployments import ConditionView, DeploymentView, RouteView, ScalingView, UpdateView
+from iris_core.views.jobs import HistoryRow, Page, moment
+from iris_core.views.queries import (
     DeploymentHistoryQuery,
     DeploymentRequestsQuery,
     DeploymentRoutesQuery,
     DeploymentsQuery,
     DeploymentWhyQuery,
 )
-from iris_core.views import HistoryRow, Page, moment
 from iris_state.deployments import health, lifecycle, pacing, rollout
 from iris_state.deployments.records import AUTOSCALE, ITSELF, Deployment, Route
 from iris_state.deployments.routes import failed_probes, healths

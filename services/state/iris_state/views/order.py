@@ -13,8 +13,8 @@ from typing import NamedTuple
 from iris_core import codec
 from iris_core.codec import Undecodable
 from iris_core.errors import Code, Refused
-from iris_core.view_queries import JobsQuery
-from iris_core.views import JOB_COLUMNS
+from iris_core.views.jobs import JOB_COLUMNS
+from iris_core.views.queries import JobsQuery
 from iris_state.records.entities import Job
 from iris_state.views.pages import behind_name, cursor_of
 

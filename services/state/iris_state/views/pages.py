@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 from iris_core import codec
 from iris_core.errors import Code, Refused
-from iris_core.view_queries import PageQuery
-from iris_core.views import Page
+from iris_core.views.jobs import Page
+from iris_core.views.queries import PageQuery
 from iris_state.records.entities import Job
 from iris_state.records.ledger import Ledger, whole_number
 

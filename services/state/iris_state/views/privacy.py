@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from iris_core.admission import MASK
-from iris_core.deployment_views import DeploymentView
+from iris_core.admission.jobs import MASK
 from iris_core.messages.gateway_state import Caller
-from iris_core.serving import RouteTemplate
-from iris_core.spec import JobSpec
-from iris_core.views import ActorView, AttemptPage, AttemptView, JobView, Page, TaskView, TreeView, View
+from iris_core.spec.jobs import JobSpec
+from iris_core.spec.serving import RouteTemplate
+from iris_core.views.deployments import DeploymentView
+from iris_core.views.jobs import ActorView, AttemptPage, AttemptView, JobView, Page, TaskView, TreeView, View
 
 NOT_YOURS = "(only the owner of the job and admins read this)"
 _Code = TypeVar("_Code", JobSpec, RouteTemplate)

@@ -11,8 +11,8 @@ import re
 
 import msgspec
 
-from iris_core.admission import MASK
-from iris_core.spec import JobSpec
+from iris_core.admission.jobs import MASK
+from iris_core.spec.jobs import JobSpec
 
 # One word of a key, split at _ . -; what a word may end in when it is written as one: githubtoken, dbPassword.
 _WORD = re.compile(r"[^_.-]+")

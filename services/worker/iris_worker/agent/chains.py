@@ -9,9 +9,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from iris_core.chains import HAND_BACK_MS
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Chain
+from iris_core.placement.chains import HAND_BACK_MS
 
 
 @dataclass(slots=True, eq=False)

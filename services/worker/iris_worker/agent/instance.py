@@ -12,10 +12,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from iris_core.constraints import DEVICE_TYPE, DEVICE_VARIANT, TPU_NAME, TPU_TOPOLOGY, TPU_VM_COUNT, TPU_WORKER_ID
-from iris_core.spec import Attribute
+from iris_core.placement.constraints import (
+    DEVICE_TYPE,
+    DEVICE_VARIANT,
+    TPU_NAME,
+    TPU_TOPOLOGY,
+    TPU_VM_COUNT,
+    TPU_WORKER_ID,
+)
+from iris_core.placement.topology import topology_of
+from iris_core.spec.jobs import Attribute
 from iris_core.states import NoticeReason
-from iris_core.topology import topology_of
 
 Instance = Mapping[str, Any]
 """Keys as the metadata server has them; values are text, or such mappings."""

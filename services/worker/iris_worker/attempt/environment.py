@@ -11,10 +11,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from iris_core.index_set import indexes_of
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Gang, TaskTemplate
-from iris_core.resources import AUTO, ResourceRequest
+from iris_core.spec.index_set import indexes_of
+from iris_core.spec.resources import AUTO, ResourceRequest
 
 _NO_NAME = re.compile(r"[^A-Z0-9]")
 PROBE_VARIABLE = "IRIS_PROBE"

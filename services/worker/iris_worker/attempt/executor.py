@@ -14,13 +14,13 @@ from typing import Any
 
 from msgspec import structs
 
-from iris_core import task_tokens
+from iris_core.access import task_tokens
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Ended, LiveUsage, TaskGrant, TaskTemplate
 from iris_core.states import Cause, NoticeReason
 from iris_service.settings import BadSetting
-from iris_worker.agent import host
 from iris_worker.agent.agent import Agent
+from iris_worker.agent.host import host
 from iris_worker.agent.local_attempt import LocalAttempt
 from iris_worker.attempt.artifacts.uploader import Uploader
 from iris_worker.attempt.beside import CommandsBeside

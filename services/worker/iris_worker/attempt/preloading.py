@@ -12,7 +12,7 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping
 
-from iris_core.admission import is_cloneable
+from iris_core.admission.jobs import is_cloneable
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Ended, TaskTemplate
 from iris_core.states import Cause

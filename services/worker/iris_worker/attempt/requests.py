@@ -11,10 +11,10 @@ from pathlib import Path
 
 from msgspec import structs
 
-from iris_core import task_tokens
+from iris_core.access import task_tokens
 from iris_core.messages.state_worker import TaskTemplate
-from iris_core.resources import ResourceRequest
-from iris_worker.agent import host
+from iris_core.spec.resources import ResourceRequest
+from iris_worker.agent.host import host
 from iris_worker.agent.local_attempt import LocalAttempt
 from iris_worker.attempt import environment
 from iris_worker.attempt.artifacts.directory import make_directory

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import resource
 
-from iris_core.resources import ResourceRequest
+from iris_core.spec.resources import ResourceRequest
 from iris_worker.launcher.cgroup_files import Cgroup
 
 Limits = tuple[tuple[int, int], ...]

@@ -13,7 +13,7 @@ import msgspec
 from iris_core.messages.gateway_worker import CallResult
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import GivenNotice, LiveUsage, Stage, TaskUsage
-from iris_core.spec import NoticePolicy, Probe
+from iris_core.spec.jobs import NoticePolicy, Probe
 from iris_worker.launcher.cgroup_files import Cgroup
 from iris_worker.launcher.limits import Limits
 

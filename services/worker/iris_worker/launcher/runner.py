@@ -19,9 +19,9 @@ from typing import Protocol
 
 from msgspec import structs
 
-from iris_core.exit_rules import signal_number
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import LiveUsage, TaskUsage
+from iris_core.spec.exit_rules import signal_number
 from iris_core.units import show_bytes
 from iris_worker.launcher import tree
 from iris_worker.launcher.cgroup import Cgroups, Group

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from iris_core.access.request_ids import keyed_request
 from iris_core.messages.gateway_state import Caller
 from iris_core.quota import Quota
-from iris_core.request_ids import keyed_request
-from iris_core.serving import DeploymentSpec, UpdatePolicy
-from iris_core.spec import JobSpec, Probe
+from iris_core.spec.jobs import JobSpec, Probe
+from iris_core.spec.serving import DeploymentSpec, UpdatePolicy
 from iris_state.bundles import Uses
 from iris_state.policy import Policy
 from tests.support.serving import ADMIN, ANN, Serving, answered, spec, template

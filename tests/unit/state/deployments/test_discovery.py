@@ -9,7 +9,7 @@ from typing import Any
 
 from iris_bus.contract import Entry, KeyValue
 from iris_core import codec, subjects
-from iris_core.serving import DiscoveredRoute, Discovery
+from iris_core.spec.serving import DiscoveredRoute, Discovery
 from iris_state.replication.discovery import DiscoveryWriter
 from tests.support.house import House
 from tests.support.memory import Memory

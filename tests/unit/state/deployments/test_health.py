@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from iris_core.spec import Probe
+from iris_core.spec.jobs import Probe
 from iris_core.states import Outcome
 from iris_core.states import RouteStatus as R
 from iris_state.deployments.health import Health, evicted, fell_together, outcome

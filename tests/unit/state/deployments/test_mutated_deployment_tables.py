@@ -13,7 +13,7 @@ import pytest
 
 from iris_core.guard import TableBroken, guard
 from iris_core.lifecycle import Rule
-from iris_core.serving import UpdatePolicy
+from iris_core.spec.serving import UpdatePolicy
 from iris_core.states import DeploymentLifecycle, RouteStatus
 from iris_core.tables import deployment, route
 from tests.support.mutation import Mutant, of_rule, quickly

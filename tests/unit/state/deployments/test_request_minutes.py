@@ -1,7 +1,7 @@
 """Requests to deployments by minute, in memory."""
 
 from iris_core.messages.proxy_state import DeploymentRequests
-from iris_core.serving import LATENCY_MS
+from iris_core.spec.serving import LATENCY_MS
 from iris_state.deployments.request_minutes import KEPT, RequestMinutes
 
 MINUTE_MS = 60_000

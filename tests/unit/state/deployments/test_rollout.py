@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_core.serving import UpdatePolicy
+from iris_core.spec.serving import UpdatePolicy
 from iris_core.states import RouteStatus as R
 from iris_core.tables.route import LIVE
 from iris_state.deployments.rollout import (

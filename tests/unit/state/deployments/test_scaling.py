@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_core.serving import ScalingPolicy
+from iris_core.spec.serving import ScalingPolicy
 from iris_state.deployments.scaling import Sample, ScalingDecision, ScalingMemory, Situation, decide, want
 
 POLICY = ScalingPolicy(minimum=1, maximum=20, outstanding=5.0)

@@ -9,7 +9,7 @@ import pytest
 
 from iris_core import codec
 from iris_core.messages.proxy_state import DeploymentLoad, DeploymentRequests, LoadReport, QueriedLoad
-from iris_core.serving import ScalingPolicy
+from iris_core.spec.serving import ScalingPolicy
 from iris_state.deployments.reconciler import note_loads
 from iris_state.effects.kinds import Raised
 from iris_state.inputs.kinds import Load

@@ -6,9 +6,9 @@ import pytest
 
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.scheduler_state import Eviction, Nomination, Plan
-from iris_core.resources import ResourceRequest
-from iris_core.serving import UpdatePolicy
-from iris_core.spec import JobSpec, Probe
+from iris_core.spec.jobs import JobSpec, Probe
+from iris_core.spec.resources import ResourceRequest
+from iris_core.spec.serving import UpdatePolicy
 from tests.support.serving import ANN, Serving, spec, template
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from iris_core.messages.gateway_state import Query
-from iris_core.serving import UpdatePolicy
+from iris_core.spec.serving import UpdatePolicy
 from iris_state.deployments.reconciler import note_results
 from iris_state.views.reads import answer
 from tests.support.serving import Serving

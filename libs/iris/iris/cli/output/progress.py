@@ -13,7 +13,7 @@ import click
 from iris.cli.output.tables import state_word
 from iris_core.states import TERMINAL, display_name
 from iris_core.units import show_bytes
-from iris_core.views import JobView
+from iris_core.views.jobs import JobView
 
 _ERASE = "\r\x1b[K"
 _WIDTH = 20

@@ -8,8 +8,8 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 import click
 
-from iris_core.option_table import JobOptions, OptionRow, Time, rows_of
-from iris_core.resources import Resource, ResourceRequest
+from iris_core.spec.option_table import JobOptions, OptionRow, Time, rows_of
+from iris_core.spec.resources import Resource, ResourceRequest
 
 F = TypeVar("F", bound=Callable[..., Any])
 

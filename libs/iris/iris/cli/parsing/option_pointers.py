@@ -1,6 +1,6 @@
 """Names the option of a command line that gave a field which the gateway refused. Pure.
 
-Out of scope: what is refused (`iris_core.admission`, `iris_core.deployment_admission`).
+Out of scope: what is refused (`iris_core.admission.jobs`, `iris_core.admission.deployments`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import click
 
-from iris_core.option_table import field_words
+from iris_core.spec.option_table import field_words
 
 _UNIT = re.compile(r"_s\Z")
 _WORDS = {"environment/packages": "workdir", "bundle": "workdir"}

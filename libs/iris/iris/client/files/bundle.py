@@ -21,7 +21,7 @@ from typing import IO
 from pathspec import GitIgnoreSpec
 
 from iris.client.problems import InvalidOption
-from iris_core.spec import PACKAGE_FILES, PackageList
+from iris_core.spec.jobs import PACKAGE_FILES, PackageList
 from iris_core.units import BYTES
 
 SKIPPED = frozenset(
@@ -52,7 +52,7 @@ class Bundle:
         packed_bytes: size of the archive.
         left_out: paths that were not packed, in order; a directory ends with a slash, and its content is not listed.
         biggest: the largest files, with their sizes, largest first.
-        packages: the file in it that lists the packages it needs, see `iris_core.spec.Environment`.
+        packages: the file in it that lists the packages it needs, see `iris_core.spec.jobs.Environment`.
     """
 
     digest: str

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from iris_core.archive_paths import InvalidArchive, check_link, names
+from iris_core.admission.archive_paths import InvalidArchive, check_link, names
 
 _COPY = 1 << 20
 _INTO = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

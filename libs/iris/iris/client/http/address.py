@@ -20,7 +20,7 @@ from iris.client.decode import from_json
 from iris.client.http.contexts import Context, contexts_path, load_contexts
 from iris.client.problems import InvalidOption, NoGateway
 from iris_core.codec import Undecodable
-from iris_core.serving import TASK_TOKEN
+from iris_core.spec.serving import TASK_TOKEN
 
 CLUSTER_FILE = "cluster.json"
 DAMAGE_FILE = "damage.txt"

@@ -20,8 +20,8 @@ from iris.client.http.events import Event, read_events, read_lines
 from iris.client.http.transport import RETRY_FOR_S, HttpRequest, Response, Transport, UrlQuery, in_path
 from iris.client.options.names import takes
 from iris.client.options.updates import UpdateOptions, job_changes
-from iris_core.stream_views import LogLineView
-from iris_core.views import JobView, QueueHoldView, TaskView
+from iris_core.views.jobs import JobView, QueueHoldView, TaskView
+from iris_core.views.streams import LogLineView
 
 T = TypeVar("T")
 

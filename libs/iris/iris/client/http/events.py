@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 
 from iris.client.decode import from_json
 from iris.client.http.event_stream import EventStream, ServerEvent
-from iris_core.event_views import DeploymentEvent, JobEvent, RouteEvent, SessionEvent, TaskEvent
-from iris_core.stream_views import LogLineView
+from iris_core.views.events import DeploymentEvent, JobEvent, RouteEvent, SessionEvent, TaskEvent
+from iris_core.views.streams import LogLineView
 
 Event = TaskEvent | JobEvent | SessionEvent | DeploymentEvent | RouteEvent
 

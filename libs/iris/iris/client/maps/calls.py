@@ -24,7 +24,7 @@ import cloudpickle
 from iris.client.http.transport import HttpRequest, Transport
 from iris.client.maps import call_runner
 from iris.client.problems import InvalidOption, NotFound, Problem
-from iris_core.spec import INLINE_BYTES, MAX_REPLICAS, Calls, inline
+from iris_core.spec.jobs import INLINE_BYTES, MAX_REPLICAS, Calls, inline
 
 COMMAND = ("python", "-P", "-S", ".iris-call/run.py")
 SEGMENT_BYTES = 1 << 20

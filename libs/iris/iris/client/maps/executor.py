@@ -25,7 +25,7 @@ from iris.client.maps.open_map import OpenMap, at_exit
 from iris.client.options.maps import MapOptions, check_options
 from iris.client.options.names import refuse_unknown
 from iris.client.problems import Conflict, InvalidOption
-from iris_core.spec import MAX_REPLICAS
+from iris_core.spec.jobs import MAX_REPLICAS
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ from iris.client.maps.calls import Arguments, pack_arguments
 from iris.client.maps.mapping import CallFuture
 from iris.client.maps.open_map import OpenMap
 from iris.client.problems import InvalidOption
-from iris_core.spec import MAX_REPLICAS
+from iris_core.spec.jobs import MAX_REPLICAS
 
 _AT_ONCE = 1000
 """Calls that are added by one request."""

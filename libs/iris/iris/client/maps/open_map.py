@@ -18,8 +18,8 @@ from iris.client.http.api import GatewayApi
 from iris.client.maps.calls import send_arguments
 from iris.client.maps.mapping import CallFuture, Mapped
 from iris.client.problems import ClientError, TryAgain
-from iris_core.spec import MAX_REPLICAS
-from iris_core.views import JobView
+from iris_core.spec.jobs import MAX_REPLICAS
+from iris_core.views.jobs import JobView
 
 IDLE_S = 600.0
 """An open map is closed so long after the last request of its client."""

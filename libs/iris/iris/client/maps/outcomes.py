@@ -15,8 +15,8 @@ from typing import Any
 from iris.client.http.api import GatewayApi
 from iris.client.maps import call_runner
 from iris.client.problems import Conflict, JobEnded, NotFound, RemoteError, job_ended
-from iris_core.stream_views import CallResultView
-from iris_core.views import TaskView
+from iris_core.views.jobs import TaskView
+from iris_core.views.streams import CallResultView
 
 _END_WITHIN_S = 60.0
 _RETRY_S = 0.05

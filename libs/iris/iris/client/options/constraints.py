@@ -10,7 +10,7 @@ import re
 from typing import Literal
 
 from iris.client.problems import InvalidOption
-from iris_core.spec import Attribute, Constraint
+from iris_core.spec.jobs import Attribute, Constraint
 from iris_core.states import ConstraintOp
 
 Mode = Literal["required", "preferred"]

@@ -27,9 +27,9 @@ from iris.client.options.jobs import (
 )
 from iris.client.options.units import parse_duration
 from iris_core.codec import to_builtins
-from iris_core.option_table import DeployOptions, OptionRow, TaskOptions, Time, deployment_field, rows_of
-from iris_core.serving import UpdatePolicy
-from iris_core.spec import Environment, Probe
+from iris_core.spec.jobs import Environment, Probe
+from iris_core.spec.option_table import DeployOptions, OptionRow, TaskOptions, Time, deployment_field, rows_of
+from iris_core.spec.serving import UpdatePolicy
 
 _ENVIRONMENT = Environment.__struct_fields__
 

@@ -19,14 +19,12 @@ from iris.client.options.job_names import full_name
 from iris.client.options.levels import read_levels
 from iris.client.options.units import PARSERS, one_or_more, parse_cpu, parse_duration, parse_gpu
 from iris.client.problems import InvalidOption
-from iris_core import array_values
+from iris_core.admission.decoder_words import in_words, place_of
 from iris_core.codec import Undecodable
-from iris_core.decoder_words import in_words, place_of
-from iris_core.exit_rules import SIGNALS, ExitAction, ExitRule, signal_number
-from iris_core.index_set import IndexSet
-from iris_core.option_table import JobOptions, TaskOptions, Time, field_of, rows_of
-from iris_core.resources import REQUESTED, Device, ResourceRequest
-from iris_core.spec import (
+from iris_core.spec import array_values
+from iris_core.spec.exit_rules import SIGNALS, ExitAction, ExitRule, signal_number
+from iris_core.spec.index_set import IndexSet
+from iris_core.spec.jobs import (
     DEFAULT_NOTICE_S,
     Constraint,
     Coscheduling,
@@ -38,6 +36,8 @@ from iris_core.spec import (
     StopPolicy,
     When,
 )
+from iris_core.spec.option_table import JobOptions, TaskOptions, Time, field_of, rows_of
+from iris_core.spec.resources import REQUESTED, Device, ResourceRequest
 
 T = TypeVar("T")
 CommandLine = list[str] | tuple[str, ...]
@@ -291,7 +291,7 @@ def read_device(options: TaskOptions) -> tuple[Device | None, int]:
 
 def read_tpu(variant: str) -> tuple[Device, int]:
     """One host's chips of a slice, and its number of hosts; the gateway refuses a variant that is not in the table."""
-    from iris_core.topology import topology_of  # imported only for slices
+    from iris_core.placement.topology import topology_of  # imported only for slices
 
     variants = [one.strip() for one in variant.split(",")]
     known = topology_of(variants[0])

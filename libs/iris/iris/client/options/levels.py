@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import cast, get_args
 
 from iris.client.problems import InvalidOption
-from iris_core.spec import Level, LevelMode
+from iris_core.spec.jobs import Level, LevelMode
 
 _MODES = get_args(LevelMode)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, cast, get_args
 
 from iris.client.problems import InvalidOption
-from iris_core.option_table import JobOptions
+from iris_core.spec.option_table import JobOptions
 
 ResultOrder = Literal["items", "done"]
 LOOKAHEAD = 1000

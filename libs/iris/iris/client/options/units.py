@@ -11,7 +11,7 @@ from decimal import Decimal, InvalidOperation
 
 from iris.client.problems import InvalidOption
 from iris_core import moments
-from iris_core.resources import AUTO, Device
+from iris_core.spec.resources import AUTO, Device
 from iris_core.units import BYTES, CORES, COUNT, Unit
 
 _POWERS = "kmgtp"

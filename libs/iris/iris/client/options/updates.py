@@ -7,7 +7,7 @@ from typing import Literal, TypedDict
 
 from iris.client.options.jobs import read_time
 from iris.client.problems import InvalidOption
-from iris_core.spec import BandName
+from iris_core.spec.jobs import BandName
 
 
 class UpdateOptions(TypedDict, total=False):

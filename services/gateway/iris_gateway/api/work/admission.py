@@ -1,7 +1,7 @@
 """Refuses invalid submissions before they are sent to the state service.
 
-The state service validates again, by the same `iris_core.admission` rules and against its records; this check saves its
-time and returns all mistakes at once. Source: docs/ARCHITECTURE.md#the-path-of-one-job, step 1.
+The state service validates again, by the same `iris_core.admission.jobs` rules and against its records; this check
+saves its time and returns all mistakes at once. Source: docs/ARCHITECTURE.md#the-path-of-one-job, step 1.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from iris_core.admission import validate_spec
+from iris_core.admission.deployments import validate_deployment
+from iris_core.admission.jobs import validate_spec
+from iris_core.admission.patches import merged
 from iris_core.codec import Undecodable, from_builtins, from_json
-from iris_core.deployment_admission import validate_deployment
 from iris_core.errors import Mistake
 from iris_core.messages.gateway_state import Caller, SubmitJob
-from iris_core.patches import merged
-from iris_core.serving import DeploymentSpec
-from iris_core.spec import Constraint, JobSpec
+from iris_core.spec.jobs import Constraint, JobSpec
+from iris_core.spec.serving import DeploymentSpec
 from iris_gateway.api.work.validation import escape, huge_integers, shape_mistakes
 from iris_gateway.auth.bearer import refuse_worker
 from iris_gateway.http.problem import ProblemResponse, invalid

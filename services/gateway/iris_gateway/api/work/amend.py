@@ -10,12 +10,12 @@ from typing import Annotated
 import msgspec
 from starlette.responses import Response
 
-from iris_core.actions import ReasonText
-from iris_core.amendments import AMENDABLE, unchangeable
+from iris_core.admission.actions import ReasonText
+from iris_core.admission.amendments import AMENDABLE, unchangeable
 from iris_core.codec import to_json
 from iris_core.errors import Mistake
 from iris_core.messages.gateway_state import AmendJob, Answer
-from iris_core.spec import BandName, Dependency, JobSpec, ParallelTasks, RetryCount, Seconds
+from iris_core.spec.jobs import BandName, Dependency, JobSpec, ParallelTasks, RetryCount, Seconds
 from iris_gateway.api.handling import expected_version, json_body, request_key, tagged
 from iris_gateway.commands import UNSENT
 from iris_gateway.http.endpoint import Call

@@ -9,8 +9,8 @@ import msgspec
 from starlette.responses import Response
 
 from iris_core import subjects
-from iris_core.view_queries import AttemptsQuery, about
-from iris_core.views import ArtifactView
+from iris_core.views.jobs import ArtifactView
+from iris_core.views.queries import AttemptsQuery, about
 from iris_gateway.api.work.tasks import AttemptRecord, TaskRecord, task_of, task_record
 from iris_gateway.auth.bearer import require_reader
 from iris_gateway.http.endpoint import Answers, Call, Endpoint

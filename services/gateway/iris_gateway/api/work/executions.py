@@ -19,7 +19,7 @@ from starlette.responses import Response
 
 from iris_bus.contract import NoResponders, Unavailable
 from iris_core import subjects
-from iris_core.admission import command_bytes
+from iris_core.admission.jobs import command_bytes
 from iris_core.codec import pack, to_json, unpack
 from iris_core.messages.gateway_worker import (
     CloseExecution,
@@ -30,9 +30,9 @@ from iris_core.messages.gateway_worker import (
     WriteExecution,
 )
 from iris_core.messages.message import AttemptRef
-from iris_core.spec import MAX_COMMAND_BYTES
-from iris_core.stream_views import ExecutionLine, ExecutionPosition
-from iris_core.view_queries import WorkerQuery
+from iris_core.spec.jobs import MAX_COMMAND_BYTES
+from iris_core.views.queries import WorkerQuery
+from iris_core.views.streams import ExecutionLine, ExecutionPosition
 from iris_gateway.api.handling import json_body
 from iris_gateway.api.work.tasks import task_of, task_record
 from iris_gateway.auth.bearer import may_act

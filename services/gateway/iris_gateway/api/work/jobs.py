@@ -10,11 +10,11 @@ from typing import Annotated
 import msgspec
 from starlette.responses import Response
 
-from iris_core.actions import ReasonText
+from iris_core.admission.actions import ReasonText
 from iris_core.messages.gateway_state import Answer, CancelJob, RequeueTasks, RerunJob, SubmitJob
-from iris_core.spec import MAX_REPLICAS, JobSpec
-from iris_core.view_queries import HistoryQuery, JobQuery, JobsQuery, PageQuery, SessionsQuery, TreeQuery, about
-from iris_core.views import HistoryRow, JobView, SessionView, TreeView
+from iris_core.spec.jobs import MAX_REPLICAS, JobSpec
+from iris_core.views.jobs import HistoryRow, JobView, SessionView, TreeView
+from iris_core.views.queries import HistoryQuery, JobQuery, JobsQuery, PageQuery, SessionsQuery, TreeQuery, about
 from iris_gateway.api.handling import (
     TAG,
     json_body,

@@ -13,8 +13,8 @@ from typing import Annotated
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
-from iris_core.stream_views import LogEnd, LogLineView
-from iris_core.view_queries import JobQuery, about
+from iris_core.views.queries import JobQuery, about
+from iris_core.views.streams import LogEnd, LogLineView
 from iris_gateway.api.work.jobs import job_of
 from iris_gateway.api.work.tasks import TaskRecord, task_of, task_record
 from iris_gateway.auth.bearer import require_reader

@@ -7,11 +7,11 @@ from starlette.responses import Response
 from iris_bus.contract import NoResponders, Unavailable
 from iris_core.codec import Undecodable, from_json, pack, to_json, unpack
 from iris_core.messages.gateway_scheduler import PlanPreview, PlanRequest
-from iris_core.reasons import Reason
-from iris_core.spec import JobSpec
+from iris_core.placement.reasons import Reason
+from iris_core.spec.jobs import JobSpec
 from iris_core.subjects import SCHEDULER_PLAN
-from iris_core.view_queries import ClosedGateQuery
-from iris_core.views import ClosedGate, PlacementView, PlanView
+from iris_core.views.jobs import ClosedGate, PlacementView, PlanView
+from iris_core.views.queries import ClosedGateQuery
 from iris_gateway.api.work.bundles import check_code
 from iris_gateway.api.work.jobs import read_spec
 from iris_gateway.http.endpoint import Answers, Call, Endpoint, json_response

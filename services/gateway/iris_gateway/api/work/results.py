@@ -10,8 +10,8 @@ from starlette.responses import Response
 
 from iris_core.messages.gateway_worker import CallResult
 from iris_core.states import display_name
-from iris_core.stream_views import CallResultView, ResultsEnd, ResultsView
-from iris_core.view_queries import JobQuery
+from iris_core.views.queries import JobQuery
+from iris_core.views.streams import CallResultView, ResultsEnd, ResultsView
 from iris_gateway.api.work.jobs import job_of
 from iris_gateway.auth.bearer import require_reader
 from iris_gateway.http.endpoint import EVENT_STREAM, Answers, Call, Endpoint

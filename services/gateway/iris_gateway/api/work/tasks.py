@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from iris_core.view_queries import AttemptsQuery, TaskQuery, TasksQuery, WhyQuery
-from iris_core.views import ArtifactView, AttemptPage, JobView, TaskView
+from iris_core.views.jobs import ArtifactView, AttemptPage, JobView, TaskView
+from iris_core.views.queries import AttemptsQuery, TaskQuery, TasksQuery, WhyQuery
 from iris_gateway.api.handling import json_body, listing, request_key, view
 from iris_gateway.api.pages import page_of
 from iris_gateway.api.work.jobs import CancelBody, RequeueBody, requeue_by_api, send_cancel

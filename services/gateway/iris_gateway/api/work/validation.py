@@ -1,7 +1,7 @@
 """Finds all mistakes in the shape of a JSON value, where the decoder reports only the first.
 
 Generic over msgspec structs: the decoder itself checks each part, so exactly what it accepts is accepted here. Out of
-scope: allowed values (`iris_core.admission`).
+scope: allowed values (`iris_core.admission.jobs`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import msgspec
 from msgspec.structs import FieldInfo
 
-from iris_core.decoder_words import WORDS, in_words
+from iris_core.admission.decoder_words import WORDS, in_words
 from iris_core.errors import Mistake
 
 MAX_MISTAKES = 100

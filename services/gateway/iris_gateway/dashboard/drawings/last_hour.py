@@ -1,7 +1,7 @@
 """Charts of the last sixty minutes: tasks that ended, how long placed ones had waited, what attempts held, and the
 requests to a deployment. Pure.
 
-Source: docs/design/page.md#components. Out of scope: counting (`iris_state.records.minutes`,
+Source: docs/design/page.md#components. Out of scope: counting (`iris_state.records.indexes.minutes`,
 `iris_state.deployments.request_minutes`).
 """
 
@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from iris_core.resources import RESOURCES
-from iris_core.serving import LATENCY_MS
+from iris_core.spec.resources import RESOURCES
+from iris_core.spec.serving import LATENCY_MS
 from iris_gateway.dashboard.drawings.bars import area, columns, duration
 
 MINUTES = 60

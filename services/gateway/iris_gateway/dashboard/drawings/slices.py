@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup, escape
 
-from iris_core.topology import topology_of, vm_grid
+from iris_core.placement.topology import topology_of, vm_grid
 from iris_gateway.dashboard.drawings.bars import counted, segment
 
 Host = Mapping[str, Any]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from markupsafe import Markup
 
-from iris_core.index_set import IndexSet
+from iris_core.spec.index_set import IndexSet
 from iris_gateway.dashboard.drawings.bars import CLASS, ORDER
 
 CELLS = 1_000

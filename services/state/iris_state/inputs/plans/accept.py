@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from iris_core.constraints import eligible
-from iris_core.coscheduling import is_split
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.scheduler_state import Eviction, Nomination, Placement, Plan
-from iris_core.resources import Amount
+from iris_core.placement.constraints import eligible
+from iris_core.placement.coscheduling import is_split
+from iris_core.spec.resources import Amount
 from iris_core.states import Cause, Initiator, Outcome, TaskState, WorkerState
 from iris_core.tables import task as table
 from iris_core.tables.session import SCHEDULE

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from iris_core.chains import CHAIN_ENDED, LONGEST, is_chainable
 from iris_core.messages.scheduler_state import Extension, Plan
+from iris_core.placement.chains import CHAIN_ENDED, LONGEST, is_chainable
 from iris_core.states import Cause, Initiator
 from iris_core.tables import task as table
 from iris_state.inputs.claims import Claim

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import HeartbeatMessage, Stage
-from iris_core.spec import Attribute
+from iris_core.spec.jobs import Attribute
 from iris_core.states import KernelStatus, SessionStatus, WorkerState
 from iris_state.decide import coordinator
 from iris_state.decide.cascade import Death

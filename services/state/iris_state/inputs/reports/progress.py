@@ -9,10 +9,11 @@ from collections.abc import Collection, Iterable, Iterator
 
 import msgspec
 
-from iris_core import codec, exit_rules
+from iris_core import codec
 from iris_core.limits import ATTEMPTS, SENTENCE, TAIL, WORKER_BYTES, clipped
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Ended, Register, Stage
+from iris_core.spec import exit_rules
 from iris_core.states import Cause, Initiator, WorkerState
 from iris_core.tables import task as table
 from iris_core.tables.task import TaskRule

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from iris_state.records import minutes
 from iris_state.records.apply import cluster, deployments, growth, jobs, queue_holds, sessions, tasks
 from iris_state.records.changes import Change
+from iris_state.records.indexes import minutes
 from iris_state.records.ledger import Ledger
 from iris_state.records.reactions import complete
 

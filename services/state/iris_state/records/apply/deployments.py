@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from iris_core.actor import Actor
+from iris_core.access.actor import Actor
 from iris_core.states import DeploymentLifecycle as D
 from iris_core.states import RouteStatus as R
 from iris_core.states import SchedulingResult

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from iris_core.gates import WHOLE
+from iris_core.placement.gates import WHOLE
 from iris_core.states import TaskState
 from iris_state.records import changes as c
 from iris_state.records.entities import Fact, Task

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from iris_core.actor import Actor
+from iris_core.access.actor import Actor
 from iris_core.messages.scheduler_state import OCCUPIED
 from iris_core.messages.state_worker import Ended
 from iris_core.states import (
@@ -20,9 +20,9 @@ from iris_core.states import (
 from iris_core.tables.session import SINGLE
 from iris_core.tables.task import ASSIGN, STAGES, becomes
 from iris_state.records import changes as c
-from iris_state.records import minutes
 from iris_state.records.apply.sessions import remember
 from iris_state.records.entities import Attempt, Fact, HistoryEntry, Job, Task, has_budget_left, kernel_status
+from iris_state.records.indexes import minutes
 from iris_state.records.ledger import Ledger
 from iris_state.records.stops import Ending
 

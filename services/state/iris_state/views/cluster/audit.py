@@ -5,10 +5,10 @@ Admins read all of it; others what they did, and what was done to their own reco
 
 from __future__ import annotations
 
-from iris_core.actor import actor_view
+from iris_core.access.actor import actor_view
 from iris_core.messages.gateway_state import Caller
-from iris_core.view_queries import AuditQuery
-from iris_core.views import AuditView, Page, moment
+from iris_core.views.jobs import AuditView, Page, moment
+from iris_core.views.queries import AuditQuery
 from iris_state.records.audit import AuditEntry
 from iris_state.records.changes import Audited
 from iris_state.records.ledger import Ledger

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from iris_core.constraints import eligible
-from iris_core.coscheduling import Grouping, groupings
-from iris_core.resources import AUTO, RESOURCES, Device
+from iris_core.placement.constraints import eligible
+from iris_core.placement.coscheduling import Grouping, groupings
+from iris_core.spec.resources import AUTO, RESOURCES, Device
 from iris_core.states import WorkerState
 from iris_state.records.entities import Job
 from iris_state.records.hosts import Worker

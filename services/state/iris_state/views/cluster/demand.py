@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 from msgspec.structs import asdict
 
-from iris_core.cluster_views import DemandView, HostDemand, SliceDemand, UnsatisfiableDemand
-from iris_core.constraints import (
+from iris_core.placement.constraints import (
     DEVICE_TYPE,
     DEVICE_VARIANT,
     TPU_NAME,
@@ -26,13 +25,14 @@ from iris_core.constraints import (
     matches,
     repelling,
 )
-from iris_core.coscheduling import groupings
-from iris_core.reasons import NOT_YET_LOOKED_AT, ReasonCode
-from iris_core.resources import RESOURCES, Amount, Device, ResourceRequest
-from iris_core.spec import Attribute, Constraint
-from iris_core.topology import Topology, topology_of
+from iris_core.placement.coscheduling import groupings
+from iris_core.placement.reasons import NOT_YET_LOOKED_AT, ReasonCode
+from iris_core.placement.topology import Topology, topology_of
+from iris_core.spec.jobs import Attribute, Constraint
+from iris_core.spec.resources import RESOURCES, Amount, Device, ResourceRequest
 from iris_core.units import BYTES
-from iris_core.views import moment
+from iris_core.views.cluster import DemandView, HostDemand, SliceDemand, UnsatisfiableDemand
+from iris_core.views.jobs import moment
 from iris_state.records.entities import Job
 from iris_state.records.ledger import Ledger
 

@@ -10,17 +10,17 @@ from typing import Any
 from msgspec.structs import asdict
 
 from iris_core import codec
-from iris_core.actor import actor_view
-from iris_core.cluster_views import WorkerView
-from iris_core.constraints import TPU_NAME, TPU_TOPOLOGY
+from iris_core.access.actor import actor_view
 from iris_core.errors import Code, Refused
+from iris_core.placement.constraints import TPU_NAME, TPU_TOPOLOGY
+from iris_core.placement.topology import topology_of
 from iris_core.states import JobState, TaskState, WorkerState, display_name
-from iris_core.topology import topology_of
-from iris_core.view_queries import DeadLettersQuery, LastHourQuery, SlicesQuery, WorkerQuery, WorkersQuery
-from iris_core.views import Page, moment
+from iris_core.views.cluster import WorkerView
+from iris_core.views.jobs import Page, moment
+from iris_core.views.queries import DeadLettersQuery, LastHourQuery, SlicesQuery, WorkerQuery, WorkersQuery
 from iris_state.records.hosts import Worker
+from iris_state.records.indexes.minutes import held_by_all, held_in_last_hour
 from iris_state.records.ledger import Ledger
-from iris_state.records.minutes import held_by_all, held_in_last_hour
 from iris_state.views.pages import MAX_TEXT, behind, behind_name, cursor_of, page, shortened
 
 WARNINGS = 8

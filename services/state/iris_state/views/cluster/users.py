@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from iris_core.resources import NOTHING, Amount
+from iris_core.spec.resources import NOTHING, Amount
 from iris_core.states import PriorityBand, display_name
-from iris_core.view_queries import PageQuery, QuotasQuery, UsersQuery
-from iris_core.views import Page, QuotaView
+from iris_core.views.jobs import Page, QuotaView
+from iris_core.views.queries import PageQuery, QuotasQuery, UsersQuery
 from iris_state.decide.quota import used
 from iris_state.records.ledger import Ledger
 from iris_state.views.pages import behind_name, cursor_of, page

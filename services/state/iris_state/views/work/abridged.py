@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from iris_core import codec
-from iris_core.spec import JobSpec
+from iris_core.spec.jobs import JobSpec
 
 ENTRIES = 64
 """Entries of each collection that are shown."""

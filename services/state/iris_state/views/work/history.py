@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from iris_core.actor import Actor, actor_view
+from iris_core.access.actor import Actor, actor_view
 from iris_core.lifecycle import Derivation
 from iris_core.states import Cause
 from iris_core.states import SchedulingResult as Result
 from iris_core.states import SessionStatus as S
 from iris_core.tables import session as table
 from iris_core.tables.session import Promotion, SessionRule
-from iris_core.views import HistoryRow, moment
+from iris_core.views.jobs import HistoryRow, moment
 from iris_state.decide.coordinator import REQUEUED_BY_A_HANDLER
 from iris_state.records.changes import GANG
 from iris_state.records.entities import Attempt, HistoryEntry, Job, Task, ended_waiting, was_cancelled

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import chain, islice
 
 from iris_core.states import Cause, TaskState
-from iris_core.views import InterruptionView, moment
+from iris_core.views.jobs import InterruptionView, moment
 from iris_state.records.entities import Attempt, Job
 from iris_state.records.ledger import Ledger
 

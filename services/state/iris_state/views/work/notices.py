@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from iris_core.states import NoticeReason
-from iris_core.views import NoticeView, moment
+from iris_core.views.jobs import NoticeView, moment
 from iris_state.records.entities import Attempt, Job
 from iris_state.records.stops import GRACE_MS
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from iris_core import codec
-from iris_core.actor import actor_view
+from iris_core.access.actor import actor_view
 from iris_core.codec import Undecodable
 from iris_core.errors import Code, Refused
-from iris_core.priority import PriorityKey
-from iris_core.spec import JobSpec
+from iris_core.placement.priority import PriorityKey
+from iris_core.spec.jobs import JobSpec
 from iris_core.states import PriorityBand, TaskState, display_name
-from iris_core.view_queries import ClosedGateQuery, QueueHoldsQuery, QueueQuery
-from iris_core.views import ClosedGate, Page, QueueHoldView, QueueRow, moment
+from iris_core.views.jobs import ClosedGate, Page, QueueHoldView, QueueRow, moment
+from iris_core.views.queries import ClosedGateQuery, QueueHoldsQuery, QueueQuery
 from iris_state.decide import gates
 from iris_state.records.entities import Job
 from iris_state.records.ledger import Ledger

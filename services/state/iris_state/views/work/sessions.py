@@ -7,8 +7,8 @@ from itertools import islice
 
 from iris_core.errors import Code, Refused
 from iris_core.states import SESSION_TERMINAL, TaskState
-from iris_core.view_queries import SessionQuery, SessionsQuery
-from iris_core.views import KernelView, Page, SessionView, moment
+from iris_core.views.jobs import KernelView, Page, SessionView, moment
+from iris_core.views.queries import SessionQuery, SessionsQuery
 from iris_state.records.changes import GANG
 from iris_state.records.entities import Job, Task, kernel_status
 from iris_state.records.ledger import Ledger, whole_number

@@ -5,12 +5,12 @@ from __future__ import annotations
 from itertools import groupby
 
 from iris_core import codec
-from iris_core.actor import actor_view
+from iris_core.access.actor import actor_view
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import LiveUsage
 from iris_core.states import TaskState, display_name
-from iris_core.view_queries import AttemptsQuery, TasksQuery, TaskStatesQuery
-from iris_core.views import ArtifactView, AttemptPage, AttemptView, Page, TaskStatesView, TaskView, moment
+from iris_core.views.jobs import ArtifactView, AttemptPage, AttemptView, Page, TaskStatesView, TaskView, moment
+from iris_core.views.queries import AttemptsQuery, TasksQuery, TaskStatesQuery
 from iris_state.records.entities import Attempt, Job, Task
 from iris_state.records.ledger import Ledger
 from iris_state.views.pages import MAX_TEXT, behind, found_job, found_task, page, shortened

@@ -16,7 +16,7 @@ from collections.abc import Generator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from iris_core.archive_paths import MAX_PATH, leads_out
+from iris_core.admission.archive_paths import MAX_PATH, leads_out
 from iris_core.units import show_bytes
 
 PIECE_BYTES = 1 << 20

@@ -21,10 +21,10 @@ from weakref import WeakValueDictionary
 
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Ended, TaskTemplate
-from iris_core.spec import PACKAGE_FILES, Environment
+from iris_core.spec.jobs import PACKAGE_FILES, Environment
 from iris_core.states import Cause
-from iris_worker.agent import host
 from iris_worker.agent.agent import Agent
+from iris_worker.agent.host import host
 from iris_worker.attempt.builds.plan import BuildPlan, CannotBuild, Tools, plan_build
 from iris_worker.attempt.executor import Executor
 from iris_worker.attempt.images.containers import works

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from iris_core import codec
 from iris_core.messages.state_worker import TaskTemplate
-from iris_core.spec import PACKAGE_FILES, Environment, PackageList
+from iris_core.spec.jobs import PACKAGE_FILES, Environment, PackageList
 
 _SEEN = re.compile(r"(PIP|UV)_|SSL_CERT_|(https?|all|no)_proxy\Z", re.IGNORECASE)
 _PLAIN_OPTIONS = ("--hash", "--index-url", "--extra-index-url", "-i ", "--pre", "--only-binary", "--no-binary")

@@ -22,8 +22,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from iris_core import array_values
-from iris_core.archive_paths import InvalidArchive
+from iris_core.admission.archive_paths import InvalidArchive
+from iris_core.spec import array_values
 from iris_worker.attempt.bundles.manifest import ArchiveEntry, BundleLimits, EntryKind, Manifest
 
 _DIGEST = re.compile(r"(?:sha256:)?([0-9a-f]{64})\Z")

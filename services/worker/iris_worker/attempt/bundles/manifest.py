@@ -1,7 +1,7 @@
 """What a bundle may contain: every entry is admitted here before a byte of it is written. Pure.
 
-Names and links are those of `iris_core.archive_paths`, and the parents of a path are directories of the bundle, never
-links. Devices, pipes and sockets are refused, as is more than the limits allow.
+Names and links are those of `iris_core.admission.archive_paths`, and the parents of a path are directories of the
+bundle, never links. Devices, pipes and sockets are refused, as is more than the limits allow.
 Source: docs/design/reliability.md#security.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from iris_core.archive_paths import InvalidArchive, check_link, names
+from iris_core.admission.archive_paths import InvalidArchive, check_link, names
 
 EntryKind = Literal["file", "dir", "symlink", "hardlink", "other"]
 

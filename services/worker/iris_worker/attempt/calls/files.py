@@ -16,8 +16,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from iris_core.archive_paths import InvalidArchive
-from iris_core.spec import Calls, inlined, is_inline
+from iris_core.admission.archive_paths import InvalidArchive
+from iris_core.spec.jobs import Calls, inlined, is_inline
 
 DIRECTORY = ".iris-call"
 RUNNER, FUNCTION, ITEMS = "run.py", "function", "items"

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from iris_core.spec import Probe
+from iris_core.spec.jobs import Probe
 from iris_worker.attempt.probes.schedule import ProbeOutcome
 from iris_worker.launcher.records import Exit
 from iris_worker.launcher.spawn import NotRunnable

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import ProbeResult
-from iris_core.spec import Probe
+from iris_core.spec.jobs import Probe
 from iris_worker.attempt.probes.check import ProbeTarget, StartCommand, check, netloc
 from iris_worker.attempt.probes.schedule import ProbeSchedule
 from iris_worker.clock import HostClock

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import ProbeResult
-from iris_core.spec import Probe
+from iris_core.spec.jobs import Probe
 
 AT_ONCE = 32
 """Probes in progress on one worker at a time; others that are due wait, the longest overdue first."""

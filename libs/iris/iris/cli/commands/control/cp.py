@@ -17,8 +17,8 @@ from iris.cli.parsing.options import connected, full
 from iris.client.client import Client
 from iris.client.executions import RemoteCommand
 from iris.client.files.extraction import extract
-from iris_core.archive_paths import InvalidArchive
-from iris_core.stream_views import ExecutionLine
+from iris_core.admission.archive_paths import InvalidArchive
+from iris_core.views.streams import ExecutionLine
 
 
 class TaskPath(click.ParamType):  # type: ignore[type-arg]

@@ -17,7 +17,7 @@ from iris.client.client import Client
 from iris.client.executions import RemoteCommand
 from iris.client.http.api import is_task
 from iris.client.http.transport import in_path
-from iris_core.views import TaskView
+from iris_core.views.jobs import TaskView
 
 
 @click.command(cls=CliCommand, context_settings={"allow_interspersed_args": False})

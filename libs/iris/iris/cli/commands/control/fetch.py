@@ -15,7 +15,7 @@ from iris.cli.parsing.options import NAME, connected
 from iris.client.client import Client
 from iris.client.http.api import is_task
 from iris.client.problems import Problem
-from iris_core.archive_paths import InvalidArchive
+from iris_core.admission.archive_paths import InvalidArchive
 
 
 @click.command(cls=CliCommand)

@@ -7,7 +7,7 @@ import click
 from iris.cli.parsing.command import CliCommand
 from iris.cli.parsing.options import NAME, connected
 from iris.client.client import Client
-from iris_core.reasons import ReasonCode
+from iris_core.placement.reasons import ReasonCode
 
 
 @click.command(cls=CliCommand)

@@ -12,7 +12,7 @@ from iris.cli.parsing.flags import job_flags, with_options
 from iris.cli.parsing.options import NAME, connected
 from iris.client.client import Client
 from iris.client.options.updates import UpdateOptions
-from iris_core.option_table import JobOptions, rows_of
+from iris_core.spec.option_table import JobOptions, rows_of
 
 _OF_JOB: dict[str, dict[str, Any]] = {
     **{row.name: {"help": row.option.help} for row in rows_of(JobOptions) if row.name in UpdateOptions.__annotations__},

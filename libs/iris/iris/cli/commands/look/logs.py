@@ -17,8 +17,8 @@ from iris.cli.parsing.options import NAME, connected, form_option
 from iris.client.client import Client
 from iris.client.http.api import is_task
 from iris.client.http.transport import UrlQuery, in_path
-from iris_core.stream_views import LogLineView
-from iris_core.views import TaskView
+from iris_core.views.jobs import TaskView
+from iris_core.views.streams import LogLineView
 
 
 @click.command(cls=CliCommand)

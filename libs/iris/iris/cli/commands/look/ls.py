@@ -13,9 +13,9 @@ from iris.cli.parsing.command import CliCommand
 from iris.cli.parsing.options import connected, form_option, full
 from iris.client.client import Client
 from iris.client.http.transport import UrlQuery
-from iris_core.spec import BANDS
+from iris_core.spec.jobs import BANDS
 from iris_core.states import JobState, display_name
-from iris_core.views import JOB_COLUMNS, JOB_ORDERS, JOBS_ORDERED, NEWEST_FIRST
+from iris_core.views.jobs import JOB_COLUMNS, JOB_ORDERS, JOBS_ORDERED, NEWEST_FIRST
 
 _STATES = [display_name(state) for state in JobState if state]
 _WATCH_S = 2.0

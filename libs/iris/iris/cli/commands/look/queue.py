@@ -10,8 +10,8 @@ from iris.cli.parsing.command import CliGroup
 from iris.cli.parsing.flags import with_options
 from iris.cli.parsing.options import connect, connected, form_option
 from iris.client.client import Client
-from iris_core.spec import BANDS
-from iris_core.views import QueueHoldView
+from iris_core.spec.jobs import BANDS
+from iris_core.views.jobs import QueueHoldView
 
 
 def reason_words(row: Row) -> str:

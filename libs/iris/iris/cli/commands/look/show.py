@@ -19,10 +19,10 @@ from iris.client.decode import from_builtins
 from iris.client.http.api import is_task
 from iris.client.http.transport import in_path
 from iris.client.jobs import TERMINAL
-from iris_core.spec import JobSpec, Level
-from iris_core.spec_facts import facts_of
+from iris_core.spec.jobs import JobSpec, Level
 from iris_core.units import show_bytes
-from iris_core.views import JobView
+from iris_core.views.jobs import JobView
+from iris_core.views.spec_facts import facts_of
 
 _TASKS_SHOWN = 40
 _JUDGEMENTS_SHOWN = 20

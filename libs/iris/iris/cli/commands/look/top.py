@@ -18,9 +18,9 @@ from iris.cli.parsing.options import NAME, connected
 from iris.client.client import Client
 from iris.client.decode import from_builtins
 from iris.client.http.transport import in_path
-from iris_core.resources import RESOURCES, ResourceRequest
-from iris_core.spec_facts import resource_facts
+from iris_core.spec.resources import RESOURCES, ResourceRequest
 from iris_core.units import show_bytes
+from iris_core.views.spec_facts import resource_facts
 
 _ROWS = 15
 _TASKS = 40

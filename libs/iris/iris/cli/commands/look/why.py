@@ -15,7 +15,7 @@ from iris.client.client import Client
 from iris.client.http.api import is_task
 from iris.client.http.transport import in_path
 from iris.client.jobs import TERMINAL
-from iris_core.reasons import EXPLANATIONS
+from iris_core.placement.reasons import EXPLANATIONS
 from iris_core.units import show_bytes
 
 _GIVEN_UP = frozenset({"GIVE_UP", "EXPIRED"})

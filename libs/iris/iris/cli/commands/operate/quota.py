@@ -17,7 +17,7 @@ from iris.client.http.api import decode
 from iris.client.http.transport import HttpRequest, in_path
 from iris.client.options.units import PARSERS
 from iris_core.quota import GATEWAY_LIMITS, QUOTA_LIMITS, UserLimit
-from iris_core.spec import BANDS
+from iris_core.spec.jobs import BANDS
 
 F = TypeVar("F", bound=Callable[..., Any])
 

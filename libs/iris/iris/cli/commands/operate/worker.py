@@ -12,7 +12,7 @@ from iris.cli.parsing.command import CliGroup
 from iris.cli.parsing.options import connected, form_option
 from iris.client.client import Client
 from iris.client.http.transport import in_path
-from iris_core.resources import RESOURCES, Resource
+from iris_core.spec.resources import RESOURCES, Resource
 from iris_core.states import WorkerState
 
 

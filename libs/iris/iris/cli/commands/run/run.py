@@ -33,11 +33,11 @@ from iris.cli.parsing.script import (
 )
 from iris.client.client import Client
 from iris.client.options.jobs import read_lines
-from iris_core.coscheduling import slice_of
-from iris_core.option_table import JobOptions, TaskOptions, rows_of
-from iris_core.resources import REQUESTED
-from iris_core.spec import JobSpec
-from iris_core.views import JobView, PlanView
+from iris_core.placement.coscheduling import slice_of
+from iris_core.spec.jobs import JobSpec
+from iris_core.spec.option_table import JobOptions, TaskOptions, rows_of
+from iris_core.spec.resources import REQUESTED
+from iris_core.views.jobs import JobView, PlanView
 
 if TYPE_CHECKING:
     from iris.client.files.bundle import Bundle

@@ -27,8 +27,8 @@ from iris.client.http.events import read_events
 from iris.client.http.transport import UrlQuery, in_path
 from iris.client.options.units import parse_duration
 from iris.client.problems import ClientError
-from iris_core.event_views import RouteEvent
-from iris_core.option_table import DeployOptions, TaskOptions, rows_of
+from iris_core.spec.option_table import DeployOptions, TaskOptions, rows_of
+from iris_core.views.events import RouteEvent
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 

@@ -10,7 +10,7 @@ import click
 from iris.cli.output.tables import Column, Row, print_facts, print_table, state_word
 from iris.cli.output.times import age, show_moment
 from iris_core.codec import from_builtins
-from iris_core.serving import ScalingPolicy
+from iris_core.spec.serving import ScalingPolicy
 
 _DECISIONS_SHOWN = 10
 

@@ -18,7 +18,7 @@ from iris.cli.follow import note
 from iris.client.client import Client
 from iris.client.http.transport import in_path
 from iris.client.problems import ClientError
-from iris_core.serving import Discovery
+from iris_core.spec.serving import Discovery
 
 QUIET_S = 1
 LONGEST_QUIET_S = 10.0

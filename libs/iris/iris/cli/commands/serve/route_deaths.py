@@ -15,7 +15,7 @@ from iris.client.deployments import Deployment
 from iris.client.http.transport import in_path
 from iris.client.problems import ClientError
 from iris_core.codec import to_builtins
-from iris_core.deployment_views import DeploymentView, RouteView
+from iris_core.views.deployments import DeploymentView, RouteView
 
 
 class RouteDeaths:

@@ -17,7 +17,7 @@ from iris.cli.parsing.command import CliGroup
 from iris.cli.parsing.options import form_option
 from iris.client.options.units import parse_duration
 from iris.client.problems import InvalidOption
-from iris_core.token_file import ROLES, BadTokenFile, Role, Token, is_user_name, line_of, parse_tokens, token_of
+from iris_core.access.token_file import ROLES, BadTokenFile, Role, Token, is_user_name, line_of, parse_tokens, token_of
 
 COLUMNS = (
     Column("NAME", lambda row: row["name"]),
@@ -173,7 +173,7 @@ def tokens_in(file: Path, text: str) -> tuple[Token, ...]:
 
 def write(file: Path, *parts: str) -> None:
     """Replace the file; its owner and mode stay, so that its gateway can still read it. Raises InvalidOption."""
-    from iris_bus.keys import write_private
+    from iris_bus.connection.keys import write_private
 
     before = file.stat() if file.exists() else None
     try:

@@ -1,0 +1,1 @@
+"""One connection to NATS: messages, requests and retries, without storage."""

@@ -1,0 +1,1 @@
+"""The journal: commits in one or several messages, appended with a fence."""

@@ -1,0 +1,1 @@
+"""What NATS servers say of themselves."""

@@ -1,0 +1,1 @@
+"""Streams and stores of JetStream: declared, written and read."""

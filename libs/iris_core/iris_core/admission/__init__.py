@@ -1,0 +1,1 @@
+"""Which specifications, changes and actions are accepted, and the words of a refusal. Pure."""

@@ -1,0 +1,141 @@
+"""What is done to workers, users and deployments: one struct for each action of `AdminCommand` and `DeployCommand`.
+
+An action's name is its word on the wire; its fields are its arguments, with their limits. The gateway reads a body into
+it and documents it; the state service reads the command into it, and has one function for each. Source:
+docs/adr/0067-one-struct-for-each-action.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, TypeVar, cast
+
+import msgspec
+from msgspec import Meta
+
+from iris_core.admission.decoder_words import in_words, place_of
+from iris_core.errors import Code, Refused
+from iris_core.limits import SENTENCE
+from iris_core.quota import QUOTA_LIMITS
+from iris_core.spec.serving import DeploymentSpec
+from iris_core.states import PriorityBand
+
+ReasonText = Annotated[str, Meta(max_length=SENTENCE, description="Why; shown with it, and in the audit.")]
+
+
+class Action(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The base of all."""
+
+    action: ClassVar[str]
+
+
+class WorkerAction(Action, frozen=True, omit_defaults=True):
+    """The base of what an admin does with a worker."""
+
+    reason: ReasonText = ""
+
+
+class DrainWorker(WorkerAction, frozen=True):
+    action = "drain"
+
+
+class UndrainWorker(WorkerAction, frozen=True):
+    action = "undrain"
+
+
+class MarkWorkerLost(WorkerAction, frozen=True):
+    action = "mark_lost"
+
+
+class ForgetWorker(WorkerAction, frozen=True):
+    action = "forget"
+
+
+SetQuota = cast(
+    type[Action],
+    msgspec.defstruct(
+        "SetQuota",
+        [
+            *((limit.name, Annotated[int, Meta(ge=0, le=2**53, description=limit.about)], 0) for limit in QUOTA_LIMITS),
+            ("max_band", Annotated[int, Meta(ge=1, le=len(PriorityBand))], 1),
+        ],
+        bases=(Action,),
+        namespace={"__doc__": "Set the limits of a user, as in `Quota`; 0 is unlimited.", "action": "set_quota"},
+        frozen=True,
+    ),
+)
+
+
+class DeploymentAction(Action, frozen=True, kw_only=True):
+    """The base of what is done with a deployment.
+
+    Attributes:
+        version: the expected version of the deployment; another one is refused. 0: any.
+        when_ended: it may be done with one that is being destroyed.
+        detail: what the audit adds about it.
+    """
+
+    version: int = 0
+    when_ended: ClassVar[bool] = False
+    detail: ClassVar[str] = ""
+
+
+class CreateDeployment(DeploymentAction, frozen=True, kw_only=True):
+    action = "create"
+    spec: DeploymentSpec | None = None
+
+
+class UpdateDeployment(DeploymentAction, frozen=True, kw_only=True):
+    """``patch``: a JSON merge patch (RFC 7396) of its specification; without one ``spec`` replaces that."""
+
+    action = "update"
+    spec: DeploymentSpec | None = None
+    patch: bytes = b""
+
+
+class ScaleDeployment(DeploymentAction, frozen=True, kw_only=True):
+    action = "scale"
+    detail = "to {.replicas} routes"
+    replicas: int = 0
+
+
+class RollBackDeployment(DeploymentAction, frozen=True, kw_only=True):
+    """``revision``: 0 is the one before."""
+
+    action = "rollback"
+    detail = "to revision {.revision}"
+    revision: int = 0
+
+
+class PauseDeployment(DeploymentAction, frozen=True, kw_only=True):
+    action = "pause"
+
+
+class ResumeDeployment(DeploymentAction, frozen=True, kw_only=True):
+    action = "resume"
+
+
+class DeleteDeployment(DeploymentAction, frozen=True, kw_only=True):
+    action = "delete"
+    when_ended = True
+
+
+ADMIN_ACTIONS: dict[str, type[Action]] = {kind.action: kind for kind in (*WorkerAction.__subclasses__(), SetQuota)}
+DEPLOYMENT_ACTIONS: dict[str, type[DeploymentAction]] = {
+    kind.action: kind for kind in DeploymentAction.__subclasses__()
+}
+"""By the word on the wire."""
+
+A = TypeVar("A", bound=Action)
+
+
+def read_action(kinds: Mapping[str, type[A]], action: str, arguments: Mapping[str, Any]) -> A:
+    """The struct of an action. Raises Refused."""
+    kind = kinds.get(action)
+    if kind is None:
+        raise Refused(Code.INVALID, f"unknown action: {action[:80]}")
+    try:
+        return msgspec.convert(arguments, kind)
+    except msgspec.ValidationError as error:
+        words = f"{place_of(str(error))} {in_words(str(error))}".strip()
+        raise Refused(Code.INVALID, f"{action}: {words}") from None

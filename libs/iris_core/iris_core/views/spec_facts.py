@@ -1,0 +1,94 @@
+"""What a job asks for, in words: the facts that `iris show` and the page of a job list. Pure.
+
+A field that differs from its default has a row here, so that nobody looks for what the job was given in vain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from iris_core.placement.constraints import describe
+from iris_core.spec.jobs import DEFAULT_MAX_BACKOFF_S, DEFAULT_REQUEUES, Coscheduling, JobSpec
+from iris_core.spec.resources import REQUESTED, ResourceRequest
+from iris_core.units import show_cores
+
+
+def facts_of(spec: JobSpec) -> Iterator[tuple[str, str]]:
+    """Name and value of each fact; not the command, the owner, the band, the labels or what the job waits for."""
+    yield from resource_facts(spec.resources)
+    for constraint in spec.constraints:
+        yield "hosts" if constraint.mode == "required" else "preferred hosts", describe(constraint)
+    if spec.coscheduling is not None:
+        yield "coscheduled", _coscheduled(spec.coscheduling)
+    if spec.spread != "hosts":
+        yield "spread", "over as few hosts as possible"
+    if spec.array:
+        yield "array", spec.array.replace(",", ", ")
+    if spec.each_line:
+        yield "values", f"the lines of {spec.each_line}"
+    if spec.max_parallel:
+        yield "at a time", f"{spec.max_parallel} {'task' if spec.max_parallel == 1 else 'tasks'}"
+    yield from _ends(spec)
+    yield from _processes(spec)
+    if spec.ports:
+        yield "ports", ", ".join(spec.ports)
+    if spec.output:
+        yield "output", spec.output
+    if spec.terminal:
+        yield "terminal", "it ends when nobody is connected to it"
+
+
+def _processes(spec: JobSpec) -> Iterator[tuple[str, str]]:
+    """What the processes of tasks are made from."""
+    if spec.environment is not None and spec.environment.image:
+        yield "image", spec.environment.image
+    if spec.preload:
+        yield "preloaded", ", ".join(spec.preload)
+    if spec.calls is not None and spec.calls.reuse > 1:
+        yield "reuse", f"a process takes up to {spec.calls.reuse} calls"
+
+
+def resource_facts(asked: ResourceRequest) -> Iterator[tuple[str, str]]:
+    """What one task asks of its host."""
+    for resource in REQUESTED:
+        if amount := getattr(asked, resource.name):
+            yield resource.words, resource.unit.show(amount)
+    if limit := asked.cpu_limit_millis:
+        yield "cpu limit", show_cores(limit)
+    if device := asked.device:
+        yield "device", f"{' or '.join(device.variants)} × {device.count}"
+
+
+def _coscheduled(gang: Coscheduling) -> str:
+    several = f"{gang.slices} slices " if gang.slices > 1 else ""
+    within = f" within one {gang.within}" if gang.within else ""
+    levels = ", ".join(f"{level.key}{' (preferred)' if level.mode == 'preferred' else ''}" for level in gang.levels)
+    return f"{several}by {levels}{within}{', done when task 0 is' if gang.success == 'leader' else ''}"
+
+
+def _ends(spec: JobSpec) -> Iterator[tuple[str, str]]:
+    """What follows when a task ends, and what ends it."""
+    yield "retries", f"{spec.max_retries_failure} after failures, {spec.max_retries_preemption} after preemptions"
+    if spec.max_task_failures:
+        yield "may fail", f"{spec.max_task_failures} of the tasks"
+    for rule in spec.on_exit:
+        yield f"on exit {', '.join(map(str, rule.codes))}", rule.do
+    if spec.max_requeues != DEFAULT_REQUEUES:
+        yield "requeues", f"at most {spec.max_requeues}"
+    if spec.backoff_s:
+        yield "backoff", f"{spec.backoff_s:g} s, doubled up to {spec.max_backoff_s:g} s"
+    elif spec.max_backoff_s != DEFAULT_MAX_BACKOFF_S:
+        yield "longest backoff", f"{spec.max_backoff_s:g} s"
+    if spec.stop is not None:
+        later = "" if spec.stop.grace_s is None else f", KILL {spec.stop.grace_s:g} s later"
+        yield "stopped by", f"{spec.stop.signal}{later}"
+    if spec.notice is not None:
+        yield "notice", f"{spec.notice.signal}, {spec.notice.before_s:g} s before the time limit"
+    if spec.timeout_s is not None:
+        yield "timeout", f"{spec.timeout_s:g} s"
+    if spec.on_timeout != "kill":
+        yield "at its timeout", "requeued"
+    if spec.protect_s is not None:
+        yield "protected", f"from preemption for its first {spec.protect_s:g} s"
+    if spec.scheduling_timeout_s is not None:
+        yield "scheduling timeout", f"{spec.scheduling_timeout_s:g} s"

@@ -1,0 +1,1 @@
+"""Heads and refusals of HTTP, as a proxy changes and writes them."""

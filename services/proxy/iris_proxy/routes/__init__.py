@@ -1,0 +1,1 @@
+"""Which route gets a request, and which is tried next."""

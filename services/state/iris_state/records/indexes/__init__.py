@@ -1,0 +1,1 @@
+"""Sorted and counted copies of what records hold, for quick answers."""

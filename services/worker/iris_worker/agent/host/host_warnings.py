@@ -1,0 +1,53 @@
+"""What of this host's configuration does not agree with the host, for `iris doctor`. Out of scope: faults (`host`)."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import socket
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+from iris_core.spec.resources import RESOURCE, Amount
+from iris_worker.settings import WorkerSettings
+
+_CONNECT_S = 2.0
+_FAR_ABOVE = 2
+_PORTS = {"http": 80, "https": 443}
+
+
+def standing(
+    settings: WorkerSettings, address: str, nats_url: str, there: Amount, unscoped: str
+) -> Iterator[tuple[str, str]]:
+    """Warnings that last as long as the process, by code.
+
+    Args:
+        address: where other hosts are told to reach this one. there: what the machine has.
+        unscoped: why tasks reach each other's abstract sockets; empty: they do not, or may.
+    """
+    both = [(name, getattr(settings, name), getattr(there, name)) for name in RESOURCE]
+    above = [f"{name} is {has}, the machine has {at}" for name, has, at in both if at and (has or 0) > _FAR_ABOVE * at]
+    if above:
+        yield "overdeclared", "; ".join(above)
+    servers = [urlsplit(url if "//" in url else f"//{url}").hostname or "" for url in nats_url.split(",")]
+    if is_loopback(address) and not any(map(is_loopback, servers)):
+        yield "loopback_address", f"it tells other hosts to reach it at {address}"
+    if unscoped:
+        yield "unscoped_sockets", f"its tasks reach each other's abstract sockets: {unscoped}"
+
+
+def is_loopback(host: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    return host == "localhost"
+
+
+def silence_of(url: str) -> str:
+    """Why nothing can connect to the gateway from this host; empty when it can. Waits up to 2 s."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port or _PORTS.get(parts.scheme, 80)
+        socket.create_connection((parts.hostname or "", port), _CONNECT_S).close()
+    except (OSError, ValueError) as error:
+        return f"{url}, the gateway_url of its tasks, does not answer there: {error}"
+    return ""
