@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -16,6 +17,8 @@ from iris_worker.launcher.cgroup_files import Cgroup
 from iris_worker.launcher.records import (
     EmptySlot,
     EndTemplate,
+    Pinged,
+    PingLauncher,
     Sandbox,
     SlotEmptied,
     Spawned,
@@ -278,6 +281,25 @@ async def test_a_slot_is_empty_when_a_template_that_is_being_made_is_gone_too(ho
     assert await emptied(host, bare.number, "bare") == SlotEmptied(bare.number)
     assert host.templates() == []
     assert await host.state("1/0") == TemplateState("1/0")
+
+
+async def test_the_next_worker_gets_no_answer_to_what_the_last_one_asked(host: Host):
+    slot = host.preload(key="bare", sandbox=CONFINED)
+    assert await host.state("bare") == TemplateState("bare", ready=True)
+    [template], [launcher] = host.templates(), map(psutil.Process, rescue._processes(host.root))
+    launcher.suspend()
+    host.launcher.send(EmptySlot(slot.number))
+    host.launcher.flush()
+    after = Host(host.root)
+    connected = asyncio.ensure_future(after.begin())
+    await asyncio.sleep(0)  # it waits to be accepted
+    launcher.resume()
+    await connected
+    await after.until_gone([template])
+    after.launcher.send(PingLauncher())
+    after.launcher.flush()
+    assert await after.until(lambda m: isinstance(m, SlotEmptied | Pinged)) == Pinged()
+    after.launcher.close()
 
 
 async def test_a_process_that_was_killed_while_it_waits_harms_no_call(host: Host):

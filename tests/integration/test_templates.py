@@ -64,6 +64,7 @@ class Host:
         key: str = "1",
         bare: str = "bare",
         sandbox: Sandbox | None = None,
+        grouped: bool = True,
         **files: str,
     ) -> Workspace:
         slot = slot or self.take()
@@ -72,7 +73,7 @@ class Host:
         env = self.env(slot)
         request = StartTemplate(
             *(key, slot.number, slot.below, ("python3",), env, modules),
-            cgroup=Cgroup(pids=100),
+            cgroup=Cgroup(pids=100) if grouped else None,
             sandbox=sandbox,
             bare=bare,
         )
@@ -92,6 +93,7 @@ class Host:
         slot: Workspace | None = None,
         reuse: int = 1,
         sandbox: Sandbox | None = None,
+        grouped: bool = True,
     ) -> Workspace:
         """Clone a process that runs a script."""
         slot = slot or self.take()
@@ -101,7 +103,7 @@ class Host:
             sandbox=sandbox,
             directory=slot.directory,
         )
-        cgroup = Cgroup(memory_limit_bytes=memory, pids=100)
+        cgroup = Cgroup(memory_limit_bytes=memory, pids=100) if grouped else None
         self.launcher.send(
             StartProcess(record, ("python3", "call.py", "a"), self.env(slot), cgroup=cgroup, template=key, reuse=reuse)
         )

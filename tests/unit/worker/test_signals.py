@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 
-from iris_worker.launcher.runner import signal_process
+from iris_worker.launcher.signals import signal_process
 from iris_worker.launcher.tree import started_ticks
 
 

@@ -10,9 +10,7 @@ Source: docs/adr/0037-a-launcher-owns-the-processes-of-tasks.md.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
-import signal
 import socket
 import sys
 import time
@@ -30,6 +28,7 @@ from iris_worker.launcher.cgroup import Cgroups, NoGroups, open_groups
 from iris_worker.launcher.event_loop import EventLoop
 from iris_worker.launcher.exits import to_refusal
 from iris_worker.launcher.frames import frame, take_frames
+from iris_worker.launcher.process import Process
 from iris_worker.launcher.records import (
     VERSION,
     CgroupSupport,
@@ -62,8 +61,9 @@ from iris_worker.launcher.records import (
     StoreTrouble,
     TemplateState,
 )
-from iris_worker.launcher.runner import Process, Runner
+from iris_worker.launcher.runner import Runner
 from iris_worker.launcher.spawn import NeedsShell, NotRunnable, as_script, handle_ignored
+from iris_worker.launcher.spawner import Spawner
 from iris_worker.launcher.store import ProcessStore
 from iris_worker.launcher.templates import Templates
 
@@ -89,27 +89,25 @@ class Launcher:
         self._listener = listener
         self._store = ProcessStore(root / "processes", adopt.boot_id())
         self._groups, self._support = _find_groups(root)
-        self._runner = Runner(self._loop, str(root), self._groups, self)
-        self._templates = Templates(self._loop, self._runner, self, root)
-        self._attempts = str(root / "attempts")
+        self._spawner = Spawner(self._loop, str(root), self._groups)
+        self._runner = Runner(self._loop, self._spawner, self._groups, self)
+        self._templates = Templates(self._loop, self._runner, self._spawner, self, root)
         self._inbox, self._outbox = bytearray(), bytearray()
         self._fds: list[int] = []
         self._starting: dict[AttemptRef, tuple[StartProcess, bytes]] = {}
-        self._again: dict[AttemptRef, StartProcess] = {}
-        self._beginning: dict[int, tuple[SpawnCommand, list[int]]] = {}
         self._trouble = ""
         self._handlers: dict[type, Callable[[Any], object]] = {
-            Confine: lambda m: self._send(self._runner.sandboxes.confine(m)),
+            Confine: lambda m: self._send(self._spawner.sandboxes.confine(m)),
             StartProcess: self._start,
             StartTemplate: self._templates.start,
             EndTemplate: lambda m: self._templates.end(m.key),
-            EmptySlot: lambda m: self._templates.empty(m, lambda text: self._send(SlotEmptied(m.slot, text))),
+            EmptySlot: self._empty,
             GiveNotice: lambda m: self._runner.give_notice(m.record.ref),
             StopProcess: self._stop,
-            KillAll: self._kill_all,
+            KillAll: lambda m: self._kill_all(),
             SpawnCommand: self._spawn_command,
             OpenTerminal: self._open_terminal,
-            SignalCommand: lambda m: self._runner.signal_command(m.number, m.signal),
+            SignalCommand: lambda m: self._runner.commands.signal(m.number, m.signal),
             PingLauncher: lambda m: self._send(Pinged()),
         }
 
@@ -124,7 +122,7 @@ class Launcher:
             if self.connection is None and not self._runner.running:
                 break
         self._templates.close()
-        self._runner.close()
+        self._spawner.close()
 
     def _recover(self) -> None:
         """Adopt what the previous launcher left, and kill what it has not recorded, or had only begun to start."""
@@ -144,7 +142,7 @@ class Launcher:
             else:
                 self._store.add(Exited(ref, exit_))
         for _ in range(_ROUNDS):
-            left = adopt.kill_orphans(self._attempts, alive)
+            left = adopt.kill_orphans(self._spawner.attempts, alive)
             if self._groups is not None:
                 left += self._groups.kill_others(groups)
             if not left:
@@ -187,7 +185,7 @@ class Launcher:
             os.close(self._fds.pop())
         self._inbox.clear()
         self._outbox.clear()
-        self._runner.kill_commands()
+        self._runner.commands.kill_all()
 
     def _read(self) -> bool:
         """Execute what has arrived; False when that was nothing, and when the worker is gone."""
@@ -257,7 +255,7 @@ class Launcher:
 
     def _measure(self) -> None:
         """Send what running attempts use, at intervals."""
-        if self.connection is not None and (usage := self._runner.measure()):
+        if self.connection is not None and (usage := self._runner.usage.measure()):
             self._send(Measured(usage))
         self._loop.call_later(_MEASURE_S, self._measure)
 
@@ -290,17 +288,19 @@ class Launcher:
         return entry is not None and all(given.reason is not record.notice.reason for given in entry.notices)
 
     def _stop(self, request: StopProcess) -> None:
-        if self._again.pop(request.ref, None) is not None:
-            self.on_exit(request.ref, Exit(None, signal.SIGTERM))
-        elif not self._templates.stop(request.ref):
+        if not self._templates.stop(request.ref):
             self._runner.stop(request.ref, request.grace_ms, request.settle_ms, noticed=request.noticed)
 
-    def _kill_all(self, request: KillAll) -> None:
-        for ref in list(self._again):
-            del self._again[ref]
-            self.on_exit(ref, Exit(None, signal.SIGKILL))
+    def _kill_all(self) -> None:
         self._templates.stop_all()
         self._runner.kill_all()
+
+    def _empty(self, request: EmptySlot) -> None:
+        """Empty a slot; the next worker gets no answer to what this one has asked."""
+        asks = self.connection
+        self._templates.empty(
+            request, lambda text: self._send(SlotEmptied(request.slot, text)) if self.connection is asks else None
+        )
 
     def on_template(self, state: TemplateState) -> None:
         self._send(state)
@@ -310,8 +310,8 @@ class Launcher:
         spawned = Spawned(ref, process.pid, after_s, _steady_s(), at_ms, process.cgroup, note)
         self._starting[ref] = (request, self._store.add(spawned))
 
-    def on_no_clone(self, request: StartProcess) -> None:
-        self._start(structs.replace(request, template=""))
+    def on_again(self, request: StartProcess) -> None:
+        self._start(request)
 
     def on_begun(self, ref: AttemptRef) -> None:
         """Tell the worker who has asked for it; the next one has the record."""
@@ -323,15 +323,6 @@ class Launcher:
         request, _ = self._starting.pop(ref)
         self._start(structs.replace(request, command=as_script(request.command)))
 
-    def on_never_begun(self, ref: AttemptRef) -> None:
-        self._again[ref], _ = self._starting.pop(ref)
-        self._loop.call_later(0.0, self._start_again, ref)  # not while the runner judges ends
-
-    def _start_again(self, ref: AttemptRef) -> None:
-        """Start an attempt whose process ended before it had begun, unless it was stopped meanwhile."""
-        if (request := self._again.pop(ref, None)) is not None:
-            self._start(request)
-
     def on_exit(self, ref: AttemptRef, exit_: Exit) -> None:
         self._starting.pop(ref, None)
         data = self._store.add(Exited(ref, exit_))
@@ -341,7 +332,7 @@ class Launcher:
     def _spawn_command(self, request: SpawnCommand) -> None:
         count = 1 if request.tty else 3
         stdio, self._fds = self._fds[:count], self._fds[count:]
-        self._begin_command(request, stdio)
+        self._runner.commands.begin(request, stdio)
 
     def _open_terminal(self, request: OpenTerminal) -> None:
         """Hand out a terminal by the socket that came with the request."""
@@ -352,39 +343,8 @@ class Launcher:
             if terminal >= 0:
                 socket.send_fds(there, [b"t"], [terminal])
 
-    def _begin_command(self, request: SpawnCommand, stdio: list[int]) -> None:
-        """Start a command beside an attempt; its descriptors stay open here until it is its program."""
-        self._beginning[request.number] = (request, stdio)
-        try:
-            if len(stdio) < (1 if request.tty else 3):  # the kernel drops what this process has no room for
-                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-            entry = self._store.table.entries.get(request.ref)
-            has_begun = self._runner.start_command(
-                *(request.ref, request.number, request.command, request.env, request.limits, stdio),
-                sandbox=entry.started.sandbox if entry is not None else None,
-                inherits=request.inherits,
-                tty=request.tty,
-            )
-        except NeedsShell:
-            self.on_command_script(request.number)
-        except (NotRunnable, OSError) as error:
-            self.on_command_exit(request.number, to_refusal(error))
-        else:
-            if has_begun:
-                self.on_command_begun(request.number)
-
-    def on_command_begun(self, number: int) -> None:
-        for fd in self._beginning.pop(number)[1]:
-            os.close(fd)
-
-    def on_command_script(self, number: int) -> None:
-        request, stdio = self._beginning[number]
-        self._begin_command(structs.replace(request, command=as_script(request.command)), stdio)
-
-    def on_command_exit(self, number: int, exit_: Exit) -> None:
-        if number in self._beginning:
-            self.on_command_begun(number)
-        self._send(CommandExited(number, exit_))
+    def on_command_exit(self, exited: CommandExited) -> None:
+        self._send(exited)
 
 
 def _find_groups(root: Path) -> tuple[Cgroups | None, CgroupSupport]:

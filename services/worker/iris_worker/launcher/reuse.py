@@ -21,8 +21,10 @@ from functools import partial
 from iris_core.messages.message import AttemptRef
 from iris_worker.launcher import template_process as inside
 from iris_worker.launcher.event_loop import DelayedCall, EventLoop
+from iris_worker.launcher.process import Process
 from iris_worker.launcher.records import StartProcess
-from iris_worker.launcher.runner import Process, Runner
+from iris_worker.launcher.runner import Runner
+from iris_worker.launcher.spawner import Spawner
 
 IDLE_S = 2.0
 """How long a process waits for its next call."""
@@ -58,24 +60,30 @@ class ReusedProcesses:
 
     Args:
         on_call: told of each attempt that one of them is to make, and since when that runs. on_begun: that it does.
+        on_again: told of an attempt whose process has ended before it had begun: it is to be started again.
     """
 
     def __init__(
         self,
         loop: EventLoop,
         runner: Runner,
+        spawner: Spawner,
         on_call: Callable[[StartProcess, Process, float], object],
         on_begun: Callable[[AttemptRef], object],
+        on_again: Callable[[StartProcess], object],
     ) -> None:
         self._loop = loop
         self._runner = runner
+        self._spawner = spawner
         self._on_call = on_call
         self._on_begun = on_begun
+        self._on_again = on_again
         self._waiting: list[_Reused] = []
         self._idle: dict[int, _Reused] = {}
         self._why: dict[str, str] = {}
-        self._beginning: dict[int, _Reused] = {}
-        runner.on_last_words = self._hear
+        self._beginning: dict[AttemptRef, _Reused] = {}
+        self._again: dict[AttemptRef, StartProcess] = {}
+        runner.on_unbegun = self._unbegun
 
     def note(self, request: StartProcess) -> str:
         """Why an attempt has a new process that was to be reused, as far as that has not been said."""
@@ -96,27 +104,45 @@ class ReusedProcesses:
             return False
         self._stop_waiting(one)
         one.left -= 1
-        order = {**call, "workdir": self._runner.workdir_of(request.record.below), "again": one.left > 0}
+        order = {**call, "workdir": self._spawner.workdir_of(request.record.below), "again": one.left > 0}
         try:
-            with self._runner.output_of(request.record.below) as (_, out, err):
+            with self._spawner.output_of(request.record.below) as (_, out, err):
                 socket.send_fds(one.link, [marshal.dumps(order)], [out, err])
         except OSError:
             self._end(one)
             return False
         del self._idle[one.process.pid]
-        one.request, one.process = request, self._runner.begin_call(request, one.process)
+        one.request, one.process = request, self._runner.begin_call(request.record, one.process)
         one.timer = self._loop.call_later(_ANSWER_S, self._kill, one)
-        self._beginning[one.process.pid] = one
+        self._beginning[one.process.ref] = one
         self._on_call(request, one.process, one.after_s)
         return True
 
-    def _hear(self, process: Process) -> None:
-        """A process has ended; it may have said that it had begun, and its call is not made again then."""
-        if (one := self._beginning.get(process.pid)) is not None and one.process is process:
-            self._read(one)
-            self._beginning.pop(process.pid, None)
-            self._stop_waiting(one)
-            self._close(one)
+    def _unbegun(self, process: Process) -> bool:
+        """A process has ended; returns whether its call is to be made again, as it has not said that it had begun."""
+        one = self._beginning[process.ref]
+        self._read(one)
+        self._beginning.pop(process.ref, None)
+        self._stop_waiting(one)
+        self._close(one)
+        if process.begun or process.terminated:
+            return False
+        self._again[process.ref] = one.request
+        self._loop.call_later(0.0, self._start_again, process.ref)  # not while the runner judges ends
+        return True
+
+    def _start_again(self, ref: AttemptRef) -> None:
+        if (request := self._again.pop(ref, None)) is not None:
+            self._on_again(request)
+
+    def stop(self, ref: AttemptRef) -> bool:
+        """Stop an attempt that is to be started again; False when it is not."""
+        return self._again.pop(ref, None) is not None
+
+    @property
+    def unbegun(self) -> list[AttemptRef]:
+        """Attempts that are to be started again."""
+        return list(self._again)
 
     def _read(self, one: _Reused) -> None:
         try:
@@ -126,7 +152,7 @@ class ReusedProcesses:
         except OSError:
             data = b""
         if not one.process.begun and data == inside.HELLO:
-            self._beginning.pop(one.process.pid, None)
+            self._beginning.pop(one.process.ref, None)
             one.process.begun = True
             self._stop_waiting(one)
             self._on_begun(one.process.ref)
@@ -173,8 +199,9 @@ class ReusedProcesses:
     def _kill(self, one: _Reused) -> None:
         self._stop_waiting(one)
         self._close(one)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(one.process.pid, signal.SIGKILL)
+        if one.process.exit is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(one.process.pid, signal.SIGKILL)
 
     def ended(self, pid: int) -> None:
         """A child that is no attempt's has ended, maybe one of these."""

@@ -218,13 +218,14 @@ class Sandboxes:
         finally:
             must(lambda: namespaces.leave(self._own[:1]))
 
-    def is_alone(self, held: _Namespaces | None, sandbox: Sandbox | None) -> bool:
-        """Whether no task can signal an attempt's first process, or the launcher while it has its user: the namespace
-        of processes is empty, all tasks are in such namespaces, and nobody else has the user.
+    def is_alone(self, held: _Namespaces | None, sandbox: Sandbox | None, *, beside: bool) -> bool:
+        """Whether no task can signal the next process, or the launcher while it has its user: the namespace of
+        processes is empty, unless it starts ``beside`` a task, all tasks are in such namespaces, and nobody else has
+        the user.
         """
         if user_of(sandbox) is None:
-            return True
-        return self._root and held is not None and sandbox is not None and sandbox.of_pool
+            return held is None or not beside
+        return self._root and held is not None and sandbox is not None and sandbox.of_pool and not beside
 
     def _leave(self) -> None:
         """Return to the namespaces of processes and IPC, which matter only to what is started next."""

@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from iris_worker.launcher import tree
 from iris_worker.launcher.cgroup import Cgroups, Group
 from iris_worker.launcher.event_loop import EventLoop
+from iris_worker.launcher.process import GIVE_UP_ROUNDS
 from iris_worker.launcher.records import EmptySlot
 from iris_worker.launcher.signals import signal_process
 
 _LINGER_S = 0.02
-_ROUNDS = 500
 _UNKILLABLE = "what an earlier job has left in this place cannot be killed"
 
 
@@ -107,7 +107,7 @@ class Spares:
         """Check at intervals: not all ends are signalled."""
         if slot not in self._emptying or self._check(slot):
             return
-        if round_ > _ROUNDS:
+        if round_ > GIVE_UP_ROUNDS:
             self._emptying.pop(slot).done(_UNKILLABLE)
             return
         self._loop.call_later(_LINGER_S, self._look, slot, round_ + 1)

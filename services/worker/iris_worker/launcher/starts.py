@@ -31,7 +31,7 @@ class _Start:
 
     child: Child
     name: str
-    on_begun: Callable[[], None]
+    on_begun: Callable[[], object]
     began_s: float
     report: bytes = b""
     error: Exception | None = None
@@ -53,7 +53,7 @@ class Starts:
     def __contains__(self, pid: int) -> bool:
         return pid in self._by_pid
 
-    def add(self, child: Child, name: str, on_begun: Callable[[], None]) -> None:
+    def add(self, child: Child, name: str, on_begun: Callable[[], object]) -> None:
         """Wait for the report of a process that is to run the program ``name``."""
         start = self._by_pid[child.pid] = _Start(child, name, on_begun, time.monotonic())
         self._loop.watch(child.report, lambda: self._read(start))

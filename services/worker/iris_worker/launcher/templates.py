@@ -15,10 +15,8 @@ import marshal
 import os
 import signal
 import socket
-import struct
 import time
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -29,88 +27,20 @@ from iris_core.messages.message import AttemptRef
 from iris_worker.launcher import template_process as inside
 from iris_worker.launcher import tree
 from iris_worker.launcher.cgroup import Group
-from iris_worker.launcher.event_loop import DelayedCall, EventLoop
+from iris_worker.launcher.event_loop import EventLoop
+from iris_worker.launcher.process import Process
 from iris_worker.launcher.records import EmptySlot, Exit, StartProcess, StartTemplate, TemplateState
 from iris_worker.launcher.reuse import ReusedProcesses
-from iris_worker.launcher.runner import Process, Runner
+from iris_worker.launcher.runner import Runner
 from iris_worker.launcher.signals import signal_process
 from iris_worker.launcher.spawn import NotRunnable
+from iris_worker.launcher.spawner import Spawner
+from iris_worker.launcher.template import OrderedClone, RunningTemplate, command_of, connection, source
 
-_BOOT = f"""
-import _socket, marshal, os
-
-def compiled(source, path):
-    read_end, write_end = os.pipe()
-    if not os.fork():  # compiling leaves memory behind, which each call would cost
-        try:
-            with open(write_end, "wb") as file:
-                marshal.dump(compile(source, path, "exec"), file)
-        finally:
-            os._exit(0)
-    os.close(write_end)
-    with open(read_end, "rb") as file:
-        code = file.read()
-    os.wait()
-    return marshal.loads(code)
-
-control = _socket.socket(fileno=0)
-source = control.recv({inside.MESSAGE_BYTES})
-exec(compiled(source, "iris_template"), {{"__name__": "iris_template", "control": control, "compiled": compiled}})
-"""
-_SOURCE = Path(inside.__file__)
-_ROOM = 4096
-"""Bytes by which the variables of a clone may be longer than those of its template."""
 _ANSWER_S = 5.0
 _IDLE_S, _BARE_IDLE_S = 30.0, 300.0
 _BARE = 16
 """Bare templates that are kept longer than others; what more there are cost a host memory."""
-_CREDENTIALS = struct.Struct("iII")
-_SPACE = socket.CMSG_SPACE(_CREDENTIALS.size)
-
-
-@dataclass(slots=True, eq=False)
-class _Clone:
-    """An attempt, or the template of a job, that is being cloned.
-
-    ``go``: where it is told to go on; when that closes, the clone ends. ``control``: of a template, the launcher's end
-    of its socket. ``again``: it may make several calls.
-    """
-
-    request: StartProcess | StartTemplate
-    go: int
-    late: DelayedCall
-    control: socket.socket | None = None
-    again: bool = False
-
-
-@dataclass(slots=True, eq=False)
-class _Template:
-    """One template.
-
-    ``slot``: in whose sandbox, or as whose user it runs; -1: it is not confined, and serves all slots.
-    ``control``: a socket of datagrams, which its clones share until they are told to go. ``used_s``: when it was.
-    ``request``: by which it was started. ``waiting``: requests for templates of jobs, until it is ready.
-    """
-
-    request: StartTemplate
-    pid: int
-    control: socket.socket
-    used_s: float
-    ready: bool = False
-    clones: dict[int, _Clone] = field(default_factory=dict)
-    waiting: list[StartTemplate] = field(default_factory=list)
-
-    @property
-    def key(self) -> str:
-        return self.request.key
-
-    @property
-    def slot(self) -> int:
-        return self.request.slot if self.request.sandbox is not None else -1
-
-    @property
-    def is_bare(self) -> bool:
-        return self.request.key == self.request.bare
 
 
 class TemplateObserver(Protocol):
@@ -124,8 +54,8 @@ class TemplateObserver(Protocol):
     def on_begun(self, ref: AttemptRef) -> None:
         """The attempt runs."""
 
-    def on_no_clone(self, request: StartProcess) -> None:
-        """Nothing of the attempt has run: it is to be started by its command."""
+    def on_again(self, request: StartProcess) -> None:
+        """Nothing of the attempt has run: it is to be started as this says."""
 
     def on_exit(self, ref: AttemptRef, exit_: Exit) -> None: ...
 
@@ -133,16 +63,19 @@ class TemplateObserver(Protocol):
 class Templates:
     """The templates of one launcher, by key."""
 
-    def __init__(self, loop: EventLoop, runner: Runner, observer: TemplateObserver, root: Path) -> None:
+    def __init__(
+        self, loop: EventLoop, runner: Runner, spawner: Spawner, observer: TemplateObserver, root: Path
+    ) -> None:
         self._loop = loop
         self._runner = runner
+        self._spawner = spawner
         self._observer = observer
-        self._by_key: dict[str, _Template] = {}
-        self._by_pid: dict[int, _Template] = {}
-        self._cloning: dict[AttemptRef, tuple[_Template, int]] = {}
+        self._by_key: dict[str, RunningTemplate] = {}
+        self._by_pid: dict[int, RunningTemplate] = {}
+        self._cloning: dict[AttemptRef, tuple[RunningTemplate, int]] = {}
         self._next = 1
         self._files = root / "templates"
-        self._reused = ReusedProcesses(loop, runner, observer.on_cloned, observer.on_begun)
+        self._reused = ReusedProcesses(loop, runner, spawner, observer.on_cloned, observer.on_begun, observer.on_again)
         runner.on_other_child = self._ended
 
     def start(self, request: StartTemplate) -> None:
@@ -163,7 +96,7 @@ class Templates:
         elif found is not None and found.ready:
             self._observer.on_template(TemplateState(request.key, ready=True))
 
-    def _being_made(self, key: str) -> tuple[_Template, int] | None:
+    def _being_made(self, key: str) -> tuple[RunningTemplate, int] | None:
         """The bare template of which this one is being cloned, and the number of the clone."""
         for bare in self._by_key.values():
             for number, clone in bare.clones.items():
@@ -186,20 +119,22 @@ class Templates:
         else:
             bare.waiting.append(request)
 
-    def _is_clean(self, bare: _Template, directory: str) -> bool:
+    def _is_clean(self, bare: RunningTemplate, directory: str) -> bool:
         """Whether an attempt of another job may be cloned: nothing was left in the sandbox by the one before."""
         return self._runner.is_clean(bare.request.slot, bare.request.sandbox, directory)
 
-    def _start_bare(self, request: StartTemplate) -> _Template:
-        mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    def _start_bare(self, request: StartTemplate) -> RunningTemplate:
+        mine, its = connection()
         try:
-            used = sum(len(name) + len(value) + 2 for name, value in request.env.items())
-            env = {**request.env, inside.ROOM: " " * (_ROOM + used // 4)}
-            command = (request.command[0], "-I", "-S", "-c", _BOOT)
-            pid, group = self._runner.start_template(request, command, env, its.fileno())
-            template = self._add(request, pid, mine, group)
+            (command, env), workdir = command_of(request), self._spawner.workdir_of(request.directory)
+            with self._spawner.output_of(request.directory) as (_, out, err):
+                child, group = self._spawner.start(
+                    *(request.slot, request.sandbox, workdir, command, env, (its.fileno(), out, err), request.limits),
+                    *(request.cgroup, lambda: None),
+                )
+            template = self._add(request, child.pid, mine, group)
             with contextlib.suppress(OSError):  # it has ended already, which `_ended` finds out
-                mine.send(_SOURCE.read_bytes())
+                mine.send(source())
         except BaseException:
             mine.close()
             raise
@@ -207,10 +142,10 @@ class Templates:
             its.close()
         return template
 
-    def _add(self, request: StartTemplate, pid: int, control: socket.socket, group: Group | None) -> _Template:
+    def _add(self, request: StartTemplate, pid: int, control: socket.socket, group: Group | None) -> RunningTemplate:
         control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         control.setblocking(False)
-        template = _Template(request, pid, control, used_s=time.monotonic())
+        template = RunningTemplate(request, pid, control, used_s=time.monotonic())
         self._by_key[request.key] = self._by_pid[pid] = template
         self._runner.spares.add(pid, template.slot, group)
         self._note(pid)
@@ -229,7 +164,7 @@ class Templates:
         if template.is_bare and not self._is_clean(template, request.record.below):
             self.end(template.key)
             return False
-        self._runner.sandboxes.use(request.record.slot)
+        self._spawner.sandboxes.use(request.record.slot)
         call = {"command": request.command, "env": request.env}
         if self._reused.give(request, call):
             template.used_s = time.monotonic()
@@ -242,10 +177,10 @@ class Templates:
         self._cloning[request.record.ref] = (template, number)
         return True
 
-    def _clone_template(self, bare: _Template, request: StartTemplate) -> None:
+    def _clone_template(self, bare: RunningTemplate, request: StartTemplate) -> None:
         """Have the template of a job cloned. Raises OSError."""
         order = {"preload": request.preload, "function": request.function, "accelerators": request.accelerators}
-        mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        mine, its = connection()
         try:
             call = {"order": order, "env": request.env}
             number = self._order(bare, request, request.directory, call, its.fileno())
@@ -258,7 +193,7 @@ class Templates:
 
     def _order(
         self,
-        template: _Template,
+        template: RunningTemplate,
         request: StartProcess | StartTemplate,
         below: str,
         call: Mapping[str, object],
@@ -268,12 +203,12 @@ class Templates:
         """Order a clone, with its output below those of all slots; ``again``: it may make several calls. Returns its
         number. Raises OSError.
         """
-        read_end, write_end = _connection() if again else os.pipe2(os.O_CLOEXEC)
+        read_end, write_end = (one.detach() for one in connection()) if again else os.pipe2(os.O_CLOEXEC)
         number, self._next = self._next, self._next + 1
-        order = {**call, "number": number, "workdir": self._runner.workdir_of(below), "again": again}
+        order = {**call, "number": number, "workdir": self._spawner.workdir_of(below), "again": again}
         data = marshal.dumps(order)
         try:
-            with self._runner.output_of(below) as (_, out, err):
+            with self._spawner.output_of(below) as (_, out, err):
                 socket.send_fds(template.control, [data], [out, err, read_end, *sockets])
         except OSError:
             os.close(write_end)
@@ -281,33 +216,34 @@ class Templates:
         finally:
             os.close(read_end)
         late = self._loop.call_later(_ANSWER_S, self._silent, template)
-        template.clones[number] = _Clone(request, write_end, late, again=again)
+        template.clones[number] = OrderedClone(request, write_end, late, again=again)
         template.used_s = time.monotonic()
         return number
 
     def stop(self, ref: AttemptRef) -> bool:
-        """End an attempt that is being cloned; False when it is not."""
-        if ref not in self._cloning:
+        """End an attempt that has no process; False when it has one, or is not cloned."""
+        if ref in self._cloning:
+            self._take(*self._cloning[ref])
+        elif not self._reused.stop(ref):
             return False
-        template, number = self._cloning[ref]
-        self._take(template, number)
         self._observer.on_exit(ref, Exit(None, signal.SIGTERM))
         return True
 
     def stop_all(self) -> None:
-        for ref in list(self._cloning):
+        for ref in [*self._cloning, *self._reused.unbegun]:
             self.stop(ref)
 
-    def _take(self, template: _Template, number: int) -> _Clone:
+    def _take(self, template: RunningTemplate, number: int) -> OrderedClone:
         """A clone that is not waited for any more; without a word it ends."""
         clone = template.clones.pop(number)
         clone.late.cancel()
-        os.close(clone.go)
+        if clone.go >= 0:
+            os.close(clone.go)
         if isinstance(clone.request, StartProcess):
             del self._cloning[clone.request.record.ref]
         return clone
 
-    def _fail(self, clone: _Clone, error: str) -> None:
+    def _fail(self, clone: OrderedClone, error: str) -> None:
         """What was to be cloned is not, for a fault of the host; who waits for a template has it made again."""
         if isinstance(clone.request, StartProcess):
             self._observer.on_exit(clone.request.record.ref, Exit(error=error))
@@ -316,23 +252,21 @@ class Templates:
             clone.control.close()
         self._observer.on_template(TemplateState(clone.request.key))
 
-    def _silent(self, template: _Template) -> None:
+    def _silent(self, template: RunningTemplate) -> None:
         """It has not cloned what was ordered, for `_ANSWER_S`: a fault of the host, as far as is known."""
         for number in list(template.clones):
             self._fail(self._take(template, number), f"its template has not answered for {_ANSWER_S:g} s")
         self.end(template.key)
 
-    def _read(self, template: _Template) -> None:
+    def _read(self, template: RunningTemplate) -> None:
         with contextlib.suppress(BlockingIOError, ConnectionResetError):
-            while template.control.fileno() >= 0:
-                data, control, _, _ = template.control.recvmsg(inside.MESSAGE_BYTES, _SPACE)
+            for data, pid in template.messages():
                 if not data:
                     self._loop.forget(template.control.fileno())
                     return
-                [pid] = [_CREDENTIALS.unpack(part)[0] for _, kind, part in control if kind == socket.SCM_CREDENTIALS]
                 self._heard(template, data, pid)
 
-    def _heard(self, template: _Template, data: bytes, pid: int) -> None:
+    def _heard(self, template: RunningTemplate, data: bytes, pid: int) -> None:
         kind, text = data[:1], data[1:]
         if kind == inside.HELLO:
             self._cloned(template, int.from_bytes(text, "big"), pid)
@@ -348,30 +282,40 @@ class Templates:
         else:
             self._over(template, failed=kind == inside.FAILED, text=text.decode(errors="replace"))
 
-    def _cloned(self, template: _Template, number: int, pid: int) -> None:
-        """A clone is there. Only a child of this process that is no attempt's yet can be one."""
-        if number not in template.clones or not self._runner.is_free_child(pid):
+    def _cloned(self, template: RunningTemplate, number: int, pid: int) -> None:
+        """A clone is there, or has ended. Only a child of this process that is no attempt's yet can be one."""
+        clone, is_there = template.clones.get(number), bool(tree.parent(pid))
+        if clone is None or (is_there and not self._runner.is_free_child(pid)):
             return
-        clone = template.clones[number]
-        request, process = clone.request, None
+        request, group = clone.request, None
         try:
-            if isinstance(request, StartProcess):
-                process = self._runner.adopt_clone(request, pid)
-                if clone.again:
-                    self._reused.keep(request, process, os.dup(clone.go))
-            else:
-                group = self._runner.group_of(pid, request.cgroup)
-                control, clone.control = clone.control, None
-                assert control is not None
-                self._add(request, pid, control, group)
+            group = self._runner.group_of(pid, request.cgroup)
             os.write(clone.go, inside.GO)
-        except OSError as error:
-            self._fail(self._take(template, number), str(error))
+        except OSError:  # it was killed, or this host cannot do it
+            if is_there:
+                self._runner.spares.add(pid, template.slot, group)
+                self._runner.spares.kill(pid)
+            self._not_cloned(self._take(template, number))
             return
+        if isinstance(request, StartTemplate):
+            self._take(template, number)
+            assert clone.control is not None
+            self._add(request, pid, clone.control, group)
+            return
+        process = self._runner.adopt_clone(request.record, pid, group)
+        if clone.again:
+            self._reused.keep(request, process, clone.go)
+            clone.go = -1
         self._take(template, number)
-        if isinstance(request, StartProcess) and process is not None:
-            self._observer.on_cloned(request, process, request.record.after_s, self._reused.note(request))
-            self._observer.on_begun(request.record.ref)
+        self._observer.on_cloned(request, process, request.record.after_s, self._reused.note(request))
+        self._observer.on_begun(request.record.ref)
+
+    def _not_cloned(self, clone: OrderedClone) -> None:
+        """What was to be cloned was not: an attempt starts by its command, and who waits for a template asks again."""
+        if isinstance(clone.request, StartProcess):
+            self._observer.on_again(structs.replace(clone.request, template=""))
+        else:
+            self._fail(clone, "")
 
     # ── ends ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -403,7 +347,7 @@ class Templates:
         self._reused.end_in(request.slot)
         self._runner.spares.empty(request, bare.pid if bare is not None else 0, done)
 
-    def _over(self, template: _Template, *, failed: bool = False, text: str = "") -> None:
+    def _over(self, template: RunningTemplate, *, failed: bool = False, text: str = "") -> None:
         """A template has ended, or is to: say so, also of those that were to be made from it."""
         self._forget(template)
         directory = template.request.directory if text else ""
@@ -426,7 +370,7 @@ class Templates:
         self._files.mkdir(mode=0o700, exist_ok=True)
         (self._files / str(pid)).write_text(str(tree.started_ticks(pid)))
 
-    def _forget(self, template: _Template) -> None:
+    def _forget(self, template: RunningTemplate) -> None:
         """It is not used any more, and killed; attempts that were ordered of it are started by their commands."""
         if self._by_key.pop(template.key, None) is None:
             return
@@ -434,12 +378,8 @@ class Templates:
         self._loop.forget(template.control.fileno())
         template.control.close()
         self._runner.spares.kill(template.pid)
-        waiting = [self._take(template, number) for number in list(template.clones)]
-        for clone in waiting:
-            if isinstance(clone.request, StartProcess):
-                self._observer.on_no_clone(clone.request)
-            else:
-                self._fail(clone, "")
+        for clone in [self._take(template, number) for number in list(template.clones)]:
+            self._not_cloned(clone)
 
     def _ended(self, pid: int, status: int, error: Exception | None) -> None:
         """A child that is no attempt's has ended, maybe a template."""
@@ -460,7 +400,7 @@ class Templates:
             else:
                 self._over(template)
 
-    def _look(self, template: _Template) -> None:
+    def _look(self, template: RunningTemplate) -> None:
         """End a template that was not used lately."""
         if self._by_key.get(template.key) is not template:
             return
@@ -470,12 +410,6 @@ class Templates:
             self.end(template.key)
         else:
             self._loop.call_later(max(rest_s, 1.0), self._look, template)
-
-
-def _connection() -> tuple[int, int]:
-    """The ends of a socket of datagrams: of a process that is to be reused, and of this one."""
-    mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    return its.detach(), mine.detach()
 
 
 def _how(status: int) -> str:
