@@ -82,3 +82,36 @@ def test_of_a_gang_the_member_that_ended_first_is_named(script: Script) -> None:
     """)
     found = script.world.query("job", job="/g")["interrupted"]
     assert (found["task"], found["message"]) == ("/g/1", "its worker w1 was lost")
+
+
+def test_why_of_a_task_tells_its_own_end_not_that_of_another(script: Script) -> None:
+    script.play("""
+        worker w0 cpu=8
+        submit /a replicas=5 tolerate=1
+        place /a/0 w0
+        place /a/1 w0
+        place /a/2 w0
+        place /a/3 w0
+        /a/0 running
+        /a/1 running
+        /a/2 running
+        /a/3 running
+        /a/0 exit 3
+        /a/1 exit 0
+        /a/2 exit 4
+    """)
+    job = script.world.query("why", job="/a")["error"]
+    assert job.startswith("task 0 failed: exit code 3; 2 tasks that had not ended were killed")
+    errors = [script.world.query("why", task=f"/a/{index}")["error"] for index in range(5)]
+    assert errors == ["exit code 3", None, "exit code 4", job, job]
+
+
+def test_why_of_a_cancelled_task_says_so(script: Script) -> None:
+    script.play("""
+        worker w0
+        submit /a
+        place /a/0 w0
+        /a/0 running
+        cancel /a
+    """)
+    assert script.world.query("why", task="/a/0")["error"] == "cancelled"

@@ -105,7 +105,7 @@ _CAME_TO = {
 def _culprit(job: Job, moved: Moved) -> str:
     """The member whose end the other members follow, and a description of its end."""
     attempt = job.task(moved.index).attempts[moved.attempt]
-    detail = attempt.error or _how(attempt)
+    detail = attempt.error or end_of_process(attempt)
     words = f"task {moved.index} {_CAME_TO[moved.shown]}"
     return f"{words}: {detail}" if detail else words
 
@@ -159,12 +159,12 @@ def _why(job: Job) -> tuple[Cause | None, str]:
     index = min((task.cause in _SIBLING, i) for i, task in job.numbered() if task.state is worst)[1]
     task = job.task(index)
     word = worst.name.lower() + (f" by {named(task.by)}" if task.by is not None else "")
-    detail = task.note or _how(task.attempts[-1] if task.attempts else None)
+    detail = task.note or end_of_process(task.attempts[-1] if task.attempts else None)
     detail = detail or (task.cause.value.replace("_", " ") if task.cause is not None else "")
     return task.cause, f"task {index} {word}: {detail}" if detail else f"task {index} {word}"
 
 
-def _how(last: Attempt | None) -> str:
+def end_of_process(last: Attempt | None) -> str:
     """A description of the end of a process."""
     if last is None:
         return ""

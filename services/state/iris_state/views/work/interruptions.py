@@ -1,13 +1,14 @@
-"""Why a pending task is not running any more: the end of its last attempt, as text for users."""
+"""Why a task is not running any more: its end, or that of its last attempt, as text for users."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import chain, islice
 
-from iris_core.states import Cause, TaskState
+from iris_core.states import TERMINAL, Cause, TaskState
 from iris_core.views.jobs import InterruptionView, moment
-from iris_state.records.entities import Attempt, Job
+from iris_state.decide.cascade import end_of_process
+from iris_state.records.entities import Attempt, Job, Task
 from iris_state.records.ledger import Ledger
 
 _LOOKED_AT = 256
@@ -51,6 +52,24 @@ def of_tasks(record: Job, indexes: Iterable[int]) -> InterruptionView | None:
         worker=attempt.worker,
         at=moment(attempt.ended_ms),
     )
+
+
+def error_of(task: Task) -> str:
+    """The error of a task's end, or of its last attempt."""
+    if task.note or not task.attempts or task.state is TaskState.SUCCEEDED:
+        return task.note
+    return task.attempts[-1].error
+
+
+def end_of_task(record: Job, index: int) -> str:
+    """Why a task ended without success; empty for any other. One that ended because its job did has the job's error."""
+    task = record.task(index)
+    if task.state not in TERMINAL or task.state is TaskState.SUCCEEDED:
+        return ""
+    if task.cause in (Cause.JOB_ENDED, Cause.PARENT_ENDED):
+        return record.error
+    process = end_of_process(task.attempts[-1] if task.attempts else None) if task.state is TaskState.FAILED else ""
+    return error_of(task) or process or (task.cause.value.replace("_", " ") if task.cause is not None else "")
 
 
 def _message(attempt: Attempt) -> str:

@@ -264,12 +264,12 @@ def why(ledger: Ledger, query: WhyQuery) -> dict[str, Any]:
     """Why the pending tasks of a job, or one task, are pending, and what precedes them in the queue."""
     if query.task:
         record, index = found_task(ledger, query.task)
-        by, attempt = record.task(index).by, record.task(index).current
+        by, attempt, error = record.task(index).by, record.task(index).current, interruptions.end_of_task(record, index)
         started_ms = attempt.started_ms if attempt is not None else 0
         reason, interrupted = reason_of_task(ledger, record, index), interruptions.of_tasks(record, [index])
     else:
         record = found_job(ledger, query.job)
-        started_ms, by = record.started_ms, record.ended_by
+        started_ms, by, error = record.started_ms, record.ended_by, record.error
         index, reason = _first_that_waits(ledger, record), reason_of(ledger, record)
         interrupted = interruptions.of_job(ledger, record)
     is_queued = (record.number, index) in ledger.queue
@@ -286,7 +286,7 @@ def why(ledger: Ledger, query: WhyQuery) -> dict[str, Any]:
         "ahead": ledger.queue.position(record.number, index) if is_queued else None,
         "note": note_of_task(ledger, record, record.task(index)),
         "job_note": note_of_job(record),
-        "error": record.error or None,
+        "error": error or None,
         "by": actor_view(by),
         "replicas": len(record.tasks),
         "task_counts": {display_name(state): n for state, n in record.counted().items()},

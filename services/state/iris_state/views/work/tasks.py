@@ -11,9 +11,10 @@ from iris_core.messages.state_worker import LiveUsage
 from iris_core.states import TaskState, display_name
 from iris_core.views.jobs import ArtifactView, AttemptPage, AttemptView, Page, TaskStatesView, TaskView, moment
 from iris_core.views.queries import AttemptsQuery, TasksQuery, TaskStatesQuery
-from iris_state.records.entities import Attempt, Job, Task
+from iris_state.records.entities import Attempt, Job
 from iris_state.records.ledger import Ledger
 from iris_state.views.pages import MAX_TEXT, behind, found_job, found_task, page, shortened
+from iris_state.views.work.interruptions import error_of
 from iris_state.views.work.jobs import note_of_task, reason_of_task
 from iris_state.views.work.notices import notice_views
 
@@ -36,7 +37,7 @@ def task_view(ledger: Ledger, record: Job, index: int) -> TaskView:
         worker=last.worker if last is not None and task.state is not TaskState.PENDING else None,
         attempts=_newest(ledger, record, index),
         exit_code=last.exit_code if last is not None else None,
-        error=shortened(_error(task), MAX_TEXT) or None,
+        error=shortened(error_of(task), MAX_TEXT) or None,
         cause=task.cause.value if task.cause is not None else None,
         no_retry=task.no_retry,
         note=note_of_task(ledger, record, task),
@@ -62,13 +63,6 @@ def _original(ledger: Ledger, record: Job, index: int) -> str | None:
     """The task that a task of a rerun repeats, while that is kept."""
     before = ledger.jobs.get(record.rerun_of)
     return f"{before.id}/{index}" if before is not None and before.has(index) else None
-
-
-def _error(task: Task) -> str:
-    """The error of a task's end, or of its last attempt."""
-    if task.note or not task.attempts or task.state is TaskState.SUCCEEDED:
-        return task.note
-    return task.attempts[-1].error
 
 
 def _newest(ledger: Ledger, record: Job, index: int) -> list[AttemptView]:
