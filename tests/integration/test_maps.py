@@ -149,7 +149,9 @@ def test_the_timeout_of_a_call_ends_it_and_others_go_on(cluster, reuse):
     options = {"timeout": 5, "cpu": 0.5, "reuse": reuse}
     mapped = cluster.client.map(waits, [1000, *[0.2] * 20], name=f"m-never-{reuse}", **options)
 
-    assert isinstance(mapped[0].exception(WITHIN_S), JobKilled)
+    killed = mapped[0].exception(WITHIN_S)
+    assert isinstance(killed, JobKilled)
+    assert killed.error == "ran longer than 5 s"
     assert outcomes(mapped) == ["JobKilled", *[0.2] * 20]
     assert mapped.job.wait(WITHIN_S).task_counts == {"killed": 1, "succeeded": 20}
 
@@ -492,6 +494,17 @@ def test_an_iterator_that_raises_ends_its_map_after_what_came_before(cluster):
         mapped.results(WITHIN_S)
     assert [future.result() for future in mapped.futures] == [10, 20]
     assert mapped.job.wait(WITHIN_S).state == "succeeded"
+
+
+def test_an_iterator_that_raises_early_loses_no_call(cluster):
+    def items():
+        yield from (1, 2)
+        raise LookupError("no more items")
+
+    mapped = cluster.client.map(lambda x: x * 10, items(), name="m-raises-early", cpu=0.1)
+    with pytest.raises(LookupError, match="no more items"):
+        mapped.results(WITHIN_S)
+    assert [future.result(WITHIN_S) for future in mapped.futures] == [10, 20]
 
 
 def test_items_are_not_taken_far_ahead_of_the_calls_that_have_ended(cluster, tmp_path):

@@ -158,9 +158,9 @@ class Client(GatewayApi):
         else:
             reader = ItemReader(items, options.get("lookahead", LOOKAHEAD), chunksize)
             calls = reader.take(chunksize)
-            if reader.is_over and reader.error is not None:
+            if reader.error is not None and not calls:
                 raise reader.error
-            if reader.is_over:
+            if reader.is_over and reader.error is None:
                 reader = None
         if not calls:
             return Mapped(None, self, None)

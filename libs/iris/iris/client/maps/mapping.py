@@ -130,7 +130,7 @@ class Mapped(list[CallFuture[R]]):
         self._return_exceptions = return_exceptions
         self._failures: dict[int, set[int]] = {}
         self._suspects: dict[int, float] = {}
-        self._undecided: dict[int, tuple[int, Callable[[], None]]] = {}
+        self._undecided: dict[int, tuple[int, Callable[[TaskView], None]]] = {}
         self._look_soon = threading.Event()
         self._ended = threading.Event()
         self._arrival = threading.Condition()
@@ -338,7 +338,10 @@ class Mapped(list[CallFuture[R]]):
         else:
             outcomes = outcomes_of(result, payload_of(self._api, self.job.id, result))
 
-        def settle() -> None:
+        def settle(task: TaskView | None = None) -> None:
+            """``task``: its record, which says why it was stopped."""
+            if task is not None and result.kind == "died" and result.cause == "cancelled":
+                self._fail(futures, ending_of(task.task, task, result))
             for future, (value, error) in zip(futures, outcomes, strict=True):
                 future.settle(value, error)
 
@@ -424,7 +427,7 @@ class Mapped(list[CallFuture[R]]):
         attempt, settle = self._undecided.get(task.index, (0, None))
         if settle is None or not task.attempts or task.attempts[-1].number != attempt:
             return False
-        settle()
+        settle(task)
         return True
 
     def _finish(self) -> None:

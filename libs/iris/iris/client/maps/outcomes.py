@@ -110,13 +110,14 @@ def death_of(name: str, result: CallResultView) -> JobEnded:
     return _died(name, state, words, result.exit_code, result.signal)
 
 
-def ending_of(name: str, task: TaskView) -> JobEnded:
-    """The exception of a call whose task has ended and left nothing to read."""
+def ending_of(name: str, task: TaskView, result: CallResultView | None = None) -> JobEnded:
+    """The exception of a call whose task has ended and left nothing to read. ``result``: how its process ended."""
     last = task.attempts[-1] if task.attempts else None
     if task.state == "succeeded":
         return _died(name, "succeeded", "its result is not kept any more", 0, None)
-    words = [] if last is None else [part for part in (last.error or last.cause, _last_line(last.stderr_tail)) if part]
-    code, signal = (None, None) if last is None else (last.exit_code, last.signal)
+    words = [] if last is None else [part for part in (task.error or last.cause, _last_line(last.stderr_tail)) if part]
+    ended = result or last
+    code, signal = (None, None) if ended is None else (ended.exit_code, ended.signal)
     return _died(name, task.state, ": ".join(words), code, signal)
 
 
