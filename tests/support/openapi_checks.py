@@ -26,8 +26,12 @@ PARSED = frozenset({"bad_code", "bad_indexes", "bad_module", "bad_path", "bad_qu
 """Codes of texts that a pattern describes in part only: ascending ranges, Python names, plain paths, moments."""
 MERGED = re.compile(r"/(template|update|scaling|proxy)(/.*)?", re.DOTALL)
 """The parts of a deployment's patch, which the document calls objects: what they are merged with says what fits."""
-COMPARED = re.compile(r".*/(cpu_limit_millis|scaling/\w+|probe/command)|/indexes|/notice/before_s")
+COMPARED = re.compile(
+    r".*/(cpu_limit_millis|scaling/\w+|probe/command)|/indexes|/notice/before_s|/calls/(segments|count)"
+)
 """Fields that are compared with others, and so are empty or out of a range that depends on those."""
+RELATIVE = frozenset({"empty", "out_of_range", "too_large"})
+"""Codes of mistakes in those."""
 OPAQUE = (
     *("not a cursor of this listing", "this cursor is not from a page of events", "the digest does not match"),
     "specify what to hold",
@@ -54,6 +58,6 @@ def is_beyond_a_schema(problem: dict[str, Any], *, is_patch: bool) -> bool:
     return bool(mistakes) and all(
         mistake["code"] in BETWEEN_FIELDS | PARSED
         or (is_patch and MERGED.fullmatch(mistake["pointer"]) is not None)
-        or (mistake["code"] in ("empty", "out_of_range") and COMPARED.fullmatch(mistake["pointer"]) is not None)
+        or (mistake["code"] in RELATIVE and COMPARED.fullmatch(mistake["pointer"]) is not None)
         for mistake in mistakes
     )

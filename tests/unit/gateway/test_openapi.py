@@ -3,8 +3,13 @@
 import re
 from typing import Any
 
+import msgspec
+import pytest
+
+from iris_core.spec.field_rules import BASE64
 from iris_core.states import TaskState
 from iris_gateway.api import ENDPOINTS
+from iris_gateway.api.work.executions import ExecutionInput
 from iris_gateway.http.openapi import describe
 from tests.support.gateway import House
 
@@ -81,3 +86,27 @@ async def test_every_vocabulary_says_what_has_no_way_out(iris: House):
     assert ends["kernel_statuses"] == {"terminated", "cancelled", "error"}
     assert (ends["deployment_lifecycles"], ends["route_statuses"]) == ({"destroyed"}, {"terminated"})
     assert ends["worker_states"] == set()
+
+
+async def test_the_document_forbids_empty_parameters(iris: House):
+    listing = DOCUMENT["paths"]["/v1/jobs"]
+    lengths = {
+        (verb, one["name"]): one["schema"]["minLength"]
+        for verb in ("get", "post")
+        for one in listing[verb]["parameters"]
+        if one["in"] == "query" and one["schema"]["type"] == "string" and "enum" not in one["schema"]
+    }
+    assert lengths[("get", "parent")] == lengths[("post", "parent")] == 1
+    assert 0 not in lengths.values()
+    refused = await iris.http.get("/v1/jobs?parent=")
+    assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "?parent")
+
+
+@pytest.mark.parametrize("given", ["", "QQ==", "QR==", "AAA=", "AAAA", "QQ", "A===", "====", "Q Q=", "-_--"])
+def test_the_pattern_of_bytes_is_that_of_the_decoder(given: str):
+    try:
+        msgspec.convert({"data": given}, ExecutionInput)
+        decodes = True
+    except msgspec.ValidationError:
+        decodes = False
+    assert (re.fullmatch(BASE64, given) is not None) == decodes

@@ -24,6 +24,10 @@ from iris_core.errors import Mistake
 MAX_SECONDS = 10 * 365 * 86_400
 
 
+BASE64 = "([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}[A-Za-z0-9+/=]=)?"
+"""The pattern of bytes in JSON, with which decoders agree."""
+
+
 @dataclass(frozen=True, slots=True)
 class FieldRule:
     """One limit.

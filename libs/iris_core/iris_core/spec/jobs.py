@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Meta
 
 from iris_core.spec.exit_rules import MAX_RULES, SIGNAL_PATTERN, ExitRule, signal_number
-from iris_core.spec.field_rules import at_most, between, duration, filled, seconds, text, without_nul
+from iris_core.spec.field_rules import BASE64, at_most, between, duration, filled, seconds, text, without_nul
 from iris_core.spec.index_set import IndexSet, indexes_of
 from iris_core.spec.resources import ResourceRequest
 from iris_core.states import ConstraintOp, PriorityBand
@@ -109,7 +109,7 @@ _INDEXES = " *[0-9]{1,4}(-[0-9]{1,4}(:[1-9][0-9]{0,3})?)? *"
 BundleDigest = Annotated[str, text("[0-9a-f]{64}", "bad_digest", "is not a bundle digest", DIGEST)]
 FileDigest = Annotated[str, text("[0-9a-f]{64}", "bad_digest", "is not the digest of a file", DIGEST)]
 SegmentText = Annotated[
-    str, text("[0-9a-f]{64}|inline:[A-Za-z0-9+/]*={0,2}", "bad_digest", "is not the digest of a file", DIGEST)
+    str, text(f"[0-9a-f]{{64}}|inline:{BASE64}", "bad_digest", "is not the digest of a file", DIGEST)
 ]
 OwnerText = Annotated[
     str,
@@ -413,7 +413,7 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """What is done when a task exits with other codes than 0; the first rule that matches counts."""
     max_requeues: RetryCount = DEFAULT_REQUEUES
     """How often a task may return to the queue because it asked for it."""
-    backoff_s: Seconds | None = None
+    backoff_s: Annotated[float, duration(hint="leave it out to retry at once")] | None = None
     """The pause before a task is tried again after a failure or a requeue, doubled each time."""
     max_backoff_s: Seconds = DEFAULT_MAX_BACKOFF_S
     """The longest such pause."""

@@ -105,6 +105,8 @@ def _parameter(field: str, schema: dict[str, Any]) -> Parameter:
     schema.get("items", {}).pop("description", None)
     if not schema.get("default", 0) and schema["type"] != "boolean":
         schema.pop("default", None)
+    if schema["type"] == "string":
+        schema.setdefault("minLength", 1)
     name = field.removesuffix("_ms")
     return Parameter(field, name, description, schema if name == field else _SINCE)
 
@@ -183,7 +185,7 @@ def _fits(text: str, schema: Mapping[str, Any]) -> bool:
     pattern = schema.get("pattern", "").removesuffix("$")
     whole = pattern != schema.get("pattern", "")
     return (
-        schema.get("minLength", 1) <= len(text) <= schema.get("maxLength", len(text))
+        schema.get("minLength", 0) <= len(text) <= schema.get("maxLength", len(text))
         and re.search(rf"(?:{pattern})\Z" if whole else pattern, text) is not None
     )
 

@@ -30,6 +30,7 @@ from iris_core.messages.gateway_worker import (
     WriteExecution,
 )
 from iris_core.messages.message import AttemptRef
+from iris_core.spec.field_rules import BASE64
 from iris_core.spec.jobs import MAX_COMMAND_BYTES
 from iris_core.views.queries import WorkerQuery
 from iris_core.views.streams import ExecutionLine, ExecutionPosition
@@ -81,7 +82,7 @@ class ExecutionInput(msgspec.Struct, forbid_unknown_fields=True):
     """
 
     offset: Annotated[int, msgspec.Meta(ge=0, le=2**53)] = 0
-    data: Annotated[bytes, msgspec.Meta(max_length=256 * 1024)] = b""
+    data: Annotated[bytes, msgspec.Meta(max_length=256 * 1024, extra_json_schema={"pattern": f"^{BASE64}$"})] = b""
     end: bool = False
     signal: Annotated[str, msgspec.Meta(max_length=8)] = ""
     rows: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 0
