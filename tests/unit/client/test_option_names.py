@@ -77,6 +77,19 @@ def test_a_value_of_the_wrong_type_is_refused_in_words(client):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"band": "x"}, "band cannot be 'x' (one of: production, interactive, batch)"),
+        ({"on_timeout": "stop", "timeout": "1s"}, "on_timeout cannot be 'stop' (one of: kill, requeue)"),
+    ],
+)
+def test_a_wrong_word_is_refused_with_those_that_are_known(client, options, message):
+    with pytest.raises(InvalidOption) as refused:
+        client.run(["true"], **options)
+    assert str(refused.value) == message
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
         ({"replicas": 3}, "a map takes no replicas: it has a task for each item"),
         ({"array": "0-3"}, "a map takes no array: it has a task for each item"),
         ({"each_line": "list"}, "a map takes no each_line: it has a task for each item"),

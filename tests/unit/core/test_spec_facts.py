@@ -78,3 +78,9 @@ def test_levels_that_are_preferred_are_named_as_such():
     gang = Coscheduling((Level("rack", "preferred"), Level("block")))
     facts = dict(facts_of(JobSpec(name="/a", command=("true",), replicas=2, coscheduling=gang)))
     assert facts["coscheduled"] == "by rack (preferred), block"
+
+
+@pytest.mark.parametrize(("longest_s", "words"), [(5.0, "10 s"), (10.0, "10 s"), (20.0, "10 s, doubled up to 20 s")])
+def test_a_pause_that_never_grows_is_not_shown_as_doubled(longest_s, words):
+    spec = JobSpec(name="/a", command=("true",), backoff_s=10.0, max_backoff_s=longest_s)
+    assert dict(facts_of(spec))["backoff"] == words

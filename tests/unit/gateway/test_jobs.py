@@ -327,6 +327,7 @@ async def test_a_field_that_stays_is_refused_with_the_way_to_another(iris: House
     mistakes = {one["pointer"]: one for one in refused.json()["errors"]}
     assert (refused.status_code, set(mistakes)) == (422, {f"/{field}", "/band"})
     assert "rerun" in mistakes[f"/{field}"]["hint"]
+    assert mistakes["/band"]["hint"] == "one of: production, interactive, batch"
     assert iris.state.commands == []
 
 
@@ -337,3 +338,19 @@ async def test_a_part_of_the_queue_is_held_and_released(iris: House):
     asked = [(one.band, one.reason, one.hold) for one in iris.state.commands if isinstance(one, HoldQueue)]
     assert asked == [("batch", "repairs", ""), ("", "", "h1")]
     assert (held.status_code, released.status_code, wrong.status_code) == (201, 200, 422)
+
+
+async def test_a_wrong_word_is_refused_with_those_that_are_known(iris: House):
+    body = {
+        "name": "/a",
+        "command": ["true"],
+        "spread": "q",
+        "constraints": [{"key": "a", "op": "like", "value": "1"}],
+        "on_exit": [{"codes": [75], "do": "again"}],
+    }
+    refused = await iris.http.post("/v1/jobs", json=body)
+    assert {one["pointer"]: (one["message"], one["hint"]) for one in refused.json()["errors"]} == {
+        "/spread": ("cannot be 'q'", "one of: hosts, none"),
+        "/constraints/0/op": ("cannot be 'like'", "one of: eq, ne, exists, not_exists, gt, ge, lt, le, in"),
+        "/on_exit/0/do": ("cannot be 'again'", "one of: retry, requeue, fail"),
+    }

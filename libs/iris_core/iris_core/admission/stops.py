@@ -39,6 +39,5 @@ def _signal(pointer: str, name: str, hint: str) -> Iterator[Mistake]:
 def _before(spec: JobSpec, before_s: float) -> Iterator[Mistake]:
     if spec.timeout_s is not None and before_s > spec.timeout_s:
         message = f"a notice {before_s:g} s before the time limit does not fit into a timeout of {spec.timeout_s:g} s"
-        yield Mistake(
-            pointer="/notice/before_s", code="out_of_range", message=message, hint=f"for example {spec.timeout_s / 2:g}"
-        )
+        hint = f"a later notice, for example {spec.timeout_s / 2:g} s, or a longer timeout"
+        yield Mistake(pointer="/notice/before_s", code="out_of_range", message=message, hint=hint)

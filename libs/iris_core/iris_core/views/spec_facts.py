@@ -76,7 +76,8 @@ def _ends(spec: JobSpec) -> Iterator[tuple[str, str]]:
     if spec.max_requeues != DEFAULT_REQUEUES:
         yield "requeues", f"at most {spec.max_requeues}"
     if spec.backoff_s:
-        yield "backoff", f"{spec.backoff_s:g} s, doubled up to {spec.max_backoff_s:g} s"
+        doubled = f", doubled up to {spec.max_backoff_s:g} s" if spec.max_backoff_s > spec.backoff_s else ""
+        yield "backoff", f"{spec.backoff_s:g} s{doubled}"
     elif spec.max_backoff_s != DEFAULT_MAX_BACKOFF_S:
         yield "longest backoff", f"{spec.max_backoff_s:g} s"
     if spec.stop is not None:

@@ -93,7 +93,10 @@ def find_gateway(
     data = data_dir(environ)
     if local := read_cluster(data):
         return _address(local.url, token, f"the local cluster in {data}", file, environ)
-    raise NoGateway("no gateway configured: start a local one with `iris up`, or set --url or IRIS_URL")
+    raise NoGateway(
+        f"no gateway configured, and no local cluster is up in {data}: start one with `iris up`, set IRIS_DATA to the "
+        "data directory of another, or set --url or IRIS_URL"
+    )
 
 
 def _address(url: str, token: str, origin: str, file: str, environ: Mapping[str, str]) -> Address:

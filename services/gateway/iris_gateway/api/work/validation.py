@@ -13,7 +13,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import msgspec
 from msgspec.structs import FieldInfo
 
-from iris_core.admission.decoder_words import WORDS, in_words
+from iris_core.admission.decoder_words import WORDS, choices_hint, in_words
 from iris_core.errors import Mistake
 
 MAX_MISTAKES = 100
@@ -32,7 +32,7 @@ def _mistakes(value: Any, kind: Any, pointer: str) -> Iterator[Mistake]:
     except msgspec.ValidationError as error:
         kind = _member_for(value, _bare(kind))
         inside = list(_inside(value, kind, pointer))
-        yield from inside or [_leaf(str(error), pointer)]
+        yield from inside or [_leaf(str(error), pointer, kind)]
 
 
 def _inside(value: Any, kind: Any, pointer: str) -> Iterator[Mistake]:
@@ -95,9 +95,9 @@ def _member_for(value: Any, kind: Any) -> Any:
     return kind
 
 
-def _leaf(message: str, pointer: str) -> Mistake:
+def _leaf(message: str, pointer: str, kind: Any) -> Mistake:
     code = "wrong_type" if ", got `" in message else "wrong_value"
-    return Mistake(pointer=pointer, code=code, message=in_words(message))
+    return Mistake(pointer=pointer, code=code, message=in_words(message), hint=choices_hint(kind))
 
 
 def huge_integers(value: Any, pointer: str = "") -> list[Mistake]:
