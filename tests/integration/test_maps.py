@@ -562,6 +562,38 @@ def test_an_open_map_is_closed_when_the_process_of_its_client_ends(cluster, how)
     assert job.view.note == (None if how == "executor" else "closed: the process of its client has ended")
 
 
+READ_SCRIPT = """
+import threading, time
+from iris import Client
+client = Client()
+def items():
+    yield from range(3)
+    time.sleep(1000)
+def read(mapped):
+    try:
+        for future in mapped:
+            print(future.result(), flush=True)
+            third.set() if future.result() == 2 else None
+    except RuntimeError as error:
+        print(error, flush=True)
+third = threading.Event()
+mapped = client.map(lambda x: x, items(), name="m-read", cpu=0.1)
+threading.Thread(target=read, args=(mapped,)).start()
+third.wait()
+"""
+
+
+def test_a_thread_that_reads_an_open_map_hears_that_its_process_ends(cluster):
+    paths = os.pathsep.join(str(Path(module.__file__).parents[1]) for module in (iris, iris_core))
+    environ = {**cluster.environ, "PYTHONPATH": paths}
+    command = [sys.executable, "-c", READ_SCRIPT]
+    done = subprocess.run(command, env=environ, timeout=WITHIN_S, check=True, capture_output=True, text=True)
+
+    said = "/m-read takes no further items, because this process ends"
+    assert done.stdout.splitlines() == ["0", "1", "2", said]
+    assert cluster.client.job("/m-read").wait(WITHIN_S).state == "succeeded"
+
+
 @pytest.mark.parametrize("items", [[1], [1, 2]], ids=["one", "several"])
 def test_a_host_without_python_says_what_to_set(cluster, items):
     name = f"m-python-{len(items)}"

@@ -109,7 +109,8 @@ def _close_all() -> None:
     for call in _BEFORE:
         call()
     for one in list(_OPEN):
-        one.close("closed: the process of its client has ended")
+        cut = RuntimeError(f"{one.mapped.job.name} takes no further items, because this process ends")
+        one.close("closed: the process of its client has ended", cut)
 
 
 # While pools of the standard library still take work, as they do themselves; `atexit` comes after that.
