@@ -1,4 +1,4 @@
-"""``python -m tests.soak --seconds 1800``: runs short jobs on a real cluster and reports what grows.
+"""``python -m tests.soak --seconds 1800``: runs short jobs and maps on a real cluster and reports what grows.
 
 Everything that is kept for a while is kept for a short while here, so that it is full long before the end. Crowds of
 watchers and uploads come and go meanwhile.
@@ -22,7 +22,7 @@ from urllib.request import urlopen
 import psutil
 
 from iris.client.problems import TryAgain, Unreachable
-from tests.soak.slopes import WARM_JOBS, Sample, after_warm_up, judge
+from tests.soak.slopes import CALLS, WARM_JOBS, Sample, after_warm_up, judge
 from tests.support.cluster import Cluster, settings, start, stop, until
 from tests.support.worker import launchers_of
 
@@ -31,6 +31,8 @@ _CONFIG = """
 [nats]
 events_bytes = 4194304
 logs_bytes = 4194304
+results_bytes = 4194304
+artifacts_bytes = 4194304
 [state]
 keep_jobs = 300
 keep_answers = 300
@@ -42,6 +44,9 @@ event_ring = 1000
 [run]
 metrics = "127.0.0.1:0"
 """
+SIZES = tuple(25 * 4**power for power in range(CALLS))
+"""Bytes of the results of a map; the largest one is an artifact."""
+_MAP_PAUSE_S = 1.0
 ROUNDS, SHORT_ROUNDS = "iris_round_seconds_count", 'iris_round_seconds_bucket{le="0.05"}'
 """Metrics that count the rounds of the state service, and those that computed for 50 ms at most."""
 _WATCH = "GET /v1/events HTTP/1.1\r\nhost: 127.0.0.1\r\naccept: text/event-stream\r\nauthorization: Bearer {}\r\n\r\n"
@@ -57,21 +62,24 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="iris-soak-") as directory:
         data = Path(directory) / "data"
         cluster = start(data, *settings(data, _CONFIG), "--workers", "2", "--sandbox")
-        load = Load(cluster, options.rate, Path(directory))
+        load, maps = Load(cluster, options.rate, Path(directory)), Maps(cluster)
         samples = []
         fill_hosts(cluster)
         load.start()
+        maps.start()
         began = time.monotonic()
         for number in range(1, SAMPLES + 1):
             crowd(cluster, options.watchers)
             time.sleep(max(0.0, began + number * options.seconds / SAMPLES - time.monotonic()))
             samples.append(Sample(time.monotonic() - began, load.jobs, figures(cluster)))
         load.end()
+        maps.end()
         last = cluster.client.run(["true"], name="/soak-last", cpu=0.1)
         last.wait(600)
         rounds, long = rounds_of(cluster)
         stop(cluster)
     print(f"{load.jobs} jobs, {load.jobs / options.seconds:.1f} a second")
+    print(f"{maps.made} maps of {len(SIZES)} calls, {len(maps.wrong)} without all results {maps.wrong[:3]}")
     print(f"{rounds} rounds of the state service, {long} of them computed for more than 50 ms")
     warm = after_warm_up(samples)
     if not warm:
@@ -81,7 +89,7 @@ def main() -> int:
     print(f"{warm[-1].jobs - warm[0].jobs} jobs since {warm[0].at:.0f} s, when all was warm: at first, change, allowed")
     for verdict in verdicts:
         print(verdict.line())
-    return int(long > 0 or not all(verdict.holds for verdict in verdicts))
+    return int(long > 0 or bool(maps.wrong) or not all(verdict.holds for verdict in verdicts))
 
 
 class Load(threading.Thread):
@@ -113,6 +121,37 @@ class Load(threading.Thread):
     def end(self) -> None:
         self._ended.set()
         self.join(60)
+
+
+class Maps(threading.Thread):
+    """Maps one after the other, of fresh processes and reused ones in turns.
+
+    Attributes:
+        made: how many. wrong: what came instead of all results.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(daemon=True)
+        self.made = 0
+        self.wrong: list[str] = []
+        self._client = cluster.client
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        while not self._ended.wait(_MAP_PAUSE_S):
+            options = {"name": f"/soak-map-{self.made}", "cpu": 0.1, "reuse": 1 + self.made % 2 * 9}
+            self.made += 1
+            try:
+                found = self._client.map(lambda size: b"r" * size, SIZES, **options).results(60)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is no result
+                self.wrong.append(repr(error))
+            else:
+                sizes = tuple(map(len, found))
+                self.wrong += [] if sizes == SIZES else [str(sizes)]
+
+    def end(self) -> None:
+        self._ended.set()
+        self.join(120)
 
 
 def fill_hosts(cluster: Cluster) -> None:
@@ -160,6 +199,7 @@ def figures(cluster: Cluster) -> dict[str, float]:
             found[f"{name} memory"] = process.memory_info().rss
             found[f"{name} descriptors"] = process.num_fds()
             found[f"{name} threads"] = process.num_threads()
+    found["client memory"] = psutil.Process().memory_info().rss
     for words, directory in (("nats", "nats"), ("workers", "workers"), ("logs", "log")):
         found[f"disk of {words}"] = disk(cluster.data / directory)
     found["disk of process stores"] = sum(path.stat().st_size for path in cluster.data.glob("workers/*/processes"))

@@ -51,6 +51,8 @@ JOURNAL_BYTES = 1000
 """What a short job takes of the journal: 1,012 bytes in four commits. Its first block is full after 8,400 jobs."""
 ARENAS = 4 * MIB
 """Memory comes from the system in arenas of 1 MiB, and stays while one object lives in them."""
+CALLS = 7
+"""Of a map, which run or not when a sample is taken."""
 POOL = min(32, (os.cpu_count() or 1) + 4)
 """Threads that asyncio starts for slow calls, when so many come together."""
 
@@ -61,6 +63,8 @@ BOUNDS: Mapping[str, Bound] = {
     "worker-0 memory": Bound(ARENAS, seen.TASK_BYTES),
     "worker-1 memory": Bound(ARENAS, seen.TASK_BYTES),
     "memory": Bound(ARENAS),
+    "worker-0 descriptors": Bound(3 + CALLS),
+    "worker-1 descriptors": Bound(3 + CALLS),
     "launcher-0 descriptors": Bound(3 + cgroup.OPEN_FILES),
     "launcher-1 descriptors": Bound(3 + cgroup.OPEN_FILES),
     "descriptors": Bound(3),  # tasks that run when a worker has none to spare, and requests under way
