@@ -31,7 +31,7 @@ _REASONS = frozenset(
 _UNKNOWN = (404, "not_found")
 ROUTE, REFUSED, NOBODY = "answered by a route", "refused with a reason", "answered by nobody"
 BACK_S = 60.0
-"""The proxy is back so soon after it was struck, however long the bus is silent meanwhile."""
+"""The proxy is back so soon after it was struck last, however long the bus is silent meanwhile."""
 
 
 class Answer(NamedTuple):
@@ -96,7 +96,11 @@ def wrong(answers: Iterable[Answer], struck: Iterable[tuple[float, float]]) -> l
     struck = sorted(struck)
     away = outages(by_time, struck)
     known: set[str] = set()
-    found = [f"stuck: the proxy answered nobody for {end - begin:.1f} s" for begin, end in away if end - begin > BACK_S]
+    found = [
+        f"stuck: the proxy answered nobody for {end - begin:.1f} s"
+        for begin, end in away
+        if end - begin > BACK_S and not any(begin < again < end for again, _ in struck)
+    ]
     for one in by_time:
         excused = any(begin <= one.ended and one.began <= end for begin, end in away)
         if not excused and (sentence := _wrong(one, known)):
