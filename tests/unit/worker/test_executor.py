@@ -10,6 +10,7 @@ import socket
 import tarfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,19 +19,20 @@ from iris_core.access import task_tokens
 from iris_core.access.task_tokens import SigningKey
 from iris_core.messages.gateway_state import Caller
 from iris_core.messages.message import AttemptRef
-from iris_core.messages.state_worker import Ended, Gang, Order, Stage, Stop, TaskTemplate
+from iris_core.messages.state_worker import Ended, Gang, Order, Stage, TaskTemplate
 from iris_core.spec.resources import Device, ResourceRequest
 from iris_core.states import Cause, KernelStatus
 from iris_worker.agent.agent import Agent
 from iris_worker.agent.local_attempt import LocalAttempt
 from iris_worker.attempt.artifacts.uploader import Uploader
+from iris_worker.attempt.confinement import Confinement
 from iris_worker.attempt.devices import Accelerators, Devices
 from iris_worker.attempt.environment import coordinator_port
 from iris_worker.attempt.executor import Executor
-from iris_worker.attempt.isolation import Isolation
+from iris_worker.attempt.isolation import Isolated, Isolation
 from iris_worker.attempt.probes.prober import Prober
 from iris_worker.clock import HostClock
-from iris_worker.launcher.records import Confine, SlotEmptied, TemplateState
+from iris_worker.launcher.records import TemplateState
 from iris_worker.metrics import WorkerMetrics
 from iris_worker.settings import WorkerSettings
 from tests.support.memory import Memory
@@ -363,52 +365,6 @@ async def test_a_template_that_failed_is_the_failure_of_all_that_wait_for_it(ope
     assert [(await task).error for task in tasks] == ["preloading: ImportError: x"] * 2
 
 
-# ── slots that earlier jobs have left something in ──────────────────────────────────────────────────────────────────
-
-
-async def launched_after_another_job(opened: Open) -> Executor:
-    """One attempt is to have slot 0, which waits for the launcher to empty it."""
-    executor = await opened(Isolation(wanted=Confine(no_new_privileges=True)))
-    executor.slot_templates.hold(0, 7, "eve", "")
-    template = TaskTemplate(1, "/t", ("true",), {}, 1, ResourceRequest())
-    executor._agent.on_order(Order("me", 1, templates=(template,), run=(A,)), 1)
-    executor.launch(executor._agent.next_launch())
-    assert A not in executor.attempts.by_ref
-    return executor
-
-
-async def test_an_attempt_starts_when_its_slot_is_empty(opened: Open):
-    executor = await launched_after_another_job(opened)
-    await until(lambda: end_of(executor) is not None)
-    assert (end_of(executor).cause, end_of(executor).exit_code) == (Cause.EXITED, 0)
-
-
-async def test_an_attempt_that_is_stopped_while_its_slot_is_emptied_never_starts(opened: Open):
-    executor = await launched_after_another_job(opened)
-    _, todo = executor._agent.on_order(Order("me", 1, stop=(Stop(A, 0),)), 1)
-    for kill in todo:
-        executor.kill(kill.ref, kill.grace_ms, kill.settle_ms)
-    await until(lambda: end_of(executor) is not None)
-    assert end_of(executor) == Ended(Cause.CANCELLED, error="stopped before it started")
-    assert A not in executor.attempts.by_ref
-    assert executor.slots.reserve() == 0
-
-
-async def test_nobody_gets_a_slot_that_cannot_be_emptied(opened: Open):
-    executor = await launched_after_another_job(opened)
-    executor.slot_templates.on_emptied(SlotEmptied(0, "what an earlier job has left cannot be killed"))
-    await until(lambda: end_of(executor) is not None)
-    assert end_of(executor).cause is Cause.INFRASTRUCTURE
-    assert "cannot be killed" in end_of(executor).error
-    executor.slot_templates.hold(1, 7, "eve", "")
-    preparing = asyncio.ensure_future(executor.prepare(B, "ann"))
-    await asyncio.sleep(0)
-    executor.slot_templates.on_emptied(SlotEmptied(1, "what an earlier job has left cannot be killed"))
-    with pytest.raises(OSError, match="cannot be killed"):
-        await preparing
-    assert executor.slots.reserve() == 2
-
-
 # ── the launcher speaks while a worker starts ───────────────────────────────────────────────────────────────────────
 
 
@@ -418,14 +374,14 @@ async def test_a_task_that_ends_while_its_next_worker_starts_is_adopted_first(
     first, go = await opened(), tmp_path / "go"
     launched(first, "sh", "-c", f"until [ -e {go} ]; do sleep 0.01; done; exit 3")
     await until(lambda: first.attempts.by_ref[A].pid > 0)
-    process, confine = Path(f"/proc/{first.attempts.by_ref[A].pid}"), Executor._confine
+    process, confine = Path(f"/proc/{first.attempts.by_ref[A].pid}"), Confinement.begin
 
-    async def confine_after_its_end(executor: Executor) -> None:
+    async def confine_after_its_end(*args: Any) -> Isolated:
         go.touch()
         await until(lambda: not process.exists())
-        await confine(executor)
+        return await confine(*args)
 
-    monkeypatch.setattr(Executor, "_confine", confine_after_its_end)
+    monkeypatch.setattr(Confinement, "begin", confine_after_its_end)
     second = await opened()
     await until(lambda: not second.running)
     assert [stage.ended.exit_code for stage in second._agent.attempts() if stage.ended is not None] == [3]

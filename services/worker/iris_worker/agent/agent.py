@@ -306,13 +306,18 @@ class Agent:
         return bool(self._ready)
 
     def next_launch(self) -> LocalAttempt | None:
-        """The next attempt to launch; each is returned once ever, and none while unconfirmed."""
+        """The next attempt to launch; each is returned once, unless postponed, and none while unconfirmed."""
         while self._ready and not self.unconfirmed:
             held = self._ready.popleft()
             if not held.is_over:
                 held.launched = True
                 return held
         return None
+
+    def postpone(self, held: LocalAttempt) -> None:
+        """An attempt was not launched yet: it is the next launch, if that is still allowed."""
+        held.launched = False
+        self._ready.appendleft(held)
 
     def on_prepared(self, ref: AttemptRef, now_ms: int) -> list[Instruction]:
         """Its bundle is unpacked, and its environment is there."""

@@ -5,7 +5,6 @@ Nothing here waits. Out of scope: which instructions (agent), and when (the shel
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -18,7 +17,6 @@ from iris_core.access import task_tokens
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Ended, LiveUsage, TaskGrant, TaskTemplate
 from iris_core.states import Cause, NoticeReason
-from iris_service.settings import BadSetting
 from iris_worker.agent.agent import Agent
 from iris_worker.agent.host import host
 from iris_worker.agent.local_attempt import LocalAttempt
@@ -26,12 +24,13 @@ from iris_worker.attempt.artifacts.uploader import Uploader
 from iris_worker.attempt.beside import CommandsBeside
 from iris_worker.attempt.builds.plan import BuildPlan
 from iris_worker.attempt.builds.store import EnvironmentStore
+from iris_worker.attempt.confinement import Confinement
 from iris_worker.attempt.devices import Devices
 from iris_worker.attempt.ends import INTERRUPTED, cannot_start, describe, was_started
 from iris_worker.attempt.executions.terminals import Terminals
 from iris_worker.attempt.finish import Finisher
 from iris_worker.attempt.images.containers import Containers
-from iris_worker.attempt.isolation import Isolation, allow_task_users, owner_of, summary
+from iris_worker.attempt.isolation import Isolation, owner_of, summary
 from iris_worker.attempt.launcher_watch import LauncherWatch
 from iris_worker.attempt.notices import Notices, limit_s
 from iris_worker.attempt.output.logs import OutputLogs
@@ -50,7 +49,6 @@ from iris_worker.launcher.records import (
     EMPTIES,
     CgroupSupport,
     CommandExited,
-    Confine,
     Confined,
     EmptySlot,
     Exit,
@@ -73,7 +71,6 @@ from iris_worker.settings import WorkerSettings
 
 STARTS_AT_ONCE = 32
 """Requested of the launcher and not answered yet: enough to keep it busy, and few to begin on an old order."""
-_CONFINE_S = 30.0
 
 
 class Executor:
@@ -93,7 +90,7 @@ class Executor:
         attempts: those that have a directory. commands: what runs beside them. terminals: of those that have one.
         finisher: reports their ends.
         preloading: has templates made for them. notices: what they are told before they are stopped.
-        requests: composes what the launcher is asked. watch: of the launcher.
+        requests: composes what the launcher is asked. watch: of the launcher. confinement: of what it starts.
         adopted: what runs since before this process.
     """
 
@@ -131,7 +128,7 @@ class Executor:
         self._launcher = LauncherClient(root, self._on_answers, on_gone)
         self._settings = settings
         self._isolation = isolation or Isolation()
-        self._confined: asyncio.Future[Confined] = asyncio.get_running_loop().create_future()
+        self.confinement = Confinement(self._launcher, self._isolation)
         self._early: list[LauncherAnswer] | None = []
         self.containers, self._runtime = Containers(settings), runtime
         self.notices = Notices(self._launcher, agent, clock, self.flush)
@@ -152,7 +149,7 @@ class Executor:
             *(settings.build_timeout_s, self.flush),
         )
         self._handlers: dict[type, Callable[[Any], None]] = {
-            Confined: self._on_confined,
+            Confined: self.confinement.on_confined,
             Spawned: self._on_spawned,
             Exited: self._on_exited,
             CommandExited: self.commands.on_exited,
@@ -171,7 +168,7 @@ class Executor:
         Raises LauncherGone, OSError, BadSetting.
         """
         entries = await self._launcher.connect()
-        await self._confine()
+        self.requests.isolated = await self.confinement.begin(self.slots)
         self.requests.cgroups = self.cgroups
         self.slot_templates.begin(
             empties=self._isolation.confines and self._launcher.version >= EMPTIES, outlived=self._launcher.outlived
@@ -195,35 +192,9 @@ class Executor:
         self._on_answers(early)
         return len(alive), len(ended)
 
-    async def _confine(self) -> None:
-        """Have the launcher confine what it starts, as far as this host allows. Raises LauncherGone, BadSetting."""
-        wanted = structs.replace(self._isolation.wanted, tokens=self.slots.tokens)
-        confined = await self._try(wanted)
-        trouble = confined.error or self._isolation.trouble
-        if trouble and self._isolation.required:
-            raise BadSetting(f"[worker] sandbox: it is required, and cannot be made: {trouble}")
-        if trouble and wanted.bubblewrap:
-            confined = await self._try(structs.replace(wanted, bubblewrap=()))
-        if self._isolation.changes_user and (trouble or not wanted.bubblewrap):
-            allow_task_users(self.slots.attempts)
-        self.requests.isolated = summary(self._isolation, trouble, confined.unscoped)
-
-    async def _try(self, wanted: Confine) -> Confined:
-        self._confined = asyncio.get_running_loop().create_future()
-        self._launcher.send(wanted)
-        self._launcher.flush()
-        try:
-            async with asyncio.timeout(_CONFINE_S):
-                return await self._confined
-        except TimeoutError:
-            raise LauncherGone("the launcher does not confine tasks; end the tasks of its older version") from None
-
     def _send_now(self, request: EmptySlot) -> None:
         self._launcher.send(request)
         self._launcher.flush()
-
-    def _on_confined(self, confined: Confined) -> None:
-        self._confined.set_result(confined)
 
     def _open(self, ref: AttemptRef, entry: StoredProcess) -> RunningAttempt:
         """An attempt of an earlier worker process; its output is read from where that stored it."""
@@ -285,30 +256,31 @@ class Executor:
             return
         slot = self.slots.reserve()
         if (emptied := self.slot_templates.empty(slot, held.ref.job, template.user)) is None:
-            self._launch_in(slot, held, template)
+            if (attempt := self._give(slot, held, template)) is not None:
+                self._launch(held, template, attempt)
         else:
-            emptied.add_done_callback(lambda emptied: self._launch_emptied(slot, held, template, emptied.result()))
+            emptied.add_done_callback(lambda emptied: self._give_emptied(slot, held, template, emptied.result()))
 
-    def _launch_emptied(self, slot: int, held: LocalAttempt, template: TaskTemplate, trouble: str) -> None:
-        """A slot is empty, unless there is ``trouble``: then nobody gets it."""
+    def _give_emptied(self, slot: int, held: LocalAttempt, template: TaskTemplate, trouble: str) -> None:
+        """A slot is empty: its attempt is launched when launches are allowed. With ``trouble`` nobody gets the slot."""
         if trouble:
             self._agent.on_ended(held.ref, cannot_start(OSError(trouble)), self._clock.wall_ms())
         elif held.stopping is not None:
             self.slots.unreserve(slot)
             ended = Ended(held.stopping, error="stopped before it started")
             self._agent.on_ended(held.ref, ended, self._clock.wall_ms())
-        else:
-            self._launch_in(slot, held, template)
+        elif self._give(slot, held, template) is not None:
+            self._agent.postpone(held)
+            self._on_room()
         self.flush()
 
-    def _launch_in(self, slot: int, held: LocalAttempt, template: TaskTemplate) -> None:
-        """Launch an attempt in an empty slot."""
+    def _give(self, slot: int, held: LocalAttempt, template: TaskTemplate) -> RunningAttempt | None:
+        """An attempt with an empty slot; None: it has ended."""
         try:
-            attempt = self._take(held.ref, template.user, slot)
+            return self._take(held.ref, template.user, slot)
         except OSError as error:
             self._agent.on_ended(held.ref, cannot_start(error), self._clock.wall_ms())
-        else:
-            self._launch(held, template, attempt)
+            return None
 
     def _launch(self, held: LocalAttempt, template: TaskTemplate, attempt: RunningAttempt) -> None:
         began_s = self._clock.steady_s()
