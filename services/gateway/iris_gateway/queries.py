@@ -65,6 +65,7 @@ class Queries:
         self._retry_for_s = retry_for_s
         self._follower_s = min(follower_s, retry_for_s / 4)
         self._alone_until_s = 0.0
+        self._has_follower = True
         self._answered_s = -math.inf
         self._asking: set[asyncio.Task[Answer | None]] = set()
         self._flights: dict[_Question, _Flight] = {}
@@ -129,7 +130,8 @@ class Queries:
         return answer if answer is not None else await self._from_leader(data)
 
     async def _from_follower(self, data: bytes) -> Answer | None:
-        """None without a follower that is recent enough; after no follower answered, none is asked for a while.
+        """None without a follower that is recent enough. After none answered, one read a second looks for one, and does
+        not wait: somebody who subscribes to everything would have it wait for an answer that never comes.
 
         A follower that is slow has too much to do, and the same load would delay the commits of a leader. So the leader
         is asked single questions then, and all of them only when no follower has answered lately.
@@ -142,10 +144,11 @@ class Queries:
         asking = asyncio.create_task(self._ask_follower(data))
         self._asking.add(asking)
         asking.add_done_callback(self._asking.discard)
-        await asyncio.wait([asking], timeout=self._follower_s)
-        if asking.done() or clock() - self._answered_s < 2 * self._follower_s:
-            return await asking
-        self._alone_until_s = clock() + _ALONE_S
+        if self._has_follower:
+            await asyncio.wait([asking], timeout=self._follower_s)
+            if asking.done() or clock() - self._answered_s < 2 * self._follower_s:
+                return await asking
+        self._has_follower, self._alone_until_s = False, clock() + _ALONE_S
         return None
 
     async def _ask_follower(self, data: bytes) -> Answer | None:
@@ -154,11 +157,11 @@ class Queries:
         try:
             answer = unpack((await self._bus.request(STATE_READ, data, timeout=2 * self._follower_s)).data, Answer)
         except (NoResponders, Undecodable):
-            self._alone_until_s = clock() + _ALONE_S
+            self._has_follower, self._alone_until_s = False, clock() + _ALONE_S
             return None
         except Unavailable:
             return None
-        self._answered_s, self._alone_until_s = clock(), 0.0
+        self._answered_s, self._alone_until_s, self._has_follower = clock(), 0.0, True
         return answer if answer.status != BEHIND else None
 
     async def _from_leader(self, data: bytes) -> Answer:

@@ -11,6 +11,9 @@ from iris_gateway.http.problem import ProblemResponse
 from tests.support.gateway import House
 from tests.support.rounds import rounds_until
 
+FOLLOWER_S = 1.0
+"""For how long a gateway waits for a follower."""
+
 
 class Follower:
     """A replica that follows, as far as a test says, and answers when it says."""
@@ -87,6 +90,26 @@ async def test_a_follower_that_hangs_is_not_waited_for_twice(iris: House):
     for _ in range(2):
         assert (await iris.http.get("/v1/overview")).status_code == 200
     assert len(asked) == 1
+
+
+async def test_who_hears_everything_and_answers_nothing_delays_one_read_only(iris: House):
+    asked, clock = [], asyncio.get_running_loop().time
+    await iris.memory.connect().bus.subscribe(">", asked.append)
+    await iris.http.get("/v1/overview")
+
+    async def looked_s() -> float:
+        """How long a read takes that looks for a follower."""
+        before = sum(message.subject == STATE_READ for message in asked)
+        while True:
+            began_s = clock()
+            assert (await iris.http.get("/v1/overview")).status_code == 200
+            if sum(message.subject == STATE_READ for message in asked) > before:
+                return clock() - began_s
+
+    for _ in range(5):  # a busy machine may delay some of them
+        if await looked_s() < FOLLOWER_S:
+            return
+    raise AssertionError("each read that looks for a follower waits for it")
 
 
 async def test_a_slow_follower_is_waited_for_and_the_leader_is_left_alone(iris: House, follower: Follower):
