@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Ended, Order, ReportTaken, Stage, Stop, TaskGrant, TaskTemplate
-from iris_core.spec.jobs import Environment
+from iris_core.spec.jobs import Calls, Environment
 from iris_core.spec.resources import ResourceRequest
 from iris_core.states import Cause, KernelStatus
 from iris_worker.agent.agent import Agent
@@ -540,9 +540,9 @@ def test_what_is_not_needed_any_more_is_not_built():
 
 def test_a_report_of_nothing_but_starts_under_way_waits_for_them(story: Story):
     story.play("run 1-0-0 1-1-0 -> taken, launch 1-0-0, launch 1-1-0")
-    assert story.agent.awaits_starts()
+    assert story.agent.awaits_more()
     story.play("started 1-0-0")
-    assert not story.agent.awaits_starts()
+    assert not story.agent.awaits_more()
 
 
 @pytest.mark.parametrize("other", ["ended 1-1-0 0", "stop 7-0-0 -> taken"])
@@ -551,7 +551,7 @@ def test_a_report_of_anything_else_does_not_wait_for_starts(story: Story, other:
         run 1-0-0 1-1-0 -> taken, launch 1-0-0, launch 1-1-0
         {other}
     """)
-    assert not story.agent.awaits_starts()
+    assert not story.agent.awaits_more()
 
 
 def test_nothing_waits_for_a_start_that_failed(story: Story):
@@ -560,4 +560,51 @@ def test_nothing_waits_for_a_start_that_failed(story: Story):
         start 1-0-0   -> taken, launch 1-0-0
         ended 1-0-0 1
     """)
-    assert not story.agent.awaits_starts()
+    assert not story.agent.awaits_more()
+
+
+def test_a_report_of_what_is_being_prepared_waits_for_its_start(story: Story):
+    story.play("run 2-0-0 -> taken, prepare 2-0-0")
+    assert story.agent.awaits_more()
+    story.play("prepared 2-0-0 -> launch 2-0-0")
+    assert story.agent.awaits_more()
+    story.play("started 2-0-0")
+    assert not story.agent.awaits_more()
+
+
+def test_a_report_that_an_attempt_is_prepared_does_not_wait(story: Story):
+    story.play("""
+        prepare 2-0-0  -> taken, prepare 2-0-0
+        prepared 2-0-0
+    """)
+    assert not story.agent.awaits_more()
+
+
+def calling(*indexes: int) -> Agent:
+    """An agent with calls of a map that are about to start."""
+    agent, refs = Agent("me"), [AttemptRef(1, index, 0) for index in indexes]
+    calls = Calls(runner="a" * 64, function="b" * 64, segments=("c" * 64,), firsts=(0,), count=len(refs))
+    work = TaskTemplate(1, "/t", ("true",), {}, 1, ResourceRequest(), calls=calls)
+    agent.on_order(Order("me", 1, templates=(work,), run=tuple(refs)), 1)
+    for ref in refs:
+        agent.on_prepared(ref, 1)
+        assert agent.next_launch() is not None
+    return agent
+
+
+def test_the_start_of_a_call_that_is_alone_waits_for_its_end():
+    agent, ref = calling(0), AttemptRef(1, 0, 0)
+    agent.on_started(ref, 2)
+    assert agent.awaits_more()
+    agent.on_ended(ref, Ended(Cause.EXITED, 0), 3)
+    assert not agent.awaits_more()
+    assert [stage.status for stage in agent.reports.take()] == [
+        *(KernelStatus.PREPARING, KernelStatus.PULLING, KernelStatus.RUNNING, KernelStatus.TERMINATED)
+    ]
+
+
+def test_the_start_of_one_of_several_calls_does_not_wait():
+    agent = calling(0, 1)
+    for index in (0, 1):
+        agent.on_started(AttemptRef(1, index, 0), 2)
+    assert not agent.awaits_more()

@@ -145,6 +145,7 @@ class Agent:
             if not held.chained:
                 self._report(held, K.PULLING, now_ms)
             held.preparing = True
+            self._starting.add(ref)
             todo.append(Prepare(ref, template))
         else:
             self._advance(held, now_ms)
@@ -209,6 +210,7 @@ class Agent:
         if not held.barrier:
             self._make_ready(held)
             return
+        self._starting.discard(held.ref)  # others wait for this one
         self._report(held, K.PREPARED, now_ms)
         if held.go:
             self._create(held, now_ms)
@@ -360,8 +362,9 @@ class Agent:
 
     def on_started(self, ref: AttemptRef, now_ms: int, detail: str = "") -> None:
         """Its process runs; ``detail``: what is odd about that, for a person."""
-        self._starting.discard(ref)
         held = self._held.get(ref)
+        if held is None or held.template is None or held.template.calls is None or len(self._held) > 1:
+            self._starting.discard(ref)
         if held is not None and not held.is_over:
             held.stage = Stage(ref, K.RUNNING, now_ms, detail=detail)
             self.reports.add(held.stage)
@@ -415,8 +418,10 @@ class Agent:
         """Attempts whose end is not known yet."""
         return sum(not held.is_over for held in self._held.values())
 
-    def awaits_starts(self) -> bool:
-        """Whether all that is to be reported is of attempts whose process is about to run: one report may hold both."""
+    def awaits_more(self) -> bool:
+        """Whether all that is to be reported is of attempts whose process is about to run, or of a call that is alone
+        here and may end at once: one report may hold both.
+        """
         return bool(self._starting) and self._starting.issuperset(self.reports)
 
     def report_all(self) -> tuple[Stage, ...]:

@@ -25,8 +25,10 @@ log = logging.getLogger(__name__)
 
 HANDS = 2
 _RETRY_S = 0.2
-_START_S = 0.02
-"""For how long an attempt's first stages wait for the start of its process: the two are one report, and one commit."""
+_MORE_S = 0.02
+"""For how long an attempt's first stages wait for the start of its process, and that of a call for its end: the two are
+one report, and one commit.
+"""
 _GATHER_S = 0.025
 """For how long stages are gathered that nothing waits for: others run in the place of those that have ended."""
 
@@ -120,8 +122,8 @@ class Reporter:
             await self._changed.wait()
             if not self.settled:
                 await self._settle()
-            if self._agent.awaits_starts():
-                await self._while(self._agent.awaits_starts, _START_S)
+            if self._agent.awaits_more():
+                await self._while(self._agent.awaits_more, _MORE_S)
             if self._agent.reports and self._agent.is_patient:
                 await self._while(lambda: self._agent.is_patient, _GATHER_S)
             if wait_s := self._pace.wait_s(self._clock.steady_s()):
