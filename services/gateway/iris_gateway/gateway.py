@@ -25,6 +25,7 @@ from iris_gateway.settings import GatewaySettings
 from iris_gateway.streams.artifacts import ArtifactReader
 from iris_gateway.streams.feed import Feed
 from iris_gateway.streams.logs import LogReader
+from iris_gateway.streams.recent_maps import RecentMaps
 from iris_gateway.streams.results import ResultReader
 from iris_service.listening import Network
 from iris_service.tracing import Tracer
@@ -54,6 +55,7 @@ class Gateway:
     feed: Feed
     logs: LogReader
     results: ResultReader
+    recent_maps: RecentMaps
     bundles: Bundles
     artifacts: ArtifactReader
     discovered: DiscoveredSets

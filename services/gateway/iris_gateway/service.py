@@ -46,6 +46,7 @@ from iris_gateway.settings import GatewaySettings
 from iris_gateway.streams.artifacts import ArtifactReader
 from iris_gateway.streams.feed import Feed
 from iris_gateway.streams.logs import LogReader
+from iris_gateway.streams.recent_maps import RecentMaps
 from iris_gateway.streams.results import ResultReader
 from iris_service.certificate import Certificate, read_certificate
 from iris_service.listening import listen, read_networks, write_port
@@ -118,6 +119,7 @@ def assemble(
         feed=Feed(streams, position, ring=settings.event_ring),
         logs=LogReader(streams),
         results=ResultReader(streams),
+        recent_maps=RecentMaps(),
         artifacts=ArtifactReader(streams),
         bundles=Bundles(
             connection.blobs(BUNDLES_BUCKET),

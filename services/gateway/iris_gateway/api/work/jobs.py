@@ -32,6 +32,7 @@ from iris_gateway.http.bodies import BODY_S, check_media_type, read_body
 from iris_gateway.http.endpoint import JSON, Answers, Call, Endpoint, passed_on
 from iris_gateway.http.parameters import job_reference
 from iris_gateway.http.problem import ProblemResponse
+from iris_gateway.streams.recent_maps import MapJob
 
 
 class SubmitParameters(msgspec.Struct, frozen=True):
@@ -94,7 +95,12 @@ async def submit(call: Call) -> Response:
     spec = await read_spec(call)
     await check_code(call, spec, spec.user)
     command = SubmitJob(spec, call.caller, *UNSENT, idempotency_key=key, if_exists=how.if_exists, parent=how.parent)
-    return made(await call.command(command))
+    feed = call.gateway.feed
+    since = feed.newest if spec.calls is not None and feed.reading else None
+    answer = await call.command(command)
+    if since is not None and answer.status == "created":
+        call.gateway.recent_maps.note(msgspec.json.decode(answer.body, type=MapJob), since)
+    return made(answer)
 
 
 async def read_spec(call: Call) -> JobSpec:

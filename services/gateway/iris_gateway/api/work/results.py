@@ -16,30 +16,29 @@ from iris_gateway.api.work.jobs import job_of
 from iris_gateway.auth.bearer import require_reader
 from iris_gateway.http.endpoint import EVENT_STREAM, Answers, Call, Endpoint
 from iris_gateway.streams.completion import Completion, position_of
+from iris_gateway.streams.recent_maps import MapJob
 from iris_gateway.streams.sse import GREETING, frame, resume_point, stream
 
 _STILL_HERE = b":\n\n"
 
 
-class _Map(msgspec.Struct):
-    id: str
-    name: str
-    user: str
-    state: str
-
-
 async def followed(call: Call) -> Response:
-    since = await position_of(call.gateway.feed)
-    job = await _look(call, job_of(call))
+    job, since = call.gateway.recent_maps.take(job_of(call)) or await _found(call, job_of(call))
     require_reader(call.caller, job.user, job.name)
     return stream(call, _written(call, job, since, resume_point(call, None) or 0))
 
 
-async def _look(call: Call, job: str) -> _Map:
-    return msgspec.json.decode(await call.read(JobQuery(job)), type=_Map)
+async def _found(call: Call, job: str) -> tuple[MapJob, int]:
+    """A job, and the position in the feed before it was read."""
+    since = await position_of(call.gateway.feed)
+    return await _look(call, job), since
 
 
-async def _written(call: Call, job: _Map, since: int, after: int) -> AsyncIterator[bytes]:
+async def _look(call: Call, job: str) -> MapJob:
+    return msgspec.json.decode(await call.read(JobQuery(job)), type=MapJob)
+
+
+async def _written(call: Call, job: MapJob, since: int, after: int) -> AsyncIterator[bytes]:
     """``since``: the position in the feed before the job was read."""
 
     async def ask() -> str:

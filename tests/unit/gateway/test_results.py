@@ -1,0 +1,42 @@
+"""Results of maps over HTTP: what their stream needs to know of the job."""
+
+from hashlib import sha256
+
+import httpx
+
+from iris_gateway.auth.bearer import parse_tokens
+from tests.support.gateway import House, house, listening
+from tests.unit.gateway.test_growth import DATA, DIGEST
+
+CALLS = {"runner": DIGEST, "function": DIGEST, "segments": [DIGEST], "firsts": [0], "count": 1}
+MAP = {"name": "/m", "command": ["true"], "calls": CALLS}
+TOKENS = "\n".join(f"{user} user {sha256(user.encode()).hexdigest()}" for user in ("ann", "bob"))
+ANN, BOB = ({"Authorization": f"Bearer {user}"} for user in ("ann", "bob"))
+
+
+async def mapped(http: httpx.AsyncClient) -> str:
+    """Submit a map as ann; the address of its results."""
+    await http.put(f"/v1/bundles/{DIGEST}", content=DATA, headers=ANN)
+    made = await http.post("/v1/jobs", json=MAP, headers=ANN)
+    return f"{made.headers['location']}/results"
+
+
+async def until_end(iris: House, http: httpx.AsyncClient, results: str) -> str:
+    """The last event of the results of a map that ends once they are read."""
+    async with http.stream("GET", results, headers=ANN) as response:
+        lines = response.aiter_lines()
+        await anext(lines)
+        await iris.state.tell_job("/m", "succeeded")
+        return [line async for line in lines if line.startswith("event: ")][-1]
+
+
+async def test_results_of_a_map_submitted_just_now_are_followed_without_a_read():
+    async with house(parse_tokens(TOKENS)) as iris, listening(iris) as http:
+        assert await until_end(iris, http, await mapped(http)) == "event: end"
+        assert [query.what for query in iris.state.queries] == ["job"]  # at its end
+
+
+async def test_results_of_a_map_submitted_just_now_are_for_its_owner():
+    async with house(parse_tokens(TOKENS)) as iris:
+        results = await mapped(iris.http)
+        assert [(await iris.http.get(results, headers=BOB)).status_code for _ in range(2)] == [403, 403]
