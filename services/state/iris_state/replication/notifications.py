@@ -12,8 +12,8 @@ import asyncio
 from iris_bus.contract import Bus
 from iris_core import subjects
 
-COMPANY_S = 0.02
-"""How long a delta that allows no plan may wait for others, in seconds."""
+COMPANY_S = 0.1
+"""How long a delta that allows no plan may wait for others, in seconds; the draft of new tasks takes it along."""
 
 
 class SchedulerNotifications:
