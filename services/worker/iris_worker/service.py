@@ -387,7 +387,8 @@ class WorkerService:
             return
         while True:
             await asyncio.sleep(settings.container_runtime_interval_s)
-            found = await find_runtime(settings.container_runtime)
+            known = "" if executor.containers.trouble else executor.containers.runtime
+            found = await find_runtime(settings.container_runtime, known)
             if found == executor.containers.runtime or not self.reporter.settled:
                 continue
             log.warning("container runtime: %s", found or "none answers")

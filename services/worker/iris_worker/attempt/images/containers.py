@@ -305,18 +305,19 @@ async def ask(command: tuple[str, ...]) -> str:
     return out.decode(errors="replace")
 
 
-async def works(runtime: str) -> bool:
-    """Whether a runtime is installed and answers."""
+async def works(runtime: str, known: bool = False) -> bool:
+    """Whether a runtime is installed and answers; ``known``: it did before."""
     if shutil.which(runtime) is None:
         return False
+    row = RUNTIMES[runtime]
     with contextlib.suppress(Silent):
-        return bool(await ask((runtime, *RUNTIMES[runtime].probe)))
+        return bool(await ask((runtime, *(row.still if known else row.probe))))
     return False
 
 
-async def find_runtime(wanted: str) -> str:
-    """The runtime of this host that the settings ask for; empty when there is none."""
+async def find_runtime(wanted: str, known: str = "") -> str:
+    """The runtime of this host that the settings ask for, ``known`` to be there before; empty when there is none."""
     for runtime in RUNTIMES:
-        if wanted in ("auto", runtime) and await works(runtime):
+        if wanted in ("auto", runtime) and await works(runtime, runtime == known):
             return runtime
     return ""
