@@ -20,7 +20,7 @@ LARGE = (100_000, 1_000_000)
 
 
 def run(quick: bool = False) -> Row:
-    """The largest round's rate by B1's; the rates, and resident bytes of the state service a task, in the detail."""
+    """The largest round's rate by B1's; the rates, and resident bytes of each service a task, in the detail."""
     sizes = LARGE[:1] if quick else LARGE
     with cluster(programs=noop.PROGRAMS, workers=noop.WORKERS, state=noop.WINDOW) as made:
         small, large, weights = asyncio.run(_rounds(made, sizes))
@@ -39,21 +39,26 @@ def run(quick: bool = False) -> Row:
                 str(n): round(r.rate, 1) for n, r in zip((SMALL, *sizes), (small[-1], *large), strict=True)
             },
             "cpu_us_per_task": {str(n): r.cpu_us for n, r in zip((SMALL, *sizes), (small[-1], *large), strict=True)},
-            "state_bytes_per_finished_task": dict(zip(map(str, sizes), weights, strict=True)),
+            "state_bytes_per_finished_task": {str(n): each["state"] for n, each in zip(sizes, weights, strict=True)},
+            "bytes_per_finished_task": dict(zip(map(str, sizes), weights, strict=True)),
             "state_bytes_goal": GOAL_BYTES,
             "rss_bytes": rss,
         },
     )
 
 
-async def _rounds(made: Cluster, sizes: tuple[int, ...]) -> tuple[list[noop.Round], list[noop.Round], list[int]]:
+Weights = list[dict[str, int]]
+
+
+async def _rounds(made: Cluster, sizes: tuple[int, ...]) -> tuple[list[noop.Round], list[noop.Round], Weights]:
     gateway = Gateway(made.url)
     gateway.until_workers(noop.HOSTS)
     async with Watcher(made.nats_url) as watcher:
         small = [await noop.run_round(made, gateway, watcher, f"small-{n}", SMALL) for n in range(4)][1:]
-        large, weights = [], []
+        large: list[noop.Round] = []
+        weights: Weights = []
         for size in sizes:
-            before = made.rss_bytes()["state"]
+            before = made.rss_bytes()
             large.append(await noop.run_round(made, gateway, watcher, f"large-{size}", size))
-            weights.append(round((made.rss_bytes()["state"] - before) / size))
+            weights.append({name: round((grown - before[name]) / size) for name, grown in made.rss_bytes().items()})
     return small, large, weights
