@@ -62,6 +62,8 @@ log = logging.getLogger(__name__)
 
 _TOKENS_LOOK_S = 5.0
 _IDLE_S = 75
+_DATE_S = 1.0
+"""The resolution of the date of responses."""
 
 
 def start() -> None:
@@ -167,10 +169,13 @@ def new_id() -> str:
 
 
 class HttpServer(uvicorn.Server):
-    """uvicorn without its signal handlers; it reports when it listens."""
+    """uvicorn without its signal handlers; it reports when it listens, and wakes once a second where that wakes ten
+    times, to see whether it should exit.
+    """
 
     def __init__(self, gateway: Gateway, settings: GatewaySettings, certificate: Certificate | None = None) -> None:
         self.ready = asyncio.Event()
+        self._exit = asyncio.Event()
         self.connections = Connections(settings.head_s, settings.connections_per_address, settings.unread_s)
         config = uvicorn.Config(
             Middleware(gateway, (*ENDPOINTS, *PAGES)),
@@ -188,6 +193,23 @@ class HttpServer(uvicorn.Server):
         config.load()
         config.ssl = certificate.context if certificate is not None else None
         super().__init__(config)
+
+    @property
+    def should_exit(self) -> bool:
+        """Set to end it, in the thread of its loop."""
+        return self._exit.is_set()
+
+    @should_exit.setter
+    def should_exit(self, value: bool) -> None:
+        if value:
+            self._exit.set()
+
+    async def main_loop(self) -> None:
+        """Renew the date of responses until it should exit."""
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_DATE_S):
+                    await self._exit.wait()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

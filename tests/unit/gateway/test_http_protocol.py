@@ -6,7 +6,9 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 
-from tests.support.gateway import house, listening
+from iris_gateway.service import HttpServer
+from iris_gateway.settings import GatewaySettings
+from tests.support.gateway import House, house, listening
 
 
 @asynccontextmanager
@@ -89,3 +91,16 @@ async def test_one_address_has_only_so_many_connections():
             ):
                 pass
         assert not any(reader.at_eof() for reader in held[1:])
+
+
+async def test_an_idle_gateway_wakes_once_a_second_and_exits_when_told(iris: House):
+    times_s = []
+
+    class Server(HttpServer):
+        async def on_tick(self, counter: int) -> bool:
+            times_s.append(asyncio.get_running_loop().time())
+            self.should_exit = len(times_s) == 2
+            return await super().on_tick(counter)
+
+    await Server(iris.gateway, GatewaySettings()).main_loop()
+    assert times_s[1] - times_s[0] > 0.9
