@@ -112,7 +112,8 @@ EXPLANATIONS: Mapping[ReasonCode, Explanation] = {
     ),
     ReasonCode.DEPENDENCY: Explanation(
         "It waits for another job, or each of its tasks for a task of that job (--after).",
-        "Wait for that job: iris why JOB. When it ends otherwise than asked for, this one is killed.",
+        "Wait for that job: iris why JOB. When it ends otherwise than asked for, this one is killed; with "
+        "--each, the task that waited for it fails.",
     ),
     ReasonCode.NOT_BEFORE: Explanation(
         "Its owner does not want it to be placed before a time (--not-before).",

@@ -153,6 +153,7 @@ def _roll_back(deployment: Deployment, asked: actions.RollBackDeployment) -> Ite
 
 def _earlier(deployment: Deployment, number: int) -> Revision:
     """The revision to roll back to: a number, or for 0 the last complete one, else the newest other than the target."""
+    missing = f"it has no revision {number}" if number else "no earlier one"
     if not number:
         stable, wanted = deployment.rollout.stable, deployment.revision
         number = (
@@ -161,7 +162,7 @@ def _earlier(deployment: Deployment, number: int) -> Revision:
     revision = deployment.revisions.get(number)
     if revision is None:
         known = ", ".join(map(str, sorted(deployment.revisions)))
-        raise Refused(Code.NOT_FOUND, f"{deployment.name} keeps the revisions {known}: no earlier one")
+        raise Refused(Code.NOT_FOUND, f"{deployment.name} keeps the revisions {known}: {missing}")
     if number == deployment.revision:
         raise Refused(Code.CONFLICT, f"{deployment.name} is set to revision {number} already")
     return revision

@@ -9,7 +9,7 @@ from iris_core.messages.scheduler_state import Eviction, Nomination, Plan
 from iris_core.spec.jobs import JobSpec, Probe
 from iris_core.spec.resources import ResourceRequest
 from iris_core.spec.serving import UpdatePolicy
-from tests.support.serving import ANN, Serving, spec, template
+from tests.support.serving import ANN, Serving, answered, spec, template
 
 
 @pytest.fixture
@@ -284,6 +284,14 @@ def test_a_rollback_goes_to_the_revision_before(world: Serving):
     world.go(60)
     assert {id_.partition("-")[0] for id_ in world.routes()} == {"r1"}
     assert world.record.spec.template == template("1")
+
+
+@pytest.mark.parametrize(("revision", "missing"), [(0, "no earlier one"), (77, "it has no revision 77")])
+def test_a_rollback_to_nothing_names_what_is_kept(world: Serving, revision, missing):
+    world.create(1)
+    world.go(10)
+    refused = world.deploy("rollback", revision=revision)
+    assert answered(refused) == f"chat keeps the revisions 1: {missing}"
 
 
 def test_a_surge_without_room_waits_and_is_not_rolled_back():
