@@ -1,5 +1,6 @@
 """Dashboard pages: complete without JavaScript, all text escaped, exact badges, not cached by others."""
 
+import asyncio
 import re
 import time
 from enum import Enum
@@ -29,6 +30,7 @@ from iris_gateway.auth.bearer import parse_tokens
 from iris_gateway.dashboard.decisions import DECISIONS
 from iris_gateway.dashboard.drawings import glyphs
 from iris_gateway.dashboard.pages import PAGES
+from iris_gateway.dashboard.render import environment
 from iris_state.deployments.records import AUTOSCALE
 from iris_state.records.apply.jobs import AMEND
 from tests.house.repository import ROOT
@@ -47,6 +49,21 @@ async def page(iris: House, path: str) -> str:
     response = await iris.http.get(path)
     assert (response.status_code, response.headers["content-type"]) == (200, "text/html; charset=utf-8"), response.text
     return response.text
+
+
+async def test_the_first_page_does_not_hold_up_other_requests(iris: House):
+    """Jinja compiles it by then."""
+
+    async def turns_of(path: str) -> int:
+        answer, turns = asyncio.create_task(page(iris, path)), 0
+        while not answer.done():
+            await asyncio.sleep(0)
+            turns += 1
+        return turns
+
+    environment.cache_clear()
+    first, later = await turns_of("/jobs"), await turns_of("/jobs")
+    assert first > 2 * later
 
 
 PATHS = ["/", "/jobs", "/jobs/%2Fa", "/tasks/%2Fa%2F0", "/queue", "/workers", "/workers/w%200", "/sessions", "/users"]

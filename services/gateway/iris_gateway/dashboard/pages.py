@@ -25,6 +25,7 @@ from iris_gateway.dashboard import actions, deployment_actions, job_changes, pag
 from iris_gateway.dashboard.assets import ASSETS, VERSION
 from iris_gateway.dashboard.live import PAUSE_S, Rendered, changed, rendered
 from iris_gateway.dashboard.page_data import Facts, PageData
+from iris_gateway.dashboard.render import is_compiled
 from iris_gateway.dashboard.responses import HEADERS, HTML, THEME_COOKIE, THEMES, fields_of, first, html, text_of
 from iris_gateway.http.endpoint import Answers, Call, Endpoint, EndpointHandler
 from iris_gateway.http.problem import ProblemResponse
@@ -45,7 +46,8 @@ def page(path: str, title: str, template: str, collect: Callable[[PageData], Awa
     async def render(call: Call, caller: Caller, again: bool) -> Rendered:
         look, at = _look(call, caller, again), call.gateway.feed.newest
         shared = {"title": title, "here": path, "caller": caller, "now": look.now}
-        return rendered(text_of(call.request, template, **{**shared, **await collect(look)}), at)
+        draw = partial(text_of, call.request, template, **{**shared, **await collect(look)})
+        return rendered(draw() if is_compiled(template) else await asyncio.to_thread(draw), at)
 
     async def show(call: Call) -> Response:
         caller, live = identify(call.gateway, call.request), call.gateway.live
