@@ -109,7 +109,7 @@ async def _measure(made: Cluster, jobs: int, seconds: float, repeat: int) -> tup
     return found, costs
 
 
-async def submit(url: str, name: str, *, seconds: float = 3600.0, jobs: int = 1 << 60) -> float:
+async def submit(url: str, name: str, *, seconds: float = 3600.0, jobs: int = 1 << 60, replicas: int = 1) -> float:
     """Submissions a second of several clients that each wait for an answer, for so long or so many."""
     began, done = time.perf_counter(), 0
 
@@ -118,7 +118,7 @@ async def submit(url: str, name: str, *, seconds: float = 3600.0, jobs: int = 1 
         async with Submitter(url) as connection:
             while time.perf_counter() - began < seconds and done < jobs:
                 done += 1
-                await connection.submit(name=f"/{name}-{number}-{done}", command=["true"])
+                await connection.submit(name=f"/{name}-{number}-{done}", command=["true"], replicas=replicas)
 
     await asyncio.gather(*(write(number) for number in range(WRITERS)))
     return done / (time.perf_counter() - began)

@@ -34,12 +34,20 @@ def now_ms() -> int:
 
 
 class FakeWorker:
-    """One host that succeeds at everything at once."""
+    """One host that succeeds at everything at once; ``endless``: what it runs never ends."""
 
     def __init__(
-        self, bus: Bus, name: str, heartbeat_interval_s: float, total: Amount, attributes: dict[str, Attribute]
+        self,
+        bus: Bus,
+        name: str,
+        heartbeat_interval_s: float,
+        total: Amount,
+        attributes: dict[str, Attribute],
+        *,
+        endless: bool = False,
     ) -> None:
         self.name = name
+        self._endless = endless
         self.agent = Agent(uuid.uuid4().hex)
         self.heart = HeartbeatSchedule(name, self.agent.incarnation, heartbeat_interval_s)
         self.reports = 0
@@ -69,7 +77,8 @@ class FakeWorker:
         taken, _ = self.agent.on_order(order, now_ms(), to_ms(time.monotonic()))
         while (held := self.agent.next_launch()) is not None:
             self.agent.on_started(held.ref, now_ms())
-            self.agent.on_ended(held.ref, SUCCESS, now_ms())
+            if not self._endless:
+                self.agent.on_ended(held.ref, SUCCESS, now_ms())
         if self._telling is None and (self.agent.reports or order.register):
             self._telling = asyncio.create_task(self._tell(order.register))
         return codec.pack(taken)
@@ -112,12 +121,21 @@ class FakeWorkers:
     """Many of them on one connection, their heartbeats spread evenly over the interval."""
 
     def __init__(
-        self, bus: Bus, count: int, heartbeat_interval_s: float, total: Amount, attributes: dict[str, Attribute]
+        self,
+        bus: Bus,
+        count: int,
+        heartbeat_interval_s: float,
+        total: Amount,
+        attributes: dict[str, Attribute],
+        *,
+        endless: bool = False,
     ) -> None:
         self._bus = bus
         self._beat_s = heartbeat_interval_s
         names = [f"fake-{number:05d}" for number in range(count)]
-        self._workers = [FakeWorker(bus, name, heartbeat_interval_s, total, attributes) for name in names]
+        self._workers = [
+            FakeWorker(bus, name, heartbeat_interval_s, total, attributes, endless=endless) for name in names
+        ]
         self._by_token = {to_token(worker.name): worker for worker in self._workers}
         self.beats = 0
 
@@ -154,10 +172,13 @@ async def main(argv: list[str]) -> None:
     parser.add_argument("--heartbeat", type=float, default=5.0)
     parser.add_argument("--cpu-millis", type=int, default=8000)
     parser.add_argument("--memory-bytes", type=int, default=64 << 30)
+    parser.add_argument("--endless", action="store_true")
     options = parser.parse_args(argv)
     connection = await connect(options.url, name="fake-workers")
     total = Amount(options.cpu_millis, options.memory_bytes, 1 << 40, 0)
-    workers = FakeWorkers(connection.bus, options.count, options.heartbeat, total, {"kind": "fake"})
+    workers = FakeWorkers(
+        connection.bus, options.count, options.heartbeat, total, {"kind": "fake"}, endless=options.endless
+    )
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     await workers.start()
