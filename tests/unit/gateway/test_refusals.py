@@ -3,6 +3,7 @@
 import asyncio
 import json
 
+import httpx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -10,6 +11,9 @@ from hypothesis import strategies as st
 from iris_core.messages.gateway_state import Caller
 from iris_gateway.api.work.admission import spec_from
 from iris_gateway.http.problem import ProblemResponse
+from iris_gateway.service import HttpServer
+from iris_gateway.settings import GatewaySettings
+from iris_service.listening import listen
 from tests.support.gateway import House, house
 
 GOOD = {"name": "/train", "command": ["true"]}
@@ -189,6 +193,21 @@ async def test_without_a_server_everything_is_to_be_tried_again(impatient: House
     statuses.append((await impatient.http.head(paths[3])).status_code)
     statuses.append((await impatient.submit("/train")).status_code)
     assert statuses == [503] * 5
+
+
+async def test_a_request_that_ends_with_its_gateway_is_to_be_tried_again(iris: House):
+    await iris.state.stop()
+    server, socket = HttpServer(iris.gateway, GatewaySettings(drain_s=1)), listen("gateway", "127.0.0.1", 0)
+    serving = asyncio.create_task(server.serve([socket]))
+    await server.ready.wait()
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{socket.getsockname()[1]}", timeout=60) as http:
+        asking = asyncio.create_task(http.get("/v1/jobs"))
+        while not server.server_state.tasks:
+            await asyncio.sleep(0)
+        server.should_exit = True
+        response = await asking
+    await serving
+    assert (response.status_code, response.json()["retryable"]) == (503, True)
 
 
 async def test_an_error_of_our_own_shows_no_traceback(iris: House):

@@ -7,6 +7,7 @@ segment. Out of scope: endpoints.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from collections.abc import Mapping, Sequence
@@ -152,6 +153,9 @@ class Middleware:
             await self._refuse(problem, scope, receive, reply)
         except ClientDisconnect:
             reply.status = reply.status or 499
+        except asyncio.CancelledError:  # this gateway is stopping, and its time for requests under way is over
+            await self._refuse(ProblemResponse("unavailable", "this gateway is stopping"), scope, receive, reply)
+            raise
         except Exception:
             log.exception("request %s: %s %s failed", reply.request_id, scope["method"], scope["path"])
             await self._refuse(ProblemResponse("internal", "see the gateway's log"), scope, receive, reply)
