@@ -19,22 +19,13 @@ from iris_worker.launcher.limits import Limits
 
 SOCKET = "launcher"
 """The file in the worker's directory on which its launcher listens."""
-VERSION = 8
-"""Of what a launcher understands: 1, directories of attempts below those of slots; 2, templates; 3, `PASSED_ON`; 4,
-`TERMINALS`; 5, `NOTICES`; 6, `BARE`; 7, `REUSE`; 8, `EMPTIES`.
+PASSED_ON, TERMINALS, NOTICES, BARE, REUSE, EMPTIES = range(3, 9)
+"""The versions since which a launcher: knows that a slot may be passed on before the output of its last attempt is
+stored; gives attempts terminals; gives them notices; makes the templates of jobs from bare ones; has processes make
+several calls; says when nothing of an earlier job is left in a slot.
 """
-PASSED_ON = 3
-"""It knows that a slot may be passed on before the output of its last attempt is stored."""
-TERMINALS = 4
-"""It gives attempts terminals."""
-NOTICES = 5
-"""It gives attempts notices."""
-BARE = 6
-"""It makes the templates of jobs from bare ones."""
-REUSE = 7
-"""It has processes make several calls."""
-EMPTIES = 8
-"""It says when nothing of an earlier job is left in a slot."""
+VERSION = EMPTIES
+"""Of this one. Version 1 had directories of attempts below those of slots, 2 had templates."""
 NEEDED = 1
 """What a worker needs its launcher to understand."""
 STOPS_OTHERS = "it stopped what was started beside it, and was ended"

@@ -95,8 +95,7 @@ class Template:
             _flush()
             self.control.send(FAILED + f"{type(error).__name__}: {error}".encode(errors="replace")[:2000])
             return
-        why = self._settle()
-        if why:
+        if why := self._settle():
             self.control.send(UNUSABLE + why.encode(errors="replace")[:2000])
             return
         self.environ.look()
@@ -288,11 +287,9 @@ class Environ:
         with open("/proc/self/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
         self._start, self._end = int(fields[47]), int(fields[48])
-        held = dict(os.environ)
+        self._held = {name: value for name, value in os.environ.items() if name != ROOM}
         os.environ.clear()
-        held.pop(ROOM, None)
-        os.environ.update(held)  # nothing refers to the kernel's copy any more
-        self._held = held
+        os.environ.update(self._held)  # nothing refers to the kernel's copy any more
 
     def look(self) -> None:
         """Code of the owner may have changed them."""
@@ -375,8 +372,7 @@ class Function:
     def run(self, call: dict[str, Any]) -> int:
         here = f"{call['workdir']}/{_CALL}"
         function = self.function or (lambda: self.runner["load_function"](f"{here}/function"))
-        code: int = self.runner["run_call"](function, f"{here}/items", 0, here)
-        return code
+        return int(self.runner["run_call"](function, f"{here}/items", 0, here))
 
 
 def _compiled(known: dict[bytes, Any], path: str) -> Any:
@@ -435,10 +431,8 @@ def _is_closed(stream: Any) -> bool:
 
 
 def _exit_code(error: SystemExit) -> int:
-    if error.code is None:
-        return 0
-    if isinstance(error.code, int):
-        return error.code & 0xFF
+    if error.code is None or isinstance(error.code, int):
+        return (error.code or 0) & 0xFF
     sys.stderr.write(f"{error.code}\n")
     return 1
 
