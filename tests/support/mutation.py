@@ -6,7 +6,7 @@ Out of scope: which tables, and the stories.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, TypeVar
@@ -164,3 +164,20 @@ def quickly(monkeypatch: pytest.MonkeyPatch, tell: Callable[[S], World], changes
         return True
 
     return holds
+
+
+def unnoticed(
+    mutants: Iterable[Mutant], stories: Iterable[S], refused: Callable[[], bool], holds: Callable[[S], bool]
+) -> list[str]:
+    """The names of the changes that the guard accepts and no story notices; what noticed one is tried first."""
+    order, found = list(dict.fromkeys(stories)), []
+    for mutant in mutants:
+        with mutant.made():
+            if refused():
+                continue
+            at = next((at for at, story in enumerate(order) if not holds(story)), None)
+        if at is None:
+            found.append(mutant.name)
+        else:
+            order.insert(0, order.pop(at))
+    return found

@@ -16,7 +16,7 @@ from iris_core.lifecycle import Rule
 from iris_core.spec.serving import UpdatePolicy
 from iris_core.states import DeploymentLifecycle, RouteStatus
 from iris_core.tables import deployment, route
-from tests.support.mutation import Mutant, of_rule, quickly
+from tests.support.mutation import Mutant, of_rule, quickly, unnoticed
 from tests.support.serving import Serving
 
 # ── stories ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -238,9 +238,5 @@ def test_every_story_holds_with_the_tables_as_they_are(quick):
 
 @pytest.mark.parametrize("row", MUTANTS)
 def test_some_story_notices_each_cell_that_is_changed(quick, row):
-    found = []
-    for mutant in MUTANTS[row]:
-        with mutant.made():
-            if not refused() and all(quick(story) for story in STORIES):
-                found.append(mutant.name)
+    found = unnoticed(MUTANTS[row], STORIES, refused, quick)
     assert sorted(found) == sorted(name for name in SAME if name.startswith(f"{row}."))
