@@ -162,10 +162,11 @@ def test_many_small_waiting_jobs_are_sent_in_chunks_and_explained_in_plans():
     machine = Machine(Policy(), "m")
     machine.replay(1, machine.bid(NOW_MS))
     machine.lead(NOW_MS)
-    count = 44_000
+    count = 16_000
+    near = (Constraint("zone", ConstraintOp.IN, values=("x" * 90, "y" * 90)),)
     for first in range(0, count, 4000):
         wishes = [
-            SubmitJob(JobSpec(name=f"/a{n}", command=("true",)), ADMIN, f"r{n}", NOW_MS)
+            SubmitJob(JobSpec(name=f"/a{n}", command=("true",), constraints=near), ADMIN, f"r{n}", NOW_MS)
             for n in range(first, first + 4000)
         ]
         output = machine.step(
@@ -178,6 +179,7 @@ def test_many_small_waiting_jobs_are_sent_in_chunks_and_explained_in_plans():
     mirror, cache = Mirror.of(chunks), Cache()
     assert len(mirror.jobs) == count
     told: set[int] = set()
+    plans = 0
     while len(told) < count:
         decision = plan(mirror, cache, NOW_MS, SchedulerSettings())
         cache.learn(decision.columns, decision.findings, mirror.looked())
@@ -185,6 +187,8 @@ def test_many_small_waiting_jobs_are_sent_in_chunks_and_explained_in_plans():
         assert len(codec.pack(decision.plan)) <= MESSAGE_BYTES
         assert decision.plan.reasons
         told |= {reason.job for reason in decision.plan.reasons}
+        plans += 1
+    assert plans > 1
 
 
 def test_a_delta_that_is_too_large_follows_nothing():
