@@ -60,9 +60,9 @@ def run(
     (place / "test_burns.py").write_text(BURNS)
     (place / "budgets.toml").write_text(f'[cpu_s]\ndefault = {default_s}\n"test_burns.py" = {budget_s}\n')
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "--rootdir", ".", *options],
+        [sys.executable, "-m", "pytest", "-q", "-p", "xdist", "--rootdir", ".", *options],
         cwd=place,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "IRIS_BUDGETS": judged},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "IRIS_BUDGETS": judged, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
         check=False,
