@@ -149,7 +149,7 @@ def test_the_largest_and_the_smallest_job_may_be_admitted() -> None:
         ({"output": "out\x1b[2J"}, "/output", "bad_path"),
         ({"probe": Probe()}, "/probe", "not_a_route"),
         ({"calls": of_arguments(inline(b"x" * 4097))}, "/calls/segments", "too_large"),
-        ({"calls": of_arguments("inline:a")}, "/calls/segments", "too_large"),
+        ({"calls": of_arguments("inline:a")}, "/calls/segments/0", "bad_digest"),
         ({"calls": of_arguments(inline(b""), inline(b""))}, "/calls/segments", "too_large"),
         ({"calls": of_arguments("a file")}, "/calls/segments/0", "bad_digest"),
         ({"environment": Environment(packages="uv.lock")}, "/environment/packages", "no_bundle"),
