@@ -137,7 +137,7 @@ def _play(
     (shared / "runs").touch()
     (shared / "runs").chmod(0o666)
     config = _CONFIG + f'binds = ["{shared}", "{_ROOT}:ro"]\n' + ("[nats]\nreplicas = 3\n" if servers else "")
-    cluster = start(data, *settings(data, config), *shape)
+    cluster = start(data, *settings(data, config), *shape, fresh=True)  # each runs `sitecustomize`
     nats_url = servers.url if servers else cluster.nats_url
     load = Load(cluster.client, shared / "runs", rng, longest_s=seconds / 6)
     maps = Maps(cluster.client, shared / "runs", random.Random(rng.random()))

@@ -75,7 +75,7 @@ def test_every_process_serves_metrics_from_the_configured_port_on(tmp_path):
 
 
 def test_everything_ends_when_the_supervisor_is_killed_and_up_goes_on(tmp_path):
-    cluster = start(tmp_path / "data", "--workers", "1")
+    cluster = start(tmp_path / "data", "--workers", "1", fresh=True)
     job = cluster.submit("sleep", "1000", name="long")
     until(lambda: job.refresh().state == "running", "it runs")
     for pid in cluster.pids("supervisor"):

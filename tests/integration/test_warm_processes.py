@@ -9,9 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.support import warm
+from tests.support.cluster import Cluster, start, until
 
 pytestmark = pytest.mark.integration
 
@@ -70,3 +72,35 @@ def test_an_end_that_interrupts_the_telling_of_another_harms_nobody(monkeypatch:
     for mine, _ in pairs.values():
         with mine:
             assert mine.recv(8) == b"0"
+
+
+def shown(pid: int) -> tuple[list[str], str, dict[str, str], set[str]]:
+    """Of a process: the command up to its module, its parent, what a cluster gives it, and the files that are open."""
+    process = psutil.Process(pid)
+    given = {key: value for key, value in process.environ().items() if key.startswith("IRIS_")}
+    files = {os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()}
+    parent = process.parent()
+    assert parent is not None
+    return process.cmdline()[:4], parent.cmdline()[3], given, {name for name in files if name.startswith("/")}
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_forked_service_is_seen_as_a_started_one(cluster: Cluster, restarted: bool):
+    if restarted:
+        cluster.kill("scheduler")
+    [pid] = cluster.pids("scheduler")
+    log = str(cluster.data / "log" / "scheduler.log")
+    given = {"IRIS_NATS_URL": cluster.nats_url, "IRIS_DATA": str(cluster.data), "IRIS_CLUSTER_READY_S": "100"}
+    given["IRIS_WORKER_CONTAINER_RUNTIME"] = "none"
+    command = [sys.executable, "-P", "-m", "iris_scheduler"]
+    assert shown(pid) == (command, "iris.cluster", given, {os.devnull, log})
+    assert (os.getpgid(pid), os.getsid(pid)) == (pid, cluster.pids("supervisor")[0])
+
+
+def test_a_forked_cluster_ends_with_its_supervisor(tmp_path: Path):
+    cluster = start(tmp_path / "data", "--workers", "1")
+    [supervisor] = cluster.pids("supervisor")
+    os.kill(supervisor, signal.SIGKILL)
+    until(lambda: not cluster.processes(), "every process has ended")
+    assert cluster.up.wait(60) == 1
+    cluster.client.close()

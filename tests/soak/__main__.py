@@ -61,7 +61,7 @@ def main() -> int:
     print(f"soak for {options.seconds:g} s, {options.rate:g} jobs a second", flush=True)
     with tempfile.TemporaryDirectory(prefix="iris-soak-") as directory:
         data = Path(directory) / "data"
-        cluster = start(data, *settings(data, _CONFIG), "--workers", "2", "--sandbox")
+        cluster = start(data, *settings(data, _CONFIG), "--workers", "2", "--sandbox", fresh=True)
         load, maps = Load(cluster, options.rate, Path(directory)), Maps(cluster)
         samples = []
         fill_hosts(cluster)

@@ -33,6 +33,7 @@ IRIS = (sys.executable, "-m", "iris.cli")
 START_S = 120
 STOP_S = 120
 _LOOK_S = 0.02
+Up = subprocess.Popen[bytes] | warm.Fork
 
 
 @dataclass
@@ -47,7 +48,7 @@ class Ended:
 class Cluster:
     """A cluster that is up: run command lines on it, find its processes, end some of them."""
 
-    def __init__(self, data: Path, up: subprocess.Popen[bytes]) -> None:
+    def __init__(self, data: Path, up: Up) -> None:
         self.data = data
         self.up = up
         self.url: str = self.file["url"]
@@ -143,7 +144,8 @@ def owns(data: Path, process: psutil.Process) -> bool:
 
 def iris(*words: object, timeout: float = 120, **environ: str) -> Ended:
     """Run `iris` to its end; without ``IRIS_URL`` it finds no cluster."""
-    done = warm.run("iris.cli", [*map(str, words)], {**environment(), **environ}, timeout)
+    forks = words[:1] == ("up",)
+    done = warm.run("iris.cli", [*map(str, words)], {**environment(), **environ}, timeout, forks=forks)
     return Ended(done.returncode, done.stdout, done.stderr)
 
 
@@ -153,21 +155,22 @@ def environment() -> dict[str, str]:
     return {**foreign, "IRIS_CLUSTER_READY_S": "100"}
 
 
-def start(data: Path, *options: str, containers: str = "none") -> Cluster:
+def start(data: Path, *options: str, containers: str = "none", fresh: bool = False) -> Cluster:
     """A cluster on ``data``, ready to be used; it ends when this process does, however that ends.
 
-    ``containers`` is the runtime of its workers, which they do not look for.
+    ``containers`` is the runtime of its workers, which they do not look for. ``fresh``: an interpreter is started for
+    each of its processes, as users do it.
     """
     data.parent.mkdir(parents=True, exist_ok=True)
     log = data.parent / f"{data.name}-up.log"
+    words = ["up", "--data", str(data), "--http", "127.0.0.1:0", *_cores(options), *options]
+    environ = {**environment(), "IRIS_WORKER_CONTAINER_RUNTIME": containers}
     with log.open("wb") as errors:
-        up = subprocess.Popen(
-            [*IRIS, "up", "--data", str(data), "--http", "127.0.0.1:0", *_cores(options), *options],
-            env={**environment(), "IRIS_WORKER_CONTAINER_RUNTIME": containers},
-            stdin=subprocess.DEVNULL,
-            stderr=errors,
-            preexec_fn=end_with_parent(),  # noqa: PLW1509 - forks from the main thread only
-        )
+        if fresh:
+            given: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stderr": errors, "preexec_fn": end_with_parent()}
+            up: Up = subprocess.Popen([*IRIS, *words], env=environ, **given)
+        else:
+            up = warm.start("iris.cli", words, environ, stderr=errors.fileno(), forks=True)
     until(lambda: b"dashboard" in log.read_bytes() or up.poll() is not None, "the cluster is up", START_S)
     assert up.poll() is None, log.read_text()
     return Cluster(data, up)
@@ -190,9 +193,9 @@ def stop(cluster: Cluster) -> None:
 
 
 @contextmanager
-def cluster_on(data: Path, *options: str, containers: str = "none") -> Iterator[Cluster]:
+def cluster_on(data: Path, *options: str, containers: str = "none", fresh: bool = False) -> Iterator[Cluster]:
     """A cluster for as long as the block lasts."""
-    cluster = start(data, *options, containers=containers)
+    cluster = start(data, *options, containers=containers, fresh=fresh)
     try:
         yield cluster
     finally:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -13,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from iris_service.child import end_with_parent
+from tests.support import warm
 from tests.support.cluster import until
 from tests.support.nats_config import free_ports
 from tests.support.worker import UNCONFINED
@@ -36,20 +34,13 @@ class Member:
     port: int
     log: Path
     environ: Mapping[str, str]
-    process: subprocess.Popen[bytes] | None = None
+    process: warm.Fork | None = None
 
     def start(self) -> None:
         where = "gateway.http" if self.service == "gateway" else "run.metrics"
         given = [word for each in (*self.settings, f"{where}=127.0.0.1:{self.port}") for word in ("--set", each)]
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", f"iris_{self.service}", *given],
-                env=self.environ,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                preexec_fn=end_with_parent(),  # noqa: PLW1509 - forks from the main thread only
-            )
+            self.process = warm.start(f"iris_{self.service}", given, self.environ, log.fileno(), log.fileno())
 
     def terminate(self) -> int:
         """Tell it to end, and how it ended."""

@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import os
 import signal
-import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -20,11 +19,30 @@ from iris_core.messages.gateway_state import Answer, Caller, DeployCommand, Quer
 from iris_core.messages.processes import Ping
 from iris_core.spec.jobs import JobSpec
 from iris_gateway.commands import Commands
+from tests.support import warm
 
 RETRY_FOR_S = 60.0
 _LOOK_S = 0.02
 _REQUESTS = 3
 ANN = Caller("ann", "user")
+
+
+class Replica:
+    """A process of the state service."""
+
+    def __init__(self, process: warm.Fork) -> None:
+        self._process = process
+        self.pid = process.pid
+        self.kill, self.terminate, self.send_signal = process.kill, process.terminate, process.send_signal
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.poll()
+
+    async def wait(self) -> int:
+        while (code := self.returncode) is None:
+            await asyncio.sleep(_LOOK_S)
+        return code
 
 
 @dataclass
@@ -39,26 +57,16 @@ class Replicas:
     logs: Path
     connection: JetStreamConnection
     set: tuple[str, ...] = ()
-    running: list[asyncio.subprocess.Process] = field(default_factory=list)
+    running: list[Replica] = field(default_factory=list)
     _numbers: itertools.count[int] = field(default_factory=itertools.count)
 
-    async def start(self, *more: str) -> asyncio.subprocess.Process:
+    async def start(self, *more: str) -> Replica:
         """One more replica."""
         given = [word for each in (*self.set, *more) for word in ("--set", each)]
-        log = (self.logs / f"state-{next(self._numbers)}.log").open("wb")
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "iris_state",
-            *given,
-            env={**os.environ, "IRIS_NATS_URL": self.nats_url},
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-        )
-        log.close()
-        self.running.append(process)
-        return process
+        environ = {**os.environ, "IRIS_NATS_URL": self.nats_url}
+        with (self.logs / f"state-{next(self._numbers)}.log").open("wb") as log:
+            self.running.append(Replica(warm.start("iris_state", given, environ, log.fileno(), log.fileno())))
+        return self.running[-1]
 
     def log(self) -> str:
         """What all of them have said so far."""
@@ -72,7 +80,7 @@ class Replicas:
         for process in self.running:
             await process.wait()
 
-    async def leader(self) -> tuple[asyncio.subprocess.Process, Ping]:
+    async def leader(self) -> tuple[Replica, Ping]:
         """The process that leads now, and what it says of itself."""
         pong = await self.until(lambda pong: pong.ready)
         pid = int(pong.leader.partition("-")[0])

@@ -1,21 +1,25 @@
 """Processes of Python modules without the time of their imports: forked from a process that has imported them.
 
 `run` and `start` do what ``python -m MODULE WORDS`` does, with environment, directory and descriptors of their own.
-Tests of the start itself, or of what is inherited, use `subprocess`. There is one server for each process of pytest; it
-has one thread, and ends with that process.
+`Forking` does so for what such a process starts itself. Tests of the start, or of what is inherited, use `subprocess`.
+There is one server for each process of pytest; it has one thread, and ends with that process.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import gc
+import inspect
 import json
+import mmap
 import os
 import pkgutil
 import runpy
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -27,12 +31,23 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
+from iris_service.child import end_with_parent
+
+SERVICES = ("state", "scheduler", "gateway", "proxy", "worker")
 PRELOADED = {
     "iris.cli": ("iris.cli.commands", "iris.cluster.teardown", "iris.doctor.collect", "iris_nats.nats_config"),
     "iris_state.admin": ("iris_state.admin",),
-    "iris_worker": ("iris_worker.service",),
+    "iris.cluster": ("iris.cluster",),
+    **{f"iris_{service}": (f"iris_{service}.service",) for service in SERVICES},
 }
 """Module → what is imported when it is run for the first time; of a package, all its modules."""
+CLUSTER = ("iris.cluster", *(f"iris_{service}" for service in SERVICES))
+"""The processes of a local cluster."""
+_PR_SET_MM = 35
+_PR_SET_MM_MAP = 14
+_LIBC = ctypes.CDLL(None)
+_LIBC.sbrk.restype = ctypes.c_void_p
+_shown: list[ctypes.c_char] = []
 _REQUEST_BYTES = 1 << 20
 _ANSWER_BYTES = 32
 _MOST_FDS = 16
@@ -48,15 +63,18 @@ class Fork:
         """Negative: the signal that ended it."""
 
     def poll(self) -> int | None:
-        with contextlib.suppress(BlockingIOError):
+        with contextlib.suppress(subprocess.TimeoutExpired):
             self.wait(0)
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Raises TimeoutError."""
+        """Raises TimeoutExpired."""
         if self.returncode is None:
             self._answers.settimeout(timeout)
-            self.returncode = int(self._answers.recv(_ANSWER_BYTES))
+            try:
+                self.returncode = int(self._answers.recv(_ANSWER_BYTES))
+            except (TimeoutError, BlockingIOError):
+                raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0) from None
             self._answers.close()
         return self.returncode
 
@@ -64,6 +82,12 @@ class Fork:
         if self.poll() is None:
             with contextlib.suppress(ProcessLookupError):  # its server tells in a moment that it has ended
                 os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
 
 
 def start(
@@ -74,9 +98,16 @@ def start(
     stderr: int = 2,
     pass_fds: Sequence[int] = (),
     cwd: Path | None = None,
+    *,
+    forks: bool = False,
 ) -> Fork:
-    """Start a module; it reads nothing, and the files it writes to are descriptors. ``pass_fds`` get other numbers."""
-    request = json.dumps({"module": module, "words": words, "env": dict(env), "cwd": str(cwd or Path.cwd())})
+    """Start a module; it reads nothing, and the files it writes to are descriptors. It ends when this process does.
+
+    ``pass_fds`` get other numbers. ``forks``: it and what it starts fork the processes of a local cluster.
+    """
+    request = json.dumps(
+        {"module": module, "words": words, "env": dict(env), "cwd": str(cwd or Path.cwd()), "forks": forks}
+    )
     mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         socket.send_fds(_server(), [request.encode()], [theirs.fileno(), stdout, stderr, *pass_fds])
@@ -84,17 +115,23 @@ def start(
 
 
 def run(
-    module: str, words: Sequence[str], env: Mapping[str, str], timeout: float, cwd: Path | None = None
+    module: str,
+    words: Sequence[str],
+    env: Mapping[str, str],
+    timeout: float,
+    cwd: Path | None = None,
+    *,
+    forks: bool = False,
 ) -> subprocess.CompletedProcess[str]:
     """Run a module to its end, and capture what it writes. Raises TimeoutExpired."""
     with TemporaryFile("w+") as out, TemporaryFile("w+") as err:
-        process = start(module, words, env, out.fileno(), err.fileno(), cwd=cwd)
+        process = start(module, words, env, out.fileno(), err.fileno(), cwd=cwd, forks=forks)
         try:
             process.wait(timeout)
-        except TimeoutError:
-            process.send_signal(signal.SIGKILL)
+        except subprocess.TimeoutExpired:
+            process.kill()
             process.wait()
-            raise subprocess.TimeoutExpired([module, *words], timeout) from None
+            raise
         for file in (out, err):
             file.seek(0)
         return subprocess.CompletedProcess([module, *words], process.wait(), out.read(), err.read())
@@ -130,9 +167,12 @@ def serve(requests: socket.socket) -> None:
         if not body:
             return
         request = json.loads(body)
-        preload(PRELOADED.get(request["module"], ()))
+        for module in (request["module"], *(CLUSTER if request["forks"] else ())):
+            preload(PRELOADED.get(module, ()))
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+        begin = end_with_parent()
         if not (pid := os.fork()):
+            begin()
             become(request, fds, [requests, *running.values()])
         answers = running[pid] = socket.socket(fileno=fds[0])
         for fd in fds[1:]:
@@ -177,14 +217,28 @@ def become(request: dict[str, Any], fds: Sequence[int], not_its: Sequence[socket
         os.close(descriptor)
     for descriptor in passed:
         os.set_inheritable(descriptor, True)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
     os.chdir(request["cwd"])
+    if request["forks"]:
+        subprocess.Popen = Forking  # type: ignore[misc]
+    handle_no_signals()
+    be(request["module"], request["words"], request["env"])
+
+
+def handle_no_signals() -> None:
+    """Handle signals as a new interpreter."""
+    signal.set_wakeup_fd(-1)
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+
+def be(module: str, words: Sequence[str], env: Mapping[str, str]) -> None:
+    """Be the process of a module; does not return."""
     os.environ.clear()
-    os.environ.update(request["env"])
-    sys.argv = [request["module"], *request["words"]]
-    os._exit(code_of(request["module"]))
+    os.environ.update(env)
+    sys.argv = [module, *words]
+    os._exit(code_of(module))
 
 
 def code_of(module: str) -> int:
@@ -205,6 +259,83 @@ def code_of(module: str) -> int:
     sys.stdout.flush()
     sys.stderr.flush()
     return int(code or 0) & 0xFF
+
+
+class Forking(subprocess.Popen[bytes]):
+    """Forks the processes of `CLUSTER`, and starts other programs.
+
+    A forked process is in `/proc` as one that was started: its command line, environment, parent, group and descriptors
+    are the same. Where the kernel does not allow that, it is started.
+    """
+
+    def _execute_child(self, *given: Any) -> None:
+        named = _GIVEN.bind(self, *given).arguments
+        if module_of(named["args"]) not in CLUSTER:
+            super()._execute_child(*given)  # type: ignore[misc]
+            return
+        begun, write_end = os.pipe()
+        sys.stdout.flush()
+        self.pid = os.fork()
+        if not self.pid:
+            try:
+                become_child(named, write_end)
+            finally:
+                os._exit(1)  # what it raises is not its parent's
+        os.close(write_end)
+        with open(begun, "rb") as pipe:
+            pipe.read()  # it has the signal handlers, the group and the descriptors of its own
+        self._child_created = True
+        pipes = inspect.signature(self._close_pipe_fds).parameters  # type: ignore[attr-defined]
+        self._close_pipe_fds(*(named[name] for name in pipes))  # type: ignore[attr-defined]
+
+
+_GIVEN = inspect.signature(Forking.__mro__[1]._execute_child)  # type: ignore[attr-defined]
+
+
+def module_of(argv: Sequence[str]) -> str:
+    """That of ``python -P -m MODULE``; empty for other programs."""
+    return argv[3] if list(argv[:3]) == [sys.executable, "-P", "-m"] else ""
+
+
+def become_child(given: Mapping[str, Any], begun: int) -> None:
+    """Be what `subprocess` was asked to start; does not return. ``begun`` is closed when it is."""
+    gc.freeze()  # what the parent has open is closed below, and not when an object is collected
+    atexit._clear()
+    handle_no_signals()
+    if given["start_new_session"]:
+        os.setsid()
+    elif given["process_group"] >= 0:
+        os.setpgid(0, given["process_group"])
+    for descriptor, number in ((given["p2cread"], 0), (given["c2pwrite"], 1), (given["errwrite"], 2)):
+        if descriptor >= 0:
+            os.dup2(descriptor, number)
+    for descriptor in {int(name) for name in os.listdir("/proc/self/fd")} - {0, 1, 2, begun, *given["pass_fds"]}:
+        with contextlib.suppress(OSError):  # that of the listing
+            os.close(descriptor)
+    for descriptor in given["pass_fds"]:
+        os.set_inheritable(descriptor, True)
+    if given["preexec_fn"] is not None:
+        given["preexec_fn"]()
+    argv, env = given["args"], dict(os.environ if given["env"] is None else given["env"])
+    if not show(argv, [f"{key}={value}" for key, value in env.items()]):
+        os.execve(argv[0], argv, env)
+    os.close(begun)
+    be(argv[3], argv[4:], env)
+
+
+def show(arguments: Sequence[str], environment: Sequence[str]) -> bool:
+    """Have `/proc` show these of this process; whether it does."""
+    content = [b"".join(os.fsencode(word) + b"\0" for word in words) for words in (arguments, environment)]
+    memory = mmap.mmap(-1, sum(map(len, content)), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory.write(b"".join(content))
+    _shown.append(first := ctypes.c_char.from_buffer(memory))
+    begin = ctypes.addressof(first)
+    middle, end = begin + len(content[0]), begin + len(memory)
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    code, stack, data = fields[23:25], fields[25], fields[42:45]
+    kept = [*map(int, (*code, *data)), _LIBC.sbrk(0), int(stack)]
+    layout = struct.pack("=12QIi", *kept, begin, middle, middle, end, 0, 0, -1)  # struct prctl_mm_map, as of Linux 3.18
+    return not _LIBC.prctl(_PR_SET_MM, _PR_SET_MM_MAP, layout, ctypes.c_ulong(len(layout)), ctypes.c_ulong(0))
 
 
 if __name__ == "__main__":
