@@ -79,21 +79,26 @@ def test_a_closed_terminal_ends_the_job_and_says_so(cluster: Cluster):
     assert "its terminal was closed (SIGHUP)" in cluster.iris("why", "/closed").out
 
 
-def test_a_killed_client_ends_the_job_after_the_stated_time(cluster: Cluster):
+@pytest.fixture(scope="module")
+def abandoned(cluster: Cluster) -> None:
+    """Jobs whose clients are killed, `/killed` while it runs and `/early` before; they are ended at the same time."""
+    with interactive(cluster, "early", "--hold", "--", "sleep", "1000") as shell:
+        shell.expect("/early submitted")
+        shell.kill()
+    cluster.client.release("/early")
     with interactive(cluster, "killed", "--", "sh", "-c", "echo ready; exec sleep 1000") as shell:
         shell.expect("ready")
         shell.kill()
-        assert ended(cluster, "/killed").state == "failed"
+
+
+def test_a_killed_client_ends_the_job_after_the_stated_time(cluster: Cluster, abandoned: None):
+    assert ended(cluster, "/killed").state == "failed"
     why = f"its terminal is gone: nobody has been connected to it for {SILENT_S} s"
     assert why in cluster.iris("why", "/killed").out
     assert cluster.client.task("/killed/0").exit_code == 128 + signal.SIGHUP
 
 
-def test_a_client_that_is_killed_while_it_waits_leaves_nothing_running(cluster: Cluster):
-    with interactive(cluster, "early", "--hold", "--", "sleep", "1000") as shell:
-        shell.expect("/early submitted")
-        shell.kill()
-    cluster.client.release("/early")
+def test_a_client_that_is_killed_while_it_waits_leaves_nothing_running(cluster: Cluster, abandoned: None):
     assert ended(cluster, "/early").state == "failed"
 
 
