@@ -6,14 +6,14 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 
 import pytest
 
 from iris_bus.contract import Connection
 from iris_core.messages.message import AttemptRef
-from iris_core.messages.state_worker import ProbeResult, Stop
+from iris_core.messages.state_worker import HeartbeatMessage, ProbeResult, Stop
 from iris_core.spec.jobs import Probe
 from iris_core.states import Cause
 from tests.support.state import FakeState
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.integration
 ADDRESS = "127.0.0.2"
 """What others are given for this host; nothing that listens on 127.0.0.1 can be reached there."""
 RARELY_S = 25.0
-"""Between heartbeats: longer than a test waits, so what it hears of was sent early."""
+"""Between heartbeats: what is sent sooner after the last one was sent early."""
 SERVICE = """
 import http.server, os, sys
 
@@ -50,9 +50,7 @@ time.sleep(1000)' & wait"""
 
 @pytest.fixture
 async def state(connection: Connection) -> FakeState:
-    state = FakeState(connection, "w0")
-    state.retry_for_s = RARELY_S - 5
-    return await state.start()
+    return await FakeState(connection, "w0").start()
 
 
 @pytest.fixture
@@ -67,6 +65,21 @@ def results(state: FakeState, ref: AttemptRef) -> list[ProbeResult]:
     """Every result of an attempt that a heartbeat has had since the worker last registered."""
     beats = [beat for beat in state.beats if beat.incarnation == state.incarnation]
     return [result for beat in beats for result in beat.probes if result.ref == ref]
+
+
+async def sent(state: FakeState, ref: AttemptRef, true: Callable[[ProbeResult], bool], since: int = 0) -> ProbeResult:
+    """The newest result of an attempt once one was as wanted, in a heartbeat from number ``since`` on; the first such
+    heartbeat was sent early.
+    """
+
+    def holds(beat: HeartbeatMessage) -> bool:
+        return beat.incarnation == state.incarnation and any(one.ref == ref and true(one) for one in beat.probes)
+
+    await state.until(lambda: any(map(holds, state.beats[since:])))
+    at = next(at for at, beat in enumerate(state.beats) if at >= since and holds(beat))
+    earlier = [beat.monotonic_ms for beat in state.beats[:at] if beat.incarnation == state.incarnation]
+    assert state.beats[at].monotonic_ms - max([*earlier, state.registered[-1].monotonic_ms]) < RARELY_S * 1000
+    return results(state, ref)[-1]
 
 
 async def serve(state: FakeState, sick: Path, address: str = ADDRESS, **more: object) -> AttemptRef:
@@ -105,21 +118,20 @@ async def noted(pids: Path, count: int) -> list[int]:
 async def test_changes_of_a_routes_health_are_sent_at_once(state: FakeState, worker: WorkerProcess, tmp_path: Path):
     sick = tmp_path / "sick"
     ref = await serve(state, sick)
-    await state.until(lambda: any(result.passes for result in results(state, ref)))
-    found = results(state, ref)[-1]
+    found = await sent(state, ref, lambda one: one.passes > 0)
     assert (found.ready, found.failures, port_of(found).isdigit()) == (True, 0, True)
     sick.touch()
-    await state.until(lambda: results(state, ref)[-1].failures >= 2)
-    assert results(state, ref)[-1].detail == "GET /healthz: status 503"
+    found = await sent(state, ref, lambda one: one.failures >= 2, since=len(state.beats))
+    assert found.detail == "GET /healthz: status 503"
     sick.unlink()
-    await state.until(lambda: results(state, ref)[-1].passes >= 1)
+    await sent(state, ref, lambda one: one.passes > 0, since=len(state.beats))
 
 
 async def test_a_service_that_listens_on_loopback_only_is_not_healthy(
     state: FakeState, worker: WorkerProcess, tmp_path: Path
 ):
     ref = await serve(state, tmp_path / "sick", "127.0.0.1")
-    await state.until(lambda: any(result.failures >= 2 for result in results(state, ref)))
+    await sent(state, ref, lambda one: one.failures >= 2)
     assert results(state, ref)[-1].detail == "GET /healthz: connection refused"
     assert not any(result.passes for result in results(state, ref))
 
@@ -130,7 +142,7 @@ async def test_a_route_probed_on_another_port_is_advertised_where_it_serves(
     words = ("sh", "-c", f'echo $IRIS_PORT_API > {tmp_path}/port; exec "$0" "$@"', "python3", "-c", SERVICE)
     ports, probe = ("api", "http"), Probe(interval_s=0.2)
     ref = await state.run(*words, ADDRESS, str(tmp_path / "sick"), ports=ports, probe=probe, serves="api")
-    await state.until(lambda: any(result.passes for result in results(state, ref)))
+    await sent(state, ref, lambda one: one.passes > 0)
     assert port_of(results(state, ref)[-1]) == (tmp_path / "port").read_text().strip()
 
 
@@ -142,10 +154,10 @@ async def test_a_probe_command_has_the_directory_and_environment_of_its_task(sta
     go = worker.data / "go"
     env = {"MINE": "1", "GO": str(go)}
     ref = await state.run("sh", "-c", task, env=env, ports=("http",), probe=probe)
-    await state.until(lambda: any(result.failures >= 2 for result in results(state, ref)))
+    await sent(state, ref, lambda one: one.failures >= 2)
     assert results(state, ref)[-1].detail == "the command: exit code 3: not up"
     go.touch()
-    await state.until(lambda: any(result.passes for result in results(state, ref)))
+    await sent(state, ref, lambda one: one.passes > 0)
 
 
 async def test_a_hanging_probe_ends_with_its_group_and_its_attempt(
@@ -156,7 +168,7 @@ async def test_a_hanging_probe_ends_with_its_group_and_its_attempt(
     ref = await state.run("sleep", "1000", env={"PIDS": str(pids)}, probe=probe)
     first = await noted(pids, 4)
     await gone(first[:2])
-    await state.until(lambda: any(result.failures for result in results(state, ref)))
+    await sent(state, ref, lambda one: one.failures > 0)
     assert results(state, ref)[-1].detail == "the command did not end within 0.5 s"
     await state.order(stop=[Stop(ref, 1000)])
     await state.ended(ref)
@@ -182,15 +194,15 @@ async def test_after_a_crash_of_the_worker_a_route_is_probed_by_one_probe(
     probe = Probe(kind="command", command=("sh", "-c", f'test -e "{sick}" || {{ {HANGS}; }}'), timeout_s=600)
     hung = await state.run("sleep", "1000", env={"PIDS": str(pids)}, probe=probe)
     before = await noted(pids, 2)
-    await state.until(lambda: any(result.passes for result in results(state, served)))
+    await sent(state, served, lambda one: one.passes > 0)
     address = results(state, served)[-1].address
     sick.touch()
     await worker.kill()
     await gone(before)
     await worker.start()
     await state.registration(2)
-    await state.until(lambda: any(result.passes for result in results(state, hung)))
-    await state.until(lambda: any(result.failures >= 2 for result in results(state, served)))
+    await sent(state, hung, lambda one: one.passes > 0)
+    await sent(state, served, lambda one: one.failures >= 2)
     assert {result.address for result in results(state, served)} == {address}
     assert all(result.passes or result.failures for result in results(state, served))
 
@@ -213,10 +225,10 @@ async def test_a_settling_route_is_probed_and_gets_term_when_its_worker_ends(
 ):
     sick = tmp_path / "sick"
     ref = await serve(state, sick)
-    await state.until(lambda: any(result.passes for result in results(state, ref)))
+    await sent(state, ref, lambda one: one.passes > 0)
     await state.order(stop=[Stop(ref, 10_000, settle_ms=1_000_000)])
     sick.touch()
-    await state.until(lambda: results(state, ref)[-1].failures >= 2)
+    await sent(state, ref, lambda one: one.failures >= 2, since=len(state.beats))
     assert await worker.stop() == 0
     ended = state.end_of(ref)
     assert ended is not None
