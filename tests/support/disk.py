@@ -23,7 +23,8 @@ import pytest
 
 _SHUTDOWN = 0x8004587D
 _NO_LOG_FLUSH = struct.pack("I", 2)
-_OPTIONS = "loop,errors=remount-ro"
+_OPTIONS = "loop,errors=remount-ro,commit=600"
+"""Until it is synced nothing is committed: a test may take longer than the usual five seconds."""
 _BUSY_S = 10.0
 _FILLER = "filler"
 _PIECE = 64 << 10
