@@ -17,7 +17,7 @@ pytestmark = pytest.mark.integration
 SEEDS = 120
 """One world in ten or more finds what is not shy: hardly ever does a commit move moments so that none of these does."""
 SHY_SEEDS = 1500
-TURNS = 10
+TURNS = 20
 
 
 @pytest.mark.parametrize("name", in_turns((name for name, plant in PLANTS.items() if not plant.is_shy), TURNS))
