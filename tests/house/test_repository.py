@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,22 @@ from tests.house.repository import ROOT, sources, texts
 MARKDOWN_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#{1,6}\s+(.+?)\s*$", re.MULTILINE)
 LONGEST_FUNCTION = 80
+LONGEST_FILE = 450
+LAUNCHER = "services/worker/iris_worker/launcher"
+LONG_FILES = {
+    f"{LAUNCHER}/runner.py": "starts, clones and ends processes over one table of them",
+    f"{LAUNCHER}/templates.py": "speaks with template processes",
+    f"{LAUNCHER}/template_process.py": "one program, which imports nothing of Iris",
+    f"{LAUNCHER}/records.py": "all messages between a worker and its launcher",
+    "services/worker/iris_worker/attempt/executor.py": "the one owner of what runs on a host",
+}
+"""Why each is longer."""
+MOST_MODULES = 12
+FULL_FOLDERS = {
+    LAUNCHER: "one program of small parts, which a worker of another release may speak with",
+    "services/worker/iris_worker/attempt": "the parts of one attempt, beside the rooms for its larger parts",
+}
+"""Why each has more, docs/adr/0097-rooms-of-twelve-modules.md."""
 
 # Pieced together, so that this file does not hold what it looks for.
 FORBIDDEN = {
@@ -82,6 +99,23 @@ def test_no_function_has_grown_too_long_to_read():
         if node.end_lineno - node.lineno + 1 > LONGEST_FUNCTION
     ]
     assert long == []
+
+
+def product():
+    """The modules of the product by path, as text."""
+    return {
+        path: text for path, text in texts().items() if path.suffix == ".py" and path.parts[0] in {"libs", "services"}
+    }
+
+
+def test_no_file_has_grown_too_long_to_read():
+    long = {path.as_posix() for path, text in product().items() if text.count("\n") > LONGEST_FILE}
+    assert long <= set(LONG_FILES)
+
+
+def test_no_folder_has_more_modules_than_a_reader_takes_in():
+    modules = Counter(path.parent.as_posix() for path in product() if path.name != "__init__.py")
+    assert {folder for folder, count in modules.items() if count > MOST_MODULES} == set(FULL_FOLDERS)
 
 
 def test_no_module_is_called_by_a_word_that_says_nothing():

@@ -7,7 +7,8 @@ import random
 import msgspec
 
 from iris_core.messages.message import AttemptRef
-from iris_core.spec.jobs import Calls, JobSpec
+from iris_core.spec.calls import Calls
+from iris_core.spec.jobs import JobSpec
 from iris_core.spec.resources import ResourceRequest
 from tests.sim.plans import respecified
 

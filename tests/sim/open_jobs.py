@@ -6,7 +6,8 @@ import random
 from collections.abc import Iterable, Iterator
 
 from iris_core.messages.gateway_state import Caller, CancelJob, GrowJob, SubmitJob
-from iris_core.spec.jobs import Calls, JobSpec
+from iris_core.spec.calls import Calls
+from iris_core.spec.jobs import JobSpec
 from iris_core.spec.resources import ResourceRequest
 from iris_core.states import JOB_TERMINAL, JobState
 from iris_state.records.changes import Commit, JobAdmitted, JobClosed, JobGrown, JobMoved

@@ -45,8 +45,8 @@ from iris_core.messages.message import AttemptRef
 from iris_core.messages.scheduler_state import Eviction, Extension, JobReason, Nomination, Placement, Plan
 from iris_core.messages.state_worker import Ended, GivenNotice, Stage
 from iris_core.placement.reasons import Reason, ReasonCode
+from iris_core.spec.calls import Calls
 from iris_core.spec.jobs import (
-    Calls,
     Constraint,
     Coscheduling,
     Dependency,

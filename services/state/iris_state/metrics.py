@@ -220,8 +220,8 @@ class LedgerCollector(Collector):
         yield gauges("iris_kept", "What is kept in memory for a while, by kind.", ["kind"], number)
         size = {
             "finished_jobs": machine.retention.bytes,
-            "spent_keys": ledger.spent_bytes,
-            "answers": ledger.answers_bytes,
+            "spent_keys": ledger.spent_keys.bytes,
+            "answers": ledger.answers.bytes,
         }
         yield gauges("iris_kept_bytes", "About how much memory it takes, by kind.", ["kind"], size)
 

@@ -13,9 +13,9 @@ import contextlib
 import logging
 import os
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from iris_bus.contract import Connection, Message
 from iris_core import __version__, codec, subjects
@@ -30,7 +30,7 @@ from iris_service.run import Service
 from iris_service.tracing import Tracer
 from iris_worker.agent.agent import Agent
 from iris_worker.agent.heartbeat import HeartbeatSchedule, StallDetector, to_ms
-from iris_worker.agent.host import accelerators, host, host_warnings, metadata
+from iris_worker.agent.host import accelerators, host, metadata
 from iris_worker.agent.instance import Notice
 from iris_worker.agent.instructions import Discard, Instruction, Kill, Notify, Prepare, RenewToken, SetTimeout
 from iris_worker.agent.reporter import HANDS, Reporter
@@ -44,23 +44,23 @@ from iris_worker.attempt.devices import Accelerators, Devices
 from iris_worker.attempt.ends import cannot_start
 from iris_worker.attempt.executions.server import ExecutionServer
 from iris_worker.attempt.executor import Executor
-from iris_worker.attempt.images.containers import find_runtime
 from iris_worker.attempt.isolation import Isolation, isolation
 from iris_worker.attempt.output.shipper import LogShipper
 from iris_worker.attempt.preloading import is_cloned
 from iris_worker.attempt.probes.prober import Prober
 from iris_worker.attempt.timeouts import AttemptTimeouts
 from iris_worker.attempt.workspaces import Workspace
+from iris_worker.background import BackgroundTasks
 from iris_worker.clock import HostClock
+from iris_worker.host_watch import follow_runtime, warn_of_configuration
 from iris_worker.launcher import limits, spawn
 from iris_worker.launcher.adopt import boot_id
 from iris_worker.metrics import WorkerMetrics
 from iris_worker.recognition import recognise
-from iris_worker.settings import WorkerSettings, read_attributes
+from iris_worker.settings import WorkerSettings
 
 log = logging.getLogger(__name__)
 
-_CONFIGURATION_CHECK_S = 10.0
 _STALL_CHECK_S = 0.25
 _LAST_WORDS_S = 2.0
 _REPORTS_AT_ONCE = 4
@@ -100,6 +100,7 @@ class WorkerService:
         self._spans = AttemptSpans(self.id, lambda span: self._tracer.record(*span))
         self._stop = stop
         self._loop = asyncio.get_running_loop()
+        self._tasks = BackgroundTasks()
         self._clock = HostClock()
         self._stall_detector = StallDetector(settings.pause_s, settings.fresh_s)
         self._address, self._nats_url = host.address(settings, nats_url), nats_url
@@ -116,8 +117,6 @@ class WorkerService:
         self._builder = self._open_builder()
         self._launching = False
         self._change = asyncio.Event()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._failed: asyncio.Future[None] = self._loop.create_future()
         self._noticed = asyncio.Event()
         self._notice: Notice | None = None
         self._ends_s = 0.0
@@ -135,7 +134,7 @@ class WorkerService:
             on_room=lambda: self._do(()),
             on_limited=self._timeouts.begin,
             on_change=self._changed,
-            on_gone=self._fail,
+            on_gone=self._tasks.fail,
             isolation=self._isolation,
             runtime=str(attributes.get(NEEDS_RUNTIME.key, "")),
         )
@@ -143,7 +142,7 @@ class WorkerService:
     def _open_uploader(self) -> Uploader:
         settings = self.settings
         limits, timeout_s, at_once = settings.artifact_limits, settings.artifact_timeout_s, settings.artifacts_at_once
-        return Uploader(self.id, self._streams, limits, timeout_s, at_once, self._spawn)
+        return Uploader(self.id, self._streams, limits, timeout_s, at_once, self._tasks.spawn)
 
     def _open_reporter(self) -> Reporter:
         settings = self.settings
@@ -194,42 +193,33 @@ class WorkerService:
         orders = await self._bus.subscribe(subjects.order(self.id), self._on_order)
         executor = self._executor
         executions = ExecutionServer(
-            self.settings, executor.attempts, executor.commands, executor.terminals, self._bus, self._spawn
+            self.settings, executor.attempts, executor.commands, executor.terminals, self._bus, self._tasks.spawn
         )
         await executions.subscribe(self.id)
         try:
             heartbeats = self.reporter.heartbeat(self._trouble, self._prober.results, lambda: self._executor.usage)
             for work in (*(self.reporter.report() for _ in range(HANDS)), heartbeats):
-                self._spawn(work)
+                self._tasks.spawn(work)
             for work in (self._watch_stalls(), self._shipper.run(), self._prober.run(), self._watch_notices()):
-                self._spawn(work)
-            self._spawn(self._watch_runtime())
-            self._spawn(self._watch_configuration())
+                self._tasks.spawn(work)
+            self._tasks.spawn(
+                warn_of_configuration(self.settings, self.reporter, self._address, self._nats_url, isolated.unscoped)
+            )
+            self._tasks.spawn(follow_runtime(self.settings, executor.containers, self.reporter, self._use_runtime))
             self._changed()
-            await self._until(self._stop, self._noticed)
+            await self._tasks.until(self._stop, self._noticed)
             if self._noticed.is_set():
                 await self._drain()
-                await self._until(self._stop)
+                await self._tasks.until(self._stop)
             await self._drain()
-            await self._end_tasks()
+            await self._tasks.end()
             await self._leave()
         finally:
             await orders.close()
             executions.close()
-            await self._end_tasks()
-            self._failed.cancel()
+            await self._tasks.end()
+            self._tasks.close()
             self._executor.close()
-
-    async def _until(self, *events: asyncio.Event) -> None:
-        """Wait for one of the events. Raises the exception that ended this service before."""
-        waiting: list[asyncio.Future[Any]] = [asyncio.ensure_future(event.wait()) for event in events]
-        try:
-            await asyncio.wait({*waiting, self._failed}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for one in waiting:
-                one.cancel()
-        if self._failed.done():
-            self._failed.result()
 
     # ── orders ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -268,7 +258,7 @@ class WorkerService:
                 self._timeouts.change(one)
                 self._executor.notices.change(one)
             else:
-                self._spawn(self._prepare(one))
+                self._tasks.spawn(self._prepare(one))
         if not self._launching:
             self._launching = True
             self._loop.call_soon(self._launch)
@@ -352,6 +342,12 @@ class WorkerService:
             self._timeouts.end(ref)
         self._do(todo)
 
+    def _use_runtime(self, found: str) -> None:
+        """Register again: the container runtime of this host has come or gone."""
+        others = {name: value for name, value in self._about[0].items() if name != NEEDS_RUNTIME.key}
+        self._about = (others | ({NEEDS_RUNTIME.key: found} if found else {}), self._about[1])
+        self.reporter.introduce()
+
     def _trouble(self) -> str:
         return host.trouble(self.settings.root) or self._executor.trouble()
 
@@ -367,35 +363,6 @@ class WorkerService:
             if self._executor.slots.has_trash:
                 await asyncio.to_thread(self._executor.slots.empty_trash)
             await asyncio.sleep(_STALL_CHECK_S)
-
-    async def _watch_configuration(self) -> None:
-        """Tell what of the configuration does not agree with the host; a gateway may be silent once."""
-        there, unscoped = host.machine(), self._executor.requests.isolated.unscoped
-        standing = dict(host_warnings.standing(self.settings, self._address, self._nats_url, there, unscoped))
-        before = ""
-        while True:
-            self.reporter.warn(standing | ({"gateway_dead": before} if before else {}))
-            await asyncio.sleep(_CONFIGURATION_CHECK_S)
-            first = await asyncio.to_thread(host_warnings.silence_of, self.settings.gateway_url)
-            await asyncio.sleep(_CONFIGURATION_CHECK_S)
-            before = first and await asyncio.to_thread(host_warnings.silence_of, self.settings.gateway_url)
-
-    async def _watch_runtime(self) -> None:
-        """Register again when the container runtime of this host has come or gone; attributes of the settings stay."""
-        settings, executor, key = self.settings, self._executor, NEEDS_RUNTIME.key
-        if not settings.detect or key in read_attributes(settings.attributes):
-            return
-        while True:
-            await asyncio.sleep(settings.container_runtime_interval_s)
-            known = "" if executor.containers.trouble else executor.containers.runtime
-            found = await find_runtime(settings.container_runtime, known)
-            if found == executor.containers.runtime or not self.reporter.settled:
-                continue
-            log.warning("container runtime: %s", found or "none answers")
-            executor.containers.use(found)
-            others = {name: value for name, value in self._about[0].items() if name != key}
-            self._about = (others | ({key: found} if found else {}), self._about[1])
-            self.reporter.introduce()
 
     # ── shutdown ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -420,7 +387,7 @@ class WorkerService:
         if self._notice is not None:
             grace_s = max(0.0, self._ends_s - self._clock.steady_s() - settle_s - _NOTICE_MARGIN_S)
         self.agent.closing = True
-        reported = self._spawn(self.reporter.leave("stopping", why))
+        reported = self._tasks.spawn(self.reporter.leave("stopping", why))
         if settle_s:
             await asyncio.wait({reported}, timeout=_LAST_WORDS_S)
         reason = self._notice.reason if self._notice is not None else NoticeReason.DRAIN
@@ -449,27 +416,6 @@ class WorkerService:
                     self._change.clear()
                     await self._change.wait()
         return done()
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._task_ended)
-        return task
-
-    def _task_ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._fail(error)
-
-    def _fail(self, error: BaseException) -> None:
-        if not self._failed.done():
-            self._failed.set_exception(error)
-
-    async def _end_tasks(self) -> None:
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def lock_data(settings: WorkerSettings) -> int:

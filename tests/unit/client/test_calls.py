@@ -5,7 +5,7 @@ from __future__ import annotations
 from iris.client.http.transport import HttpRequest
 from iris.client.maps.calls import code_of, pack_arguments, send_calls
 from iris.client.problems import Document, NotFound
-from iris_core.spec.jobs import Calls, inlined, is_inline
+from iris_core.spec.calls import Calls, inlined, is_inline
 
 
 class FakeTransport:

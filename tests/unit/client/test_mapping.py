@@ -15,7 +15,7 @@ from iris.client.maps.mapping import CallFuture, Mapped
 from iris.client.maps.open_map import OpenMap
 from iris.client.problems import ClientError, Conflict, Document, JobEnded, job_ended
 from iris_core.codec import to_json
-from iris_core.spec.jobs import Calls
+from iris_core.spec.calls import Calls
 from iris_core.views.streams import CallResultView, ResultsView
 
 

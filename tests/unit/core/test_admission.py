@@ -9,18 +9,9 @@ import pytest
 
 from iris_core.admission.jobs import admit, validate_spec
 from iris_core.errors import Invalid
+from iris_core.spec.calls import Calls, inline
 from iris_core.spec.exit_rules import ExitRule
-from iris_core.spec.jobs import (
-    Calls,
-    Constraint,
-    Coscheduling,
-    Environment,
-    JobSpec,
-    NoticePolicy,
-    Probe,
-    StopPolicy,
-    inline,
-)
+from iris_core.spec.jobs import Constraint, Coscheduling, Environment, JobSpec, NoticePolicy, Probe, StopPolicy
 from iris_core.spec.resources import Device, ResourceRequest
 from iris_core.states import ConstraintOp
 

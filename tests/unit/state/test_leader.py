@@ -155,8 +155,8 @@ async def test_hosts_that_are_gone_for_good_are_not_kept_in_mind(house: House):
     leading = house.state._leader
     assert leading is not None
     for number in range(100):
-        await leading._deliver_one(f"w{number}", Order("1", 1))
-    assert len(leading._unreached) <= len(house.state.replica.machine.ledger.workers)
+        await leading._orders.send(f"w{number}", Order("1", 1))
+    assert len(leading._orders.unreached) <= len(house.state.replica.machine.ledger.workers)
 
 
 async def _registered(house: House) -> None:

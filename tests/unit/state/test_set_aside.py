@@ -153,7 +153,7 @@ async def test_a_hosts_answer_from_before_a_reload_is_not_an_answer(house: House
     await bus.subscribe(subjects.order("w0"), orders.put_nowait)
     leader, torn = house.state._leader, machine_of(house)
     assert leader is not None
-    delivering = asyncio.create_task(leader._deliver_one("w0", Order("1", 1)))
+    delivering = asyncio.create_task(leader._orders.send("w0", Order("1", 1)))
     before = await orders.get()
     poison(monkeypatch, b"poison", 1)
     await house.cancel("/a", "poison")

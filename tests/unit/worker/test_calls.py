@@ -13,7 +13,7 @@ from iris_core.admission.archive_paths import InvalidArchive
 from iris_core.messages.gateway_worker import CallResult, CallResults
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Ended
-from iris_core.spec.jobs import Calls, inline
+from iris_core.spec.calls import Calls, inline
 from iris_core.states import Cause
 from iris_worker.attempt.calls.files import CallFiles, entry, table
 from iris_worker.attempt.calls.result import is_stored, read_result, result_of

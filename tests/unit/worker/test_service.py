@@ -29,5 +29,5 @@ async def test_an_attempt_that_ends_long_before_its_timeout_leaves_no_timer(tmp_
     assert timers() == before + 1000
     worker._taken([Stage(ref, KernelStatus.TERMINATED, 1, Ended(Cause.EXITED, 0)) for ref in refs], ReportTaken())
     assert timers() == before
-    worker._failed.cancel()
+    worker._tasks.close()
     worker._executor.close()

@@ -24,9 +24,9 @@ from iris_core.moments import parse_moment
 from iris_core.names import JobName
 from iris_core.placement import constraints, topology
 from iris_core.spec import exit_rules, field_rules
+from iris_core.spec.calls import INLINE_BYTES, inlined, is_inline
 from iris_core.spec.index_set import IndexSet
 from iris_core.spec.jobs import (
-    INLINE_BYTES,
     MAX_AFTER,
     MAX_COMMAND_BYTES,
     MAX_ENV_BYTES,
@@ -34,8 +34,6 @@ from iris_core.spec.jobs import (
     MAX_PRELOAD,
     Environment,
     JobSpec,
-    inlined,
-    is_inline,
 )
 from iris_core.spec.resources import AUTO, CPU, VARIANT
 

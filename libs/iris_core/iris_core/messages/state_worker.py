@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from iris_core.limits import ATTEMPTS
 from iris_core.messages.message import AttemptRef, ServiceMessage
-from iris_core.spec.jobs import Attribute, Calls, Environment, NoticePolicy, Probe
+from iris_core.spec.calls import Calls
+from iris_core.spec.jobs import Attribute, Environment, NoticePolicy, Probe
 from iris_core.spec.resources import Amount, ResourceRequest
 from iris_core.states import Cause, KernelStatus, NoticeReason
 

@@ -6,18 +6,16 @@ unknown fields. Source: docs/design/semantics.md#jobs, docs/design/semantics.md#
 
 from __future__ import annotations
 
-import base64
 import math
-from bisect import bisect_right
-from collections.abc import Iterable
 from typing import Annotated, Literal, get_args
 
 import msgspec
 from msgspec import Meta
 
+from iris_core.spec.calls import DIGEST, Calls
 from iris_core.spec.exit_rules import MAX_RULES, SIGNAL_PATTERN, ExitRule, signal_number
-from iris_core.spec.field_rules import BASE64, at_most, between, duration, filled, seconds, text, without_nul
-from iris_core.spec.index_set import IndexSet, indexes_of
+from iris_core.spec.field_rules import at_most, between, duration, filled, seconds, text, without_nul
+from iris_core.spec.index_set import MAX_INDEXES, IndexSet, indexes_of
 from iris_core.spec.resources import ResourceRequest
 from iris_core.states import ConstraintOp, PriorityBand
 
@@ -39,8 +37,7 @@ PACKAGE_FILES: dict[PackageList, tuple[str, ...]] = {
 }
 """The files that a list of packages consists of, best list first."""
 
-MAX_REPLICAS = 10_000
-MAX_CALLS = 2**53
+MAX_REPLICAS = MAX_INDEXES
 MAX_RETRIES = 10_000
 MAX_PORTS = 32
 MAX_LABELS = 64
@@ -49,7 +46,6 @@ MAX_PRELOAD = 64
 MAX_CONSTRAINTS = 64
 MAX_VALUES = 1000
 MAX_TEXT = 256
-MAX_IDLE_S = 86_400
 MAX_GRACE_S = 3600
 """A cancelled or preempted task holds its resources for so long at most."""
 MAX_PROTECT_S = 7 * 86_400
@@ -104,13 +100,8 @@ PortNames = Annotated[
     at_most(MAX_PORTS, f"at most {MAX_PORTS} ports"),
 ]
 Attribute = Annotated[str, at_most(MAX_TEXT, f"a value has at most {MAX_TEXT} characters", of="Length")] | int | float
-DIGEST = "64 hexadecimal digits (SHA-256)"
 _INDEXES = " *[0-9]{1,4}(-[0-9]{1,4}(:[1-9][0-9]{0,3})?)? *"
 BundleDigest = Annotated[str, text("[0-9a-f]{64}", "bad_digest", "is not a bundle digest", DIGEST)]
-FileDigest = Annotated[str, text("[0-9a-f]{64}", "bad_digest", "is not the digest of a file", DIGEST)]
-SegmentText = Annotated[
-    str, text(f"[0-9a-f]{{64}}|inline:{BASE64}", "bad_digest", "is not the digest of a file", DIGEST)
-]
 OwnerText = Annotated[
     str,
     text(
@@ -291,70 +282,6 @@ class Environment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 NEEDS_RUNTIME = Constraint("container-runtime", ConstraintOp.EXISTS)
 """What follows from an image. The worker's attribute is the name of its runtime."""
-
-
-INLINE_BYTES = 4096
-"""The largest file of arguments that is part of a specification: a request and two syncs less for a small map."""
-_INLINE = "inline:"
-
-
-def inline(data: bytes) -> str:
-    """A file of arguments in place of its digest."""
-    return _INLINE + base64.b64encode(data).decode()
-
-
-def is_inline(segment: str) -> bool:
-    return segment.startswith(_INLINE)
-
-
-def inlined(segment: str) -> bytes:
-    """What `inline` was given. Raises ValueError."""
-    return base64.b64decode(segment.removeprefix(_INLINE), validate=True)
-
-
-class Calls(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """The calls of one function, each a task: files in the bundle store by their SHA-256, which tasks read.
-
-    Attributes:
-        runner: the program of a task. function: what it calls.
-        segments: files of arguments; a small one is here itself (`inline`). firsts: of each the index of the first task
-            whose arguments it holds.
-        count: how many calls there are. chunksize: how many of them a task makes; the last one may make fewer.
-        idle_s: further calls may be added until the job is closed, at the latest after so long without a request of its
-            client; None: it has these calls.
-        reuse: how many tasks one process may make, one after the other.
-    """
-
-    runner: FileDigest
-    function: FileDigest
-    segments: tuple[SegmentText, ...]
-    firsts: tuple[Annotated[int, between(0, MAX_REPLICAS)], ...]
-    count: Annotated[int, between(1, MAX_CALLS)]
-    chunksize: Annotated[int, between(1, MAX_CALLS)] = 1
-    idle_s: Annotated[float, seconds(1, MAX_IDLE_S)] | None = None
-    reuse: Annotated[int, between(1, MAX_REPLICAS)] = 1
-
-    @property
-    def digests(self) -> tuple[str, ...]:
-        """All files that are stored."""
-        return (self.runner, self.function, *(one for one in self.segments if not is_inline(one)))
-
-    def place(self, index: int) -> tuple[str, int]:
-        """The segment that holds the arguments of a task, and where in it."""
-        at = bisect_right(self.firsts, index) - 1
-        return self.segments[at], index - self.firsts[at]
-
-    def with_more(self, segments: tuple[str, ...], firsts: tuple[int, ...], count: int) -> Calls:
-        """The same with so many calls more, whose arguments are in further segments."""
-        return msgspec.structs.replace(
-            self, segments=self.segments + segments, firsts=self.firsts + firsts, count=self.count + count
-        )
-
-    def of(self, indexes: Iterable[int]) -> Calls:
-        """The same with the segments only that some tasks read."""
-        needed = sorted({bisect_right(self.firsts, index) - 1 for index in indexes})
-        segments = tuple(self.segments[at] for at in needed)
-        return msgspec.structs.replace(self, segments=segments, firsts=tuple(self.firsts[at] for at in needed))
 
 
 class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -2,7 +2,6 @@
 
 from iris_core.views.jobs import AuditView
 from iris_core.views.queries import AuditQuery
-from iris_gateway.api.handling import listing
-from iris_gateway.api.pages import page_of
+from iris_gateway.api.handling import listing, page_of
 
 ENDPOINTS = (listing("/v1/audit", AuditQuery, "Audit log, newest first", page_of(AuditView)),)

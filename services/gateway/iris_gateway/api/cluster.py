@@ -12,8 +12,7 @@ from iris_core.messages.gateway_state import AdminCommand
 from iris_core.views import queries as q
 from iris_core.views.cluster import DemandView, ProcessView, WorkerView
 from iris_core.views.jobs import QueueRow, SessionView, moment
-from iris_gateway.api.handling import json_body, listing, request_key, view
-from iris_gateway.api.pages import page_of
+from iris_gateway.api.handling import json_body, listing, page_of, request_key, view
 from iris_gateway.commands import UNSENT
 from iris_gateway.http.endpoint import Answers, Call, Endpoint, json_response, passed_on
 from iris_gateway.http.parameters import identifier

@@ -23,8 +23,7 @@ from iris_core.spec.serving import MAX_ROUTES, DeploymentSpec
 from iris_core.views import queries as q
 from iris_core.views.deployments import DeploymentView, RouteView
 from iris_core.views.jobs import HistoryRow
-from iris_gateway.api.handling import TAG, expected_version, listing, request_key, tagged, view
-from iris_gateway.api.pages import page_of
+from iris_gateway.api.handling import TAG, expected_version, listing, page_of, request_key, tagged, view
 from iris_gateway.api.work.admission import all_mistakes, deployment_from, json_from
 from iris_gateway.api.work.bundles import check_bundle
 from iris_gateway.api.work.validation import shape_mistakes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -83,3 +84,10 @@ def expected_version(call: Call) -> int:
     if match is None and given != "*":
         raise ProblemResponse("malformed", "If-Match is the ETag of an earlier answer, as it came")
     return int(match[1]) if match else 0
+
+
+@cache
+def page_of(kind: type[Any]) -> Any:
+    """``{items, next_cursor}`` with items of ``kind``."""
+    name = f"{kind.__name__.removesuffix('View')}Page"
+    return msgspec.defstruct(name, [("items", list[kind]), ("next_cursor", str | None)], module=__name__)  # type: ignore[valid-type]

@@ -11,8 +11,7 @@ from iris_core.states import PriorityBand
 from iris_core.views.jobs import QuotaView
 from iris_core.views.queries import QuotaQuery, QuotasQuery
 from iris_gateway.api.cluster import administer
-from iris_gateway.api.handling import json_body, listing, view
-from iris_gateway.api.pages import page_of
+from iris_gateway.api.handling import json_body, listing, page_of, view
 from iris_gateway.http.endpoint import Answers, Call, Endpoint, passed_on
 from iris_gateway.http.parameters import identifier
 

@@ -21,7 +21,7 @@ from iris_gateway.api.handling import request_key
 from iris_gateway.api.work.jobs import send_cancel, send_rerun
 from iris_gateway.auth.bearer import may_act
 from iris_gateway.auth.identity import identify, identify_form
-from iris_gateway.dashboard.page_data import Facts
+from iris_gateway.dashboard.page_reads import Facts
 from iris_gateway.dashboard.render import ENDED
 from iris_gateway.dashboard.responses import fields_of, first, html
 from iris_gateway.http.endpoint import Call

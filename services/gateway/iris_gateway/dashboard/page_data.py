@@ -9,30 +9,26 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from datetime import datetime
 from itertools import islice
 from typing import Any
 from urllib.parse import quote
 
 import msgspec
 from markupsafe import Markup
-from msgspec.structs import replace
 
-from iris_core.messages.gateway_state import Caller
 from iris_core.spec.jobs import BANDS, JobSpec
 from iris_core.views import queries as q
 from iris_core.views.causes import LOOKED_AT, failure_groups, last_line
 from iris_core.views.jobs import JOB_COLUMNS, JOBS_ORDERED, NEWEST_FIRST
-from iris_core.views.queries import MAX_LIMIT, PageQuery, ViewQuery
+from iris_core.views.queries import ViewQuery
 from iris_core.views.spec_facts import facts_of
 from iris_gateway.auth.bearer import may_read
 from iris_gateway.dashboard import snippets
 from iris_gateway.dashboard.drawings.bars import Axis
 from iris_gateway.dashboard.drawings.last_hour import ended_and_waited, held_over_time, requests_over_time
 from iris_gateway.dashboard.drawings.task_grid import task_grid
+from iris_gateway.dashboard.page_reads import ROWS, Facts, PageData
 from iris_gateway.dashboard.render import ENDED, STATES
-from iris_gateway.gateway import Gateway
 from iris_gateway.http.parameters import identifier, job_reference, task_reference
 from iris_gateway.http.problem import ProblemResponse
 from iris_gateway.streams.event import EVERYTHING, Filter, of_run
@@ -42,8 +38,6 @@ from iris_gateway.streams.logs import LogQuery
 
 LOG_LINES = 200
 EVENTS = 100
-ROWS = 50
-"""Rows of a table on one page."""
 SLICES = 12
 """Slices drawn on the overview; the page of workers draws all."""
 SINCE = {"hour": 3600, "day": 86_400, "week": 7 * 86_400}
@@ -60,9 +54,6 @@ DEATHS = 3
 DECISIONS_SHOWN = 100
 ATTENTION = 8
 """Jobs, hosts and deployments that need attention and are shown."""
-PAGES = 20
-"""Pages of a listing that are read at most for one HTML page."""
-Facts = dict[str, Any]
 _SEARCHED: tuple[tuple[Callable[[str], ViewQuery], str], ...] = (
     (q.TaskQuery, "/tasks"),
     (q.JobQuery, "/jobs"),
@@ -70,55 +61,6 @@ _SEARCHED: tuple[tuple[Callable[[str], ViewQuery], str], ...] = (
     (q.DeploymentQuery, "/deployments"),
 )
 """Views of one thing, and where its page is."""
-
-
-@dataclass(frozen=True, slots=True)
-class PageData:
-    """One request of a dashboard page.
-
-    Attributes:
-        segments: the parameters of the path, decoded. query: the query parameters. now: the time, for ages.
-        again: for a page that is open, and follows the output by itself.
-    """
-
-    gateway: Gateway
-    caller: Caller
-    segments: dict[str, str]
-    query: dict[str, str]
-    now: datetime
-    again: bool = False
-
-    async def at(self, query: ViewQuery) -> Any:
-        """One view. Raises Problem."""
-        return msgspec.json.decode(await self.gateway.queries.ask(query, self.caller))
-
-    async def items_of(self, *queries: PageQuery) -> list[Any]:
-        """The items of one page of each listing, which are read at the same time."""
-        pages = await asyncio.gather(*map(self.at, queries))
-        return [item for page in pages for item in page["items"]]
-
-    async def page_of(self, query: PageQuery, *filters: str) -> Any:
-        """One page of a listing, filtered and continued by the page's query; a few empty pages are skipped."""
-        given = {name: text for name in (*filters, "cursor") if (text := self.query.get(name))}
-        query = replace(query, limit=ROWS, **given)
-        left = PAGES
-        while True:
-            left -= 1
-            page = await self.at(query)
-            query = replace(query, cursor=page.get("next_cursor") or "")
-            if page["items"] or not query.cursor or not left:
-                return page
-
-    async def all_of(self, query: PageQuery) -> list[Any]:
-        """The items of a listing, from a bounded number of pages."""
-        items: list[Any] = []
-        for _ in range(PAGES):
-            page = await self.at(replace(query, limit=MAX_LIMIT))
-            items += page["items"]
-            query = replace(query, cursor=page.get("next_cursor") or "")
-            if not query.cursor:
-                break
-        return items
 
 
 async def overview(look: PageData) -> Facts:
@@ -236,9 +178,7 @@ async def job(look: PageData) -> Facts:
         "tree": await look.at(q.TreeQuery(job=shown["id"])),
         "history": (await look.at(q.HistoryQuery(job=shown["id"], limit=100)))["items"],
         "events": [event.shown() for event in events],
-        "output": await output_of(
-            look, shown, _number(look.query.get("task", "")), _number(look.query.get("attempt", ""))
-        ),
+        "output": await output_of(look, shown, look.number("task"), look.number("attempt")),
     }
 
 
@@ -266,7 +206,7 @@ async def task(look: PageData) -> Facts:
     shown = await look.at(q.TaskQuery(task=task_reference(reference)))
     above = await look.at(q.JobQuery(job=shown["job_id"]))
     last = shown["attempts"][-1]["number"] if shown["attempts"] else None
-    attempt = _number(look.query.get("attempt", ""))
+    attempt = look.number("attempt")
     return {
         "title": f"{shown['state']}: {shown['task']}",
         "task": shown,
@@ -404,7 +344,7 @@ async def events(look: PageData) -> Facts:
     kinds = [query["kind"]] if query["kind"] in STATES else [*STATES] if query["state"] else []
     types = tuple(f"{kind}.state.{query['state']}" if query["state"] else kind for kind in kinds)
     wanted = Filter(types, query["within"], worker=query["worker"])
-    found, onward = await newest_first(look.gateway.feed.streams, wanted, EVENTS, _number(look.query.get("cursor", "")))
+    found, onward = await newest_first(look.gateway.feed.streams, wanted, EVENTS, look.number("cursor"))
     return {"events": {"items": [event.shown() for event in found], "next_cursor": onward}, "query": query}
 
 
@@ -449,12 +389,3 @@ async def _last_lines(look: PageData, query: LogQuery) -> list[LogLine]:
     except ProblemResponse as problem:
         last.append(LogLine((query.index or 0, query.attempt or 0, "stderr"), 0, 0, b"", 0, problem.detail))
     return list(last)
-
-
-def _number(text: str) -> int | None:
-    """A whole number of a form's field; None when it is empty. Raises Problem."""
-    if not text:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise ProblemResponse("malformed", f"{text[:80]!r} is not the number of a task, an attempt or an event")
-    return int(text)

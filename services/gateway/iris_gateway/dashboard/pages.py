@@ -24,7 +24,7 @@ from iris_gateway.auth.identity import identify, identify_person, token_cookie
 from iris_gateway.dashboard import actions, deployment_actions, job_changes, page_data
 from iris_gateway.dashboard.assets import ASSETS, VERSION
 from iris_gateway.dashboard.live import PAUSE_S, Rendered, changed, rendered
-from iris_gateway.dashboard.page_data import Facts, PageData
+from iris_gateway.dashboard.page_reads import Facts, PageData
 from iris_gateway.dashboard.render import is_compiled
 from iris_gateway.dashboard.responses import HEADERS, HTML, THEME_COOKIE, THEMES, fields_of, first, html, text_of
 from iris_gateway.http.endpoint import Answers, Call, Endpoint, EndpointHandler

@@ -65,7 +65,7 @@ class CommandExecutor:
             return
         request = user_command.request_id
         known = self._ledger.answers.get(request)
-        if known is None and key_of(request) in self._ledger.answered_keys:
+        if known is None and key_of(request) in self._ledger.answers.keys_answered:
             words = "this idempotency key was used for a request that asked for something else"
             known = (Code.MISMATCH.value, views.refusal(words))
         elif known is None:

@@ -11,7 +11,8 @@ from itertools import pairwise
 from iris_core.admission.jobs import SHA256
 from iris_core.errors import Code, Refused
 from iris_core.messages.gateway_state import GrowJob
-from iris_core.spec.jobs import MAX_REPLICAS, Calls
+from iris_core.spec.calls import Calls
+from iris_core.spec.jobs import MAX_REPLICAS
 from iris_state.commands.execute import check_length, check_owner, known_job
 from iris_state.decide import quota
 from iris_state.inputs.claims import Step

@@ -154,7 +154,7 @@ class Machine:
                 self.ledger.presence[worker.id].undelivered = self.policy.undelivered_limit
         for job in self.ledger.jobs.values():
             if job.open:  # its client could not reach a leader
-                self.ledger.start_idle_timeout(job, now_ms)
+                self.ledger.timers.start_idle(job, now_ms)
         self.round.orders.again()
         self.round.deployments.begin(self.round.now_ms)
         output = self.finish()

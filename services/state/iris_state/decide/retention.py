@@ -15,9 +15,10 @@ from iris_core.spec.jobs import JobSpec
 from iris_core.states import SESSION_TERMINAL, TERMINAL
 from iris_state.policy import Policy
 from iris_state.records import changes as c
+from iris_state.records.answers import kept_bytes
 from iris_state.records.changes import DeploymentForgotten
 from iris_state.records.entities import Job
-from iris_state.records.ledger import KEY_BYTES, Ledger
+from iris_state.records.ledger import Ledger
 from iris_state.records.reactions import complete
 from iris_state.snapshots.compacted import CompactedTasks, compact, is_compacted
 
@@ -146,18 +147,18 @@ class Retention:
         """Keys of deleted jobs, answers, and entries of the audit, beyond the number to keep."""
         ledger = self._ledger
         keys = answers = 0
-        bytes_left, oldest_ms = ledger.spent_bytes, now_ms - policy.keep_keys_ms
+        bytes_left, oldest_ms = ledger.spent_keys.bytes, now_ms - policy.keep_keys_ms
         for key, at_ms in islice(ledger.spent_keys.items(), PRUNED_AT_ONCE):
             if bytes_left <= policy.keep_keys_bytes and at_ms >= oldest_ms:
                 break
             keys += 1
-            bytes_left -= KEY_BYTES + len(key)
-        bytes_left = ledger.answers_bytes
+            bytes_left -= kept_bytes(key)
+        bytes_left = ledger.answers.bytes
         for request, (_, body) in islice(ledger.answers.items(), PRUNED_AT_ONCE):
             if bytes_left <= policy.keep_answers_bytes and len(ledger.answers) - answers <= policy.keep_answers:
                 break
             answers += 1
-            bytes_left -= KEY_BYTES + len(request) + len(body)
+            bytes_left -= kept_bytes(request, body)
         audited = self._surplus_audit(policy, now_ms)
         return c.Dropped(keys, answers, audited) if keys or answers or audited else None
 

@@ -8,13 +8,11 @@ Source: docs/ARCHITECTURE.md; docs/design/semantics.md#entities, docs/design/sem
 from __future__ import annotations
 
 import re
-from collections import Counter, OrderedDict
-from collections.abc import Sequence
+from collections import Counter
 
 import msgspec
 from sortedcontainers import SortedDict
 
-from iris_core.access.request_ids import key_of
 from iris_core.messages.scheduler_state import OCCUPIED
 from iris_core.placement.gates import WHOLE, GateKind
 from iris_core.placement.queue import TaskQueue, as_ranges
@@ -26,6 +24,7 @@ from iris_core.tables.session import SINGLE, StatusTimeout
 from iris_state.deployments.load import Loads
 from iris_state.deployments.records import Deployment, Probes, PublicFact, Route
 from iris_state.records import changes as c
+from iris_state.records.answers import Answers, SpentKeys
 from iris_state.records.audit import AuditLog
 from iris_state.records.entities import (
     Attempt,
@@ -43,11 +42,9 @@ from iris_state.records.entities import (
 from iris_state.records.hosts import Presence, Worker
 from iris_state.records.indexes.gates import GateIndex
 from iris_state.records.indexes.index import WAITING, JobIndex
-from iris_state.records.indexes.timer_queue import TimeoutQueue, TimerQueue
+from iris_state.records.indexes.job_timers import JobTimers
+from iris_state.records.indexes.timer_queue import TimeoutQueue
 from iris_state.records.queue_holds import QueueHold
-
-KEY_BYTES = 290
-"""Bytes of memory of an idempotency key or an answer, besides its text: measured, rounded up."""
 
 _WHOLE = re.compile(r"[0-9]{1,18}")
 
@@ -55,10 +52,6 @@ _WHOLE = re.compile(r"[0-9]{1,18}")
 def whole_number(text: str) -> int | None:
     """The number in a text of ASCII digits; None for any other text, or one that is too long."""
     return int(text) if _WHOLE.fullmatch(text) else None
-
-
-def _answer_bytes(request: str, body: bytes) -> int:
-    return KEY_BYTES + len(request) + len(body)
 
 
 class Ledger:
@@ -71,11 +64,8 @@ class Ledger:
         self.index = JobIndex()
         self.tally: dict[PriorityBand, list[int]] = {band: [0] * len(TaskState) for band in PriorityBand}
         self.idempotency: dict[str, int] = {}
-        self.spent_keys: OrderedDict[str, int] = OrderedDict()
-        self.spent_bytes = 0
-        self.answers: OrderedDict[str, tuple[str, bytes]] = OrderedDict()
-        self.answered_keys: dict[str, str] = {}
-        self.answers_bytes = 0
+        self.spent_keys = SpentKeys()
+        self.answers = Answers()
         self.audit = AuditLog()
         self.workers: dict[str, Worker] = {}
         self.presence: dict[str, Presence] = {}
@@ -117,7 +107,7 @@ class Ledger:
         self.timeouts: dict[SessionStatus, TimeoutQueue[Key]] = {
             status: TimeoutQueue() for status in SessionStatus if StatusTimeout().of(status) is not None
         }
-        self.timers: TimerQueue[tuple[str, int, int]] = TimerQueue()
+        self.timers = JobTimers()
         self.facts: list[PublicFact] = []
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -236,35 +226,8 @@ class Ledger:
                     self.timers.set(("gate", job.number, WHOLE), gate.until_ms)
         if job.retimed and not job.is_terminal:
             self.retimed.add(job.number)
-        self.start_scheduling_timeout(job)
-        self.start_idle_timeout(job)
-
-    def start_idle_timeout(self, job: Job, since_ms: int = 0) -> None:
-        """Wait for the next request of the client of an open job, from its last one or a later time on."""
-        if job.open and job.spec.calls is not None and job.spec.calls.idle_s is not None:
-            due_ms = max(job.grown_ms, since_ms) + int(job.spec.calls.idle_s * 1000)
-            self.timers.set(("idle", job.number, WHOLE), due_ms)
-
-    def start_scheduling_timeout(self, job: Job, indexes: Sequence[int] = ()) -> None:
-        """Start the scheduling timeout of a job that is eligible, or of those of its tasks that are."""
-        timeout = job.spec.scheduling_timeout_s
-        if timeout is None or job.is_terminal or job.is_gated:
-            return
-        timeout_ms = int(timeout * 1000)
-        if not job.opens_by_task:
-            self.timers.set(("scheduling", job.number, 0), (job.eligible_ms or job.submitted_ms) + timeout_ms)
-            return
-        for index in indexes or job.indexes:
-            task = job.task(index)
-            if task.state is TaskState.PENDING and not task.attempts and not task.gates:
-                self.timers.set(("scheduling", job.number, index), task.queued_ms + timeout_ms)
-
-    def stop_scheduling_timeout(self, job: Job) -> None:
-        """Stop the scheduling timeout of a job that is not eligible any more, or has ended."""
-        if job.spec.scheduling_timeout_s is None:
-            return
-        for index in job.indexes if job.opens_by_task else (0,):
-            self.timers.clear(("scheduling", job.number, index))
+        self.timers.start_scheduling(job)
+        self.timers.start_idle(job)
 
     def file_job(self, job: Job) -> None:
         """Add a finished job to the indexes by number, name and parent only."""
@@ -295,31 +258,6 @@ class Ledger:
         for attempt in task.attempts:
             if attempt.is_open:
                 self.hold(job, index, attempt)
-
-    def spend_key(self, key: str, at_ms: int) -> None:
-        """A key's job is deleted: the key keeps the job's number for a while."""
-        self.spent_keys[key] = at_ms
-        self.spent_bytes += KEY_BYTES + len(key)
-
-    def drop_key(self) -> None:
-        """Delete the oldest key of a deleted job."""
-        key, _ = self.spent_keys.popitem(last=False)
-        self.idempotency.pop(key, None)
-        self.spent_bytes -= KEY_BYTES + len(key)
-
-    def keep_answer(self, request: str, status: str, body: bytes) -> None:
-        if request in self.answers:
-            self.answers_bytes -= _answer_bytes(request, self.answers.pop(request)[1])
-        self.answers[request] = (status, body)
-        if key := key_of(request):
-            self.answered_keys[key] = request
-        self.answers_bytes += _answer_bytes(request, body)
-
-    def drop_answer(self) -> None:
-        """Delete the oldest answer."""
-        request, (_, body) = self.answers.popitem(last=False)
-        self.answered_keys.pop(key_of(request), None)
-        self.answers_bytes -= _answer_bytes(request, body)
 
     def forget_job(self, job: Job) -> None:
         """Remove a job from every index."""

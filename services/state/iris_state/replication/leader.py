@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from iris_bus.contract import EventPublisher, Fenced, Message, NoResponders, Publication, Subscription, Unavailable
+from iris_bus.contract import EventPublisher, Fenced, Message, Publication, Subscription, Unavailable
 from iris_core import codec, subjects
 from iris_core.access.actor import described
 from iris_core.access.task_tokens import SigningKey
@@ -24,14 +24,12 @@ from iris_core.errors import Code
 from iris_core.limits import MESSAGE_BYTES, ROUND_BYTES
 from iris_core.messages.processes import Ping
 from iris_core.messages.scheduler_state import JobReason, Reasons
-from iris_core.messages.state_worker import Order, OrderTaken
 from iris_core.spec.serving import Discovery
 from iris_core.tables.deployment import LIVE
 from iris_service.tracing import Tracer
-from iris_state.effects.deliveries import is_awaited, why_refused
 from iris_state.effects.kinds import MirrorDelta, OrderTo, Output, Raised, ReplyTo, Undiscovered, Unjudged
 from iris_state.effects.orders import parts
-from iris_state.inputs.kinds import DeliveryResult, Fate, Heartbeat, Input, Load, Request
+from iris_state.inputs.kinds import DeliveryResult, Heartbeat, Input, Load, Request
 from iris_state.metrics import StateMetrics
 from iris_state.records.changes import Audited, Change
 from iris_state.replication import spans
@@ -39,6 +37,8 @@ from iris_state.replication.discovery import DiscoveryWriter
 from iris_state.replication.follower import known_reasons
 from iris_state.replication.load_queries import LoadQueries
 from iris_state.replication.notifications import SchedulerNotifications
+from iris_state.replication.order_delivery import OrderDelivery
+from iris_state.replication.plan_wait import PlanWait
 from iris_state.replication.replica import Replica
 from iris_state.replication.task_keys import TaskKeyStore
 from iris_state.snapshots.snapshotter import Snapshotter
@@ -61,10 +61,6 @@ _CONFIRM_EVERY_S = 2.0
 _CONFIRMED: tuple[type, ...] = (ReplyTo, OrderTo)
 _PAUSE_S = 0.05
 _KEYS_S = 1.0
-_PLANNED_TASKS = 100
-"""Tasks that a round may add to the queue for its commit to wait for their plan; that of more takes longer."""
-_UNPLANNED_S = (0.05, 1.0)
-"""How long no commit waits for a plan after the first that did not come in time; doubles with each up to the second."""
 
 
 class Leader:
@@ -95,12 +91,11 @@ class Leader:
         self._confirmations: list[asyncio.Event] = []
         self._reads = Reads(replica.policy.read_timeout_s, self._steady, replica.policy.read_share)
         self._arrived = asyncio.Event()
-        self._planned = asyncio.Event()
-        self._await_plans_s = self._unplanned_s = 0.0
-        self._took_plan = False
+        self._plans = PlanWait(replica.policy.plan_wait_s, self._steady)
         self._pace = Batcher(replica.policy.commit_spacing_s, replica.policy.commit_burst)
-        self._orders: set[asyncio.Task[None]] = set()
-        self._unreached: set[str] = set()
+        self._orders = OrderDelivery(
+            self._bus, replica.policy.order_timeout_s, replica.clock, self._tracer, lambda: self._machine, self._arrive
+        )
         self._discovery: DiscoveryWriter | None = None
         self._task_keys: Sequence[SigningKey] = ()
         self._snapshots = Snapshotter(
@@ -149,8 +144,7 @@ class Leader:
             await self._snapshots.close()
             if self._discovery is not None:
                 await self._discovery.close()
-            for task in self._orders:
-                task.cancel()
+            self._orders.close()
             for reply in self._reads.rest():
                 self._bus.publish(reply, refusal(Code.UNAVAILABLE, "this replica leads no more"))
         await self._drain()
@@ -210,17 +204,10 @@ class Leader:
         now_ms, queue = self._replica.clock.now_ms(), self._machine.ledger.queue
         waiting = len(queue)
         worked_s = self._judge_arrived(now_ms)
-        if self._may_be_planned(len(queue) - waiting):
-            self._planned.clear()
+        if not self._machine.torn and self._plans.may_come(len(queue) - waiting):
+            self._plans.forget()
             self._notifications.add(self._machine.draft().data, urgent=True)
-            try:
-                async with asyncio.timeout(self._policy.plan_wait_s):
-                    await self._planned.wait()
-                self._unplanned_s = 0.0
-            except TimeoutError:
-                shortest, longest = _UNPLANNED_S
-                self._unplanned_s = min(longest, max(shortest, 2 * self._unplanned_s))
-                self._await_plans_s = self._steady() + self._unplanned_s
+            await self._plans.wait()
             worked_s += self._judge_arrived(now_ms)
             if not (self._inputs or self._commands or self._questions or self._confirmations):
                 self._arrived.clear()
@@ -232,22 +219,10 @@ class Leader:
         inputs, self._inputs = _at_once(self._inputs)
         commands, self._commands = _at_once(self._commands)
         self._commands_bytes -= sum(len(one.data) for one in commands)
-        self._took_plan = any(type(one) is Request and one.subject == subjects.STATE_PLAN for one in inputs)
+        self._plans.just_took = any(type(one) is Request and one.subject == subjects.STATE_PLAN for one in inputs)
         began_s = time.thread_time()
         self._machine.judge([*inputs, *commands], now_ms)
         return time.thread_time() - began_s
-
-    def _may_be_planned(self, added: int) -> bool:
-        """Whether a plan may come in time for the tasks that this round has added to the queue: not from a scheduler
-        whose last plan is answered by this commit.
-        """
-        return (
-            not self._took_plan
-            and 0 < added <= _PLANNED_TASKS
-            and self._policy.plan_wait_s > 0
-            and self._steady() >= self._await_plans_s
-            and not self._machine.torn
-        )
 
     async def _reload_records(self, left: Sequence[Input]) -> None:
         """Make the ledger again of what is durable: a part of what raised stands in it. What is ``left`` comes next.
@@ -273,7 +248,7 @@ class Leader:
         if self._discovery is None:
             bucket = self._replica.connection.key_value(subjects.DISCOVERY_BUCKET)
             self._discovery = DiscoveryWriter(bucket, first.of(Discovery), self._confirmed)
-        self._unreached.update(one.worker for one in first.of(OrderTo))
+        self._orders.watch(one.worker for one in first.of(OrderTo))
         self._hint(first)
         await self._send(first)
 
@@ -306,7 +281,7 @@ class Leader:
         if message.subject == subjects.SNAPSHOT_FULL:
             self._notifications.send_immediately(True)
         elif message.subject == subjects.STATE_PLAN:
-            self._planned.set()
+            self._plans.note()
         self._arrive(Request(message.subject, message.data, message.reply))
 
     def _on_query(self, message: Message) -> None:
@@ -415,7 +390,7 @@ class Leader:
         orders = output.of(OrderTo)
         for one in orders:
             for part in parts(one.order):
-                self._deliver(one.worker, part)
+                self._orders.deliver(one.worker, part)
         await self._answer(output.of(ReplyTo))
         if reasons := output.of(JobReason):
             self._bus.publish(subjects.STATE_REASONS, codec.pack(Reasons(tuple(reasons))))
@@ -445,37 +420,6 @@ class Leader:
                 size = 0
                 with contextlib.suppress(Unavailable):
                     await self._bus.flush()
-
-    def _deliver(self, worker: str, order: Order) -> None:
-        task = asyncio.get_running_loop().create_task(self._deliver_one(worker, order))
-        self._orders.add(task)
-        task.add_done_callback(self._orders.discard)
-
-    async def _deliver_one(self, worker: str, order: Order) -> None:
-        """Send an order and record the result; a worker that has restarted has executed nothing of it."""
-        timeout, machine = self._policy.order_timeout_s, self._machine
-        sent = spans.OrderSpans(self._tracer, order, self._replica.clock.now_ms())
-        taken, fate = OrderTaken(""), Fate.UNKNOWN
-        try:
-            answer = await self._bus.request(subjects.order(worker), codec.pack(sent.order), timeout=timeout)
-            taken = codec.unpack(answer.data, OrderTaken)
-            error = "" if taken.taken else why_refused(worker, taken)
-            fate = Fate.NEVER if taken.stopping else Fate.REFUSED
-        except NoResponders:
-            error, fate = f"worker {worker} does not listen", Fate.NEVER
-        except (Unavailable, codec.Undecodable):
-            error = f"worker {worker} did not take its order within {timeout:g} s"
-        sent.answered(worker, self._replica.clock.now_ms(), error)
-        if machine is self._machine and (error or worker in self._unreached or is_awaited(order)):
-            self._note_reached(worker, not error)
-            self._arrive(DeliveryResult(worker, order, error, fate, taken.monotonic_ms))
-
-    def _note_reached(self, worker: str, reached: bool) -> None:
-        """Record which of the known hosts orders do not reach."""
-        (self._unreached.discard if reached else self._unreached.add)(worker)
-        workers = self._machine.ledger.workers
-        if len(self._unreached) > len(workers):
-            self._unreached &= workers.keys()
 
     async def _drain(self) -> None:
         """Publish what was committed before the process ends."""

@@ -271,7 +271,7 @@ def restore(ledger: Ledger, image: Image) -> None:
     ledger.epoch, ledger.next_number, ledger.totals = rest.epoch, rest.next_number, rest.totals
     ledger.idempotency = rest.idempotency
     for request, status, body in rest.answers:
-        ledger.keep_answer(request, status, body)
+        ledger.answers.keep(request, status, body)
     ledger.audit.restore(rest.audit, rest.next_audit)
     ledger.queue_holds = {hold.number: hold for hold in rest.queue_holds}
     ledger.next_hold = rest.next_hold
@@ -310,7 +310,7 @@ def _restore_spent_keys(ledger: Ledger, rest: Rest) -> None:
     spent = dict(zip(rest.idempotency, rest.spent_ms, strict=False))
     for key, number in rest.idempotency.items():
         if number not in ledger.jobs:
-            ledger.spend_key(key, spent.get(key, rest.at_ms))
+            ledger.spent_keys.spend(key, spent.get(key, rest.at_ms))
 
 
 def _restore_deployments(ledger: Ledger, rest: Rest) -> None:

@@ -62,7 +62,6 @@ class Agent:
         self._starting: set[AttemptRef] = set()
         self._timeouts: dict[int, int] = {}
         self._chains = WaitingChains(self._is_done)
-        self._next: deque[AttemptRef] = deque()
 
     # ── orders ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -95,7 +94,7 @@ class Agent:
             else:
                 self._take(ref, templates.get(ref.job), gangs.get(ref.job), False, now_ms, todo)
         for chain in order.chains:
-            self._begin_next(self._chains.add(chain, [ref for ref in chain.members if ref in waits], now_ms))
+            self._chains.add(chain, [ref for ref in chain.members if ref in waits], now_ms)
         todo += self.begin_waiting(now_ms)
         for ref in order.prepare:
             self._take(ref, templates.get(ref.job), gangs.get(ref.job), True, now_ms, todo)
@@ -156,20 +155,16 @@ class Agent:
         held = self._held.get(ref)
         return held.freed or held.is_over if held is not None else ref in self._seen
 
-    def _begin_next(self, ref: AttemptRef | None) -> None:
-        if ref is not None:
-            self._next.append(ref)
-
     @property
     def has_next(self) -> bool:
         """Whether `begin_waiting` would begin something."""
-        return bool(self._next)
+        return bool(self._chains.next)
 
     def begin_waiting(self, now_ms: int) -> list[Instruction]:
         """Begin what has waited for others that have ended."""
         todo: list[Instruction] = []
-        while self._next:
-            held = self._held.get(self._next.popleft())
+        while self._chains.next:
+            held = self._held.get(self._chains.next.popleft())
             if held is None or held.is_over or held.template is None:
                 continue
             if self.closing:
@@ -189,10 +184,7 @@ class Agent:
         held = self._held.get(ref)
         if held is not None and not held.freed:
             held.freed = True
-            following = self._chains.left(ref, now_ms)
-            held.chained = following is not None
-            if held.chained:
-                self._begin_next(following)
+            held.chained = self._chains.left(ref, now_ms)
 
     def is_replaced(self, ref: AttemptRef) -> bool:
         """Whether another attempt was begun in the place of one that has ended."""

@@ -28,42 +28,47 @@ class WaitingChains:
 
     Args:
         is_done: whether an attempt was here, and nothing of it runs any more.
+
+    Attributes:
+        next: what may begin now, because what it waited for has ended.
     """
 
     def __init__(self, is_done: Callable[[AttemptRef], bool]) -> None:
         self._is_done = is_done
         self._of: dict[AttemptRef, _LocalChain] = {}
+        self.next: deque[AttemptRef] = deque()
 
-    def add(self, ordered: Chain, fresh: list[AttemptRef], now_ms: int) -> AttemptRef | None:
-        """Attempts that are new here wait behind others; returns the first of them when it may begin at once."""
+    def add(self, ordered: Chain, fresh: list[AttemptRef], now_ms: int) -> None:
+        """Attempts that are new here wait behind others; the first of them may begin at once where none runs."""
         if not fresh:
-            return None
+            return
         known = (self._of[ref] for ref in (*ordered.ahead, *ordered.members) if ref in self._of)
         chain = next(known, None) or _LocalChain(now_ms)
         before = {ref for ref in ordered.ahead if ref not in chain.waiting and not self._is_done(ref)}
         chain.before |= before
         chain.waiting += fresh
         self._of |= dict.fromkeys((*before, *fresh), chain)
-        return None if chain.before else self._next(chain, now_ms)
+        self._begin_next(chain, now_ms)
 
-    def left(self, ref: AttemptRef, now_ms: int) -> AttemptRef | None:
-        """Nothing of an attempt runs any more; returns the one that may begin in its place."""
+    def left(self, ref: AttemptRef, now_ms: int) -> bool:
+        """Nothing of an attempt runs any more; whether another one may begin in its place."""
         chain = self._of.pop(ref, None)
         if chain is None:
-            return None
+            return False
         if ref not in chain.before:
             chain.waiting.remove(ref)
-            return None
+            return False
         chain.before.remove(ref)
-        return None if chain.before else self._next(chain, now_ms)
+        return self._begin_next(chain, now_ms)
 
-    def _next(self, chain: _LocalChain, now_ms: int) -> AttemptRef | None:
-        if not chain.waiting:
-            return None
+    def _begin_next(self, chain: _LocalChain, now_ms: int) -> bool:
+        if chain.before or not chain.waiting:
+            return False
         ref = chain.waiting.popleft()
         chain.before.add(ref)
         chain.since_ms = now_ms
-        return ref
+        self.next.append(ref)
+        return True
 
     def late(self, now_ms: int) -> Iterator[AttemptRef]:
         """What waits behind an attempt that was begun long ago, the last of each chain first."""

@@ -24,7 +24,8 @@ import cloudpickle
 from iris.client.http.transport import HttpRequest, Transport
 from iris.client.maps import call_runner
 from iris.client.problems import InvalidOption, NotFound, Problem
-from iris_core.spec.jobs import INLINE_BYTES, MAX_REPLICAS, Calls, inline
+from iris_core.spec.calls import INLINE_BYTES, Calls, inline
+from iris_core.spec.jobs import MAX_REPLICAS
 
 COMMAND = ("python", "-P", "-S", ".iris-call/run.py")
 SEGMENT_BYTES = 1 << 20

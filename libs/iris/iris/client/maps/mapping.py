@@ -22,7 +22,7 @@ from iris.client.jobs import Job
 from iris.client.maps.outcomes import death_of, ending_of, outcomes_of, payload_of
 from iris.client.options.maps import ResultOrder
 from iris.client.problems import ClientError, Conflict, JobKilled
-from iris_core.spec.jobs import Calls
+from iris_core.spec.calls import Calls
 from iris_core.states import TERMINAL, display_name
 from iris_core.views.jobs import JobView, TaskView
 from iris_core.views.streams import CallResultView, ResultsView

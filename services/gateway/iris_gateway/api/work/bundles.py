@@ -6,7 +6,8 @@ import msgspec
 from starlette.responses import Response
 
 from iris_core.errors import Mistake
-from iris_core.spec.jobs import Calls, JobSpec, code_of
+from iris_core.spec.calls import Calls
+from iris_core.spec.jobs import JobSpec, code_of
 from iris_core.views.queries import JobQuery
 from iris_gateway.http.bodies import chunks
 from iris_gateway.http.endpoint import BYTES, Answers, Call, Endpoint

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from iris_core.admission.actions import ReasonText
 from iris_core.messages.gateway_state import GrowJob
-from iris_core.spec.jobs import FileDigest
+from iris_core.spec.calls import FileDigest
 from iris_core.views.jobs import JobView
 from iris_gateway.api.handling import json_body, request_key
 from iris_gateway.api.work.bundles import check_bundle

@@ -19,10 +19,10 @@ from iris_gateway.api.handling import (
     TAG,
     json_body,
     listing,
+    page_of,
     request_key,
     view,
 )
-from iris_gateway.api.pages import page_of
 from iris_gateway.api.work.admission import spec_from
 from iris_gateway.api.work.amend import JobPatch, amend
 from iris_gateway.api.work.bundles import JobCode, check_code

@@ -9,8 +9,7 @@ from starlette.responses import Response
 
 from iris_core.views.jobs import ArtifactView, AttemptPage, JobView, TaskView
 from iris_core.views.queries import AttemptsQuery, TaskQuery, TasksQuery, WhyQuery
-from iris_gateway.api.handling import json_body, listing, request_key, view
-from iris_gateway.api.pages import page_of
+from iris_gateway.api.handling import json_body, listing, page_of, request_key, view
 from iris_gateway.api.work.jobs import CancelBody, RequeueBody, requeue_by_api, send_cancel
 from iris_gateway.http.endpoint import Answers, Call, Endpoint, passed_on
 from iris_gateway.http.parameters import task_reference

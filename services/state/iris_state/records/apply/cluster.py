@@ -99,16 +99,16 @@ def quota_set(ledger: Ledger, change: c.QuotaSet, at_ms: int) -> None:
 
 def answered(ledger: Ledger, change: c.Answered, at_ms: int) -> None:
     """Keep the latest answers, so that a repeated request gets the same answer."""
-    ledger.keep_answer(change.request_id, change.status, change.body)
+    ledger.answers.keep(change.request_id, change.status, change.body)
     if change.status == Code.INTERNAL.value:
         ledger.totals.dead_letters += 1
 
 
 def dropped(ledger: Ledger, change: c.Dropped, at_ms: int) -> None:
     for _ in range(change.keys):
-        ledger.drop_key()
+        ledger.idempotency.pop(ledger.spent_keys.drop_oldest(), None)
     for _ in range(change.answers):
-        ledger.drop_answer()
+        ledger.answers.drop_oldest()
     for _ in range(change.audited):
         ledger.audit.drop()
 

@@ -27,9 +27,9 @@ def grown(ledger: Ledger, change: c.JobGrown, at_ms: int) -> None:
         job.counts[TaskState.PENDING] += 1
         ledger.tally[job.band][TaskState.PENDING] += 1
         ledger.wait_for_place(job, index)
-    ledger.start_idle_timeout(job)
+    ledger.timers.start_idle(job)
     if count:
-        ledger.start_scheduling_timeout(job, range(first, first + count))
+        ledger.timers.start_scheduling(job, range(first, first + count))
         ledger.facts.append(Fact("task", job, first, None, "pending", None, None, at_ms, tasks=count, by=change.by))
 
 

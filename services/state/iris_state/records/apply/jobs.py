@@ -70,7 +70,7 @@ def moved(ledger: Ledger, change: c.JobMoved, at_ms: int) -> None:
     if job.is_terminal:
         job.finished_ms, job.cause, job.error = at_ms, change.cause, change.error
         job.ended_by = change.by
-        ledger.stop_scheduling_timeout(job)
+        ledger.timers.stop_scheduling(job)
         if job.open:
             job.open = False
             ledger.timers.clear(("idle", job.number, WHOLE))
@@ -119,7 +119,7 @@ def amended(ledger: Ledger, change: c.JobAmended, at_ms: int) -> None:
     """Set what a job waits for and is; its pending tasks enter or leave the queue by that, or move in it."""
     job = ledger.jobs[change.job]
     was_gated, before = job.is_gated, job.gates
-    ledger.stop_scheduling_timeout(job)
+    ledger.timers.stop_scheduling(job)
     _remember(ledger, job, change, at_ms)
     kept = {gate.number for gate in change.gates}
     dropped = sum(gate.bit for gate in before if gate.each and gate.number not in kept)
@@ -136,7 +136,7 @@ def amended(ledger: Ledger, change: c.JobAmended, at_ms: int) -> None:
     elif was_gated or dropped:
         become_eligible(ledger, job, at_ms)
     else:
-        ledger.start_scheduling_timeout(job)
+        ledger.timers.start_scheduling(job)
 
 
 AMEND = "AmendJob"
@@ -206,7 +206,7 @@ def become_eligible(ledger: Ledger, job: Job, at_ms: int, indexes: Sequence[int]
             ledger.enqueue(job, index)
     else:
         ledger.enqueue_new(job)
-    ledger.start_scheduling_timeout(job, indexes)
+    ledger.timers.start_scheduling(job, indexes)
 
 
 def pruned(ledger: Ledger, change: c.JobPruned, at_ms: int) -> None:
@@ -219,7 +219,7 @@ def pruned(ledger: Ledger, change: c.JobPruned, at_ms: int) -> None:
         _add(totals.tasks, display_name(state), n)
     key = idempotency(job.user, job.idempotency_key)
     if job.idempotency_key and ledger.idempotency.get(key) == job.number:
-        ledger.spend_key(key, at_ms)
+        ledger.spent_keys.spend(key, at_ms)
     ledger.forget_job(job)
 
 

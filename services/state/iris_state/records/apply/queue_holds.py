@@ -22,7 +22,7 @@ def held(ledger: Ledger, change: c.QueueHeld, at_ms: int) -> None:
     ledger.queue_holds[change.number] = hold
     ledger.next_hold = max(ledger.next_hold, change.number + 1)
     for job in matched(ledger, hold):
-        ledger.stop_scheduling_timeout(job)
+        ledger.timers.stop_scheduling(job)
         job.gates = (*job.gates, hold.gate(next_number(job.gates)))
         ledger.gates.add(job)
         suspend(ledger, job)

@@ -15,7 +15,7 @@ from iris_bus.contract import Blobs, Unavailable
 from iris_core.admission.archive_paths import InvalidArchive
 from iris_core.admission.jobs import MASK
 from iris_core.messages.state_worker import Ended
-from iris_core.spec.jobs import Calls, is_inline
+from iris_core.spec.calls import Calls, is_inline
 from iris_core.states import Cause
 from iris_worker.attempt.bundles.bundle import BundleStore, digest_of
 from iris_worker.attempt.calls.files import CallFiles

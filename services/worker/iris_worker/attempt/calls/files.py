@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from iris_core.admission.archive_paths import InvalidArchive
-from iris_core.spec.jobs import Calls, inlined, is_inline
+from iris_core.spec.calls import Calls, inlined, is_inline
 
 DIRECTORY = ".iris-call"
 RUNNER, FUNCTION, ITEMS = "run.py", "function", "items"
