@@ -16,8 +16,6 @@ LONGEST_FUNCTION = 80
 LONGEST_FILE = 450
 LAUNCHER = "services/worker/iris_worker/launcher"
 LONG_FILES = {
-    f"{LAUNCHER}/runner.py": "starts, clones and ends processes over one table of them",
-    f"{LAUNCHER}/templates.py": "speaks with template processes",
     f"{LAUNCHER}/template_process.py": "one program, which imports nothing of Iris",
     f"{LAUNCHER}/records.py": "all messages between a worker and its launcher",
     "services/worker/iris_worker/attempt/executor.py": "the one owner of what runs on a host",

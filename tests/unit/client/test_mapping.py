@@ -11,7 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from iris.client.client import Client
-from iris.client.maps.mapping import CallFuture, Mapped
+from iris.client.maps.future import CallFuture
+from iris.client.maps.mapping import Mapped
 from iris.client.maps.open_map import OpenMap
 from iris.client.problems import ClientError, Conflict, Document, JobEnded, job_ended
 from iris_core.codec import to_json

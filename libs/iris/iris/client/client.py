@@ -38,7 +38,8 @@ from iris_core.views.jobs import NEWEST_FIRST, AuditView, CallerView, JobView, P
 
 if TYPE_CHECKING:
     from iris.client.files.bundle import Bundle
-    from iris.client.maps.mapping import CallFuture, Mapped
+    from iris.client.maps.future import CallFuture
+from iris.client.maps.mapping import Mapped
 
 R = TypeVar("R")
 IfExists = Literal["error", "keep", "replace"]

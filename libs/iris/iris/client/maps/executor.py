@@ -20,7 +20,7 @@ from typing import Any, TypeVar, Unpack
 import cloudpickle
 
 from iris.client.client import Client
-from iris.client.maps.mapping import CallFuture
+from iris.client.maps.future import CallFuture
 from iris.client.maps.open_map import OpenMap, at_exit
 from iris.client.options.maps import MapOptions, check_options
 from iris.client.options.names import refuse_unknown

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from iris.client.maps.calls import Arguments, pack_arguments
-from iris.client.maps.mapping import CallFuture
+from iris.client.maps.future import CallFuture
 from iris.client.maps.open_map import OpenMap
 from iris.client.problems import InvalidOption
 from iris_core.spec.jobs import MAX_REPLICAS

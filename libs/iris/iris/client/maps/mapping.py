@@ -11,17 +11,18 @@ import math
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import CancelledError, Future, InvalidStateError, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from functools import partial
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from iris.client.decode import from_json
 from iris.client.http.api import GatewayApi
 from iris.client.jobs import Job
+from iris.client.maps.future import CallFuture
 from iris.client.maps.outcomes import death_of, ending_of, outcomes_of, payload_of
 from iris.client.options.maps import ResultOrder
-from iris.client.problems import ClientError, Conflict, JobKilled
+from iris.client.problems import ClientError, Conflict
 from iris_core.spec.calls import Calls
 from iris_core.states import TERMINAL, display_name
 from iris_core.views.jobs import JobView, TaskView
@@ -30,71 +31,11 @@ from iris_core.views.streams import CallResultView, ResultsView
 R = TypeVar("R")
 _LOOK_S = 5.0
 _FETCHED_AT_ONCE = 4
-_NOTIFYING = threading.Lock()
 _LOOKS_S = (0.1, 0.3, 1.0)
 """Before each look at a task whose result does not tell whether it is tried again: stopped, it was cancelled or
 preempted.
 """
 _ENDED = frozenset(display_name(state) for state in TERMINAL)
-
-
-class CallFuture(Future[R], Generic[R]):
-    """The future of one call. ``index``: of its task, once that is submitted."""
-
-    index = -1
-    _mapped: Mapped[R] | None = None
-    _is_killed = _is_notified = False
-
-    @property
-    def task(self) -> str:
-        """The name of its task. Raises ValueError before that is submitted."""
-        if self._mapped is None:
-            raise ValueError("this call is not submitted yet")
-        return f"{self._mapped.job.name}/{self.index}"
-
-    def bind(self, mapped: Mapped[R], index: int) -> None:
-        """The call is submitted; if it was cancelled meanwhile, it is killed."""
-        self.index, self._mapped = index, mapped
-        if self.cancelled():
-            mapped.kill(index)
-
-    def running(self) -> bool:
-        """Whether its task is submitted and has not ended; the cluster decides when it runs."""
-        return self._mapped is not None and not self.done()
-
-    def cancel(self) -> bool:
-        """Kill this call, also when it runs; the others go on.
-
-        False when it has ended, or shares its task with others (``chunksize``). Raises Problem, Unreachable.
-        """
-        if self.done():
-            return self.cancelled()
-        if (mapped := self._mapped) is not None:
-            self._is_killed = True  # before the end of its task is heard
-            self._is_killed = mapped.kill(self.index)
-        if mapped is None or self._is_killed:
-            self._end_cancelled()
-        if mapped is None and self._mapped is not None and self.cancelled():
-            self._mapped.kill(self.index)
-        return self.cancelled()
-
-    def settle(self, value: Any, error: BaseException | None) -> None:
-        """Set the outcome, unless another thread has. One that this process has killed is cancelled."""
-        with suppress(InvalidStateError):
-            if error is None:
-                self.set_result(value)
-            elif self._is_killed and isinstance(error, JobKilled):
-                self._end_cancelled()
-            else:
-                self.set_exception(error)
-
-    def _end_cancelled(self) -> None:
-        """Cancel it, unless it has ended, and wake whoever waits for it once."""
-        if super().cancel():
-            with _NOTIFYING:
-                first, self._is_notified = not self._is_notified, True
-            if first:
-                self.set_running_or_notify_cancel()
 
 
 class Mapped(list[CallFuture[R]]):

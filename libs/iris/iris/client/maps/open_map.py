@@ -16,7 +16,8 @@ from typing import Any
 
 from iris.client.http.api import GatewayApi
 from iris.client.maps.calls import send_arguments
-from iris.client.maps.mapping import CallFuture, Mapped
+from iris.client.maps.future import CallFuture
+from iris.client.maps.mapping import Mapped
 from iris.client.problems import ClientError, TryAgain
 from iris_core.spec.jobs import MAX_REPLICAS
 from iris_core.views.jobs import JobView

@@ -1,0 +1,83 @@
+"""The future of one call of a map. Out of scope: what sets its outcome (`mapping`)."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from typing import Any, Generic, Protocol, TypeVar
+
+from iris.client.jobs import Job
+from iris.client.problems import JobKilled
+
+R = TypeVar("R")
+_NOTIFYING = threading.Lock()
+
+
+class Owner(Protocol):
+    """The map that a call belongs to."""
+
+    @property
+    def job(self) -> Job: ...
+
+    def kill(self, index: int) -> bool:
+        """Kill one call, by the index of its task; False when it has ended, or shares its task with others."""
+
+
+class CallFuture(Future[R], Generic[R]):
+    """The future of one call. ``index``: of its task, once that is submitted."""
+
+    index = -1
+    _mapped: Owner | None = None
+    _is_killed = _is_notified = False
+
+    @property
+    def task(self) -> str:
+        """The name of its task. Raises ValueError before that is submitted."""
+        if self._mapped is None:
+            raise ValueError("this call is not submitted yet")
+        return f"{self._mapped.job.name}/{self.index}"
+
+    def bind(self, mapped: Owner, index: int) -> None:
+        """The call is submitted; if it was cancelled meanwhile, it is killed."""
+        self.index, self._mapped = index, mapped
+        if self.cancelled():
+            mapped.kill(index)
+
+    def running(self) -> bool:
+        """Whether its task is submitted and has not ended; the cluster decides when it runs."""
+        return self._mapped is not None and not self.done()
+
+    def cancel(self) -> bool:
+        """Kill this call, also when it runs; the others go on.
+
+        False when it has ended, or shares its task with others (``chunksize``). Raises Problem, Unreachable.
+        """
+        if self.done():
+            return self.cancelled()
+        if (mapped := self._mapped) is not None:
+            self._is_killed = True  # before the end of its task is heard
+            self._is_killed = mapped.kill(self.index)
+        if mapped is None or self._is_killed:
+            self._end_cancelled()
+        if mapped is None and self._mapped is not None and self.cancelled():
+            self._mapped.kill(self.index)
+        return self.cancelled()
+
+    def settle(self, value: Any, error: BaseException | None) -> None:
+        """Set the outcome, unless another thread has. One that this process has killed is cancelled."""
+        with suppress(InvalidStateError):
+            if error is None:
+                self.set_result(value)
+            elif self._is_killed and isinstance(error, JobKilled):
+                self._end_cancelled()
+            else:
+                self.set_exception(error)
+
+    def _end_cancelled(self) -> None:
+        """Cancel it, unless it has ended, and wake whoever waits for it once."""
+        if super().cancel():
+            with _NOTIFYING:
+                first, self._is_notified = not self._is_notified, True
+            if first:
+                self.set_running_or_notify_cancel()
