@@ -16,8 +16,7 @@ LONGEST_FUNCTION = 80
 LONGEST_FILE = 450
 LAUNCHER = "services/worker/iris_worker/launcher"
 LONG_FILES = {
-    f"{LAUNCHER}/template_process.py": "one program, which imports nothing of Iris",
-    f"{LAUNCHER}/records.py": "all messages between a worker and its launcher",
+    "services/worker/iris_worker/agent/agent.py": "the state machine of attempts: each stimulus, and what follows",
     "services/worker/iris_worker/attempt/executor.py": "the one owner of what runs on a host",
 }
 """Why each is longer."""
