@@ -496,17 +496,6 @@ def test_an_iterator_that_raises_ends_its_map_after_what_came_before(cluster):
     assert mapped.job.wait(WITHIN_S).state == "succeeded"
 
 
-def test_an_iterator_that_raises_early_loses_no_call(cluster):
-    def items():
-        yield from (1, 2)
-        raise LookupError("no more items")
-
-    mapped = cluster.client.map(lambda x: x * 10, items(), name="m-raises-early", cpu=0.1)
-    with pytest.raises(LookupError, match="no more items"):
-        mapped.results(WITHIN_S)
-    assert [future.result(WITHIN_S) for future in mapped.futures] == [10, 20]
-
-
 def test_items_are_not_taken_far_ahead_of_the_calls_that_have_ended(cluster, tmp_path):
     taken = []
 

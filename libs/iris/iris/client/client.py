@@ -159,9 +159,9 @@ class Client(GatewayApi):
         else:
             reader = ItemReader(items, options.get("lookahead", LOOKAHEAD), chunksize)
             calls = reader.take(chunksize)
-            if reader.error is not None and not calls:
+            if reader.is_over and reader.error is not None:
                 raise reader.error
-            if reader.is_over and reader.error is None:
+            if reader.is_over:
                 reader = None
         if not calls:
             return Mapped(None, self, None)
