@@ -59,11 +59,10 @@ from joblib import Parallel, delayed
 options = {"cpu": 0.5, "env": {"PYTHONPATH": %r}}
 with joblib.parallel_config(backend="iris", **options):
     print([joblib.effective_n_jobs(count) for count in (-1, -2, -1000, 1, 7)])
-    for count in (0, 2.5):
-        try:
-            Parallel(n_jobs=count)(delayed(abs)(x) for x in range(3))
-        except (ValueError, iris.InvalidOption) as error:
-            print(error)
+    try:
+        Parallel(n_jobs=0)(delayed(abs)(x) for x in range(3))
+    except ValueError as error:
+        print(error)
 with joblib.parallel_config(backend="iris", name="j-reuse", reuse=50, n_jobs=2, **options):
     print(Parallel(batch_size=2)(delayed(abs)(x) for x in range(-5, 0)))
 try:
@@ -101,11 +100,10 @@ def test_calls_of_joblib_are_tasks(cluster: Cluster):
 
 def test_joblib_fills_the_cluster_and_reuses_processes(cluster: Cluster):
     room = sum(host.total[CPU.name] for host in cluster.client.workers()) // 500
-    counts, nothing, half, values, refused = said(cluster, ROOM % str(FRAMEWORKS))
+    counts, nothing, values, refused = said(cluster, ROOM % str(FRAMEWORKS))
 
     assert counts == str([room, room - 1, 2, 1, 7])
     assert nothing == "n_jobs == 0 in Parallel has no meaning"
-    assert half == "n_jobs must be a whole number, not 2.5"
     assert values == "[5, 4, 3, 2, 1]"
     assert refused == "/calls/reuse: 0 is not between 1 and 10000"
     job = cluster.client.job("/j-reuse-1").wait(WITHIN_S)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import nullcontext
-from numbers import Integral
 from typing import Any, cast
 
 from joblib import register_parallel_backend
@@ -19,7 +18,6 @@ from iris.client.client import Client
 from iris.client.maps.executor import Executor
 from iris.client.options.maps import MapOptions
 from iris.client.options.units import parse_cpu
-from iris.client.problems import InvalidOption
 from iris_core.spec.resources import CPU
 
 _OF_JOBLIB = {"max_nbytes", "temp_folder", "mmap_mode", "prefer", "require", "verbose", "context"}
@@ -49,9 +47,6 @@ class IrisBackend(ParallelBackendBase):  # type: ignore[misc]  # without joblib 
     def effective_n_jobs(self, n_jobs: int) -> int:
         if n_jobs == 0:
             raise ValueError("n_jobs == 0 in Parallel has no meaning")
-        given: object = n_jobs  # joblib passes on what its user wrote
-        if not isinstance(given, Integral):
-            raise InvalidOption(f"n_jobs must be a whole number, not {n_jobs!r}")
         return n_jobs if n_jobs > 0 else max(_FEWEST, self._room() + 1 + n_jobs)
 
     def configure(self, n_jobs: int = 1, parallel: object = None, **options: Any) -> int:

@@ -183,6 +183,24 @@ def test_two_that_cancel_a_call_at_a_time_both_hear_that_it_is():
     assert answers == [None, True]
 
 
+def test_a_kill_that_comes_second_does_not_take_back_the_first():
+    """The second hears that the call has ended, which the first has done but not heard yet."""
+    seconds = []
+
+    def cancel(name):
+        if seconds:
+            raise Conflict(409, Document(title="it has ended"))
+        seconds.append(None)
+        seconds.append(calls[0].cancel())
+        calls._fail(calls.futures, killed())
+
+    calls = mapped(1)
+    calls._job, calls._api = SimpleNamespace(id="j1", name="/m"), SimpleNamespace(cancel=cancel)
+
+    assert calls[0].cancel()
+    assert (seconds, calls[0].cancelled()) == ([None, False], True)
+
+
 def test_a_call_that_ends_while_it_is_cancelled_is_not():
     def refuse(name):
         calls[0].settle(7, None)

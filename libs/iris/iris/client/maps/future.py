@@ -11,7 +11,7 @@ from iris.client.jobs import Job
 from iris.client.problems import JobKilled
 
 R = TypeVar("R")
-_NOTIFYING = threading.Lock()
+_CHANGING = threading.Lock()
 
 
 class Owner(Protocol):
@@ -29,7 +29,8 @@ class CallFuture(Future[R], Generic[R]):
 
     index = -1
     _mapped: Owner | None = None
-    _is_killed = _is_notified = False
+    _kills = 0
+    _is_notified = False
 
     @property
     def task(self) -> str:
@@ -56,10 +57,11 @@ class CallFuture(Future[R], Generic[R]):
         if self.done():
             return self.cancelled()
         if (mapped := self._mapped) is not None:
-            self._is_killed = True  # before the end of its task is heard
-            self._is_killed = mapped.kill(self.index)
-        if mapped is None or self._is_killed:
-            self._end_cancelled()
+            self._count_kill(1)  # before the end of its task is heard
+            if not mapped.kill(self.index):
+                self._count_kill(-1)
+                return self.cancelled()
+        self._end_cancelled()
         if mapped is None and self._mapped is not None and self.cancelled():
             self._mapped.kill(self.index)
         return self.cancelled()
@@ -69,15 +71,20 @@ class CallFuture(Future[R], Generic[R]):
         with suppress(InvalidStateError):
             if error is None:
                 self.set_result(value)
-            elif self._is_killed and isinstance(error, JobKilled):
+            elif self._kills and isinstance(error, JobKilled):
                 self._end_cancelled()
             else:
                 self.set_exception(error)
 
+    def _count_kill(self, more: int) -> None:
+        """Another thread may be killing it too, and be told that it had ended."""
+        with _CHANGING:
+            self._kills += more
+
     def _end_cancelled(self) -> None:
         """Cancel it, unless it has ended, and wake whoever waits for it once."""
         if super().cancel():
-            with _NOTIFYING:
+            with _CHANGING:
                 first, self._is_notified = not self._is_notified, True
             if first:
                 self.set_running_or_notify_cancel()
