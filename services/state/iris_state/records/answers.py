@@ -18,7 +18,7 @@ def kept_bytes(text: str, body: bytes = b"") -> int:
     return _EACH_BYTES + len(text) + len(body)
 
 
-class Answers(OrderedDict[str, tuple[str, bytes]]):
+class KeptAnswers(OrderedDict[str, tuple[str, bytes]]):
     """The status and body of each answer by request id, oldest first.
 
     Attributes:

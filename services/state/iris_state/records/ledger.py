@@ -24,7 +24,7 @@ from iris_core.tables.session import SINGLE, StatusTimeout
 from iris_state.deployments.load import Loads
 from iris_state.deployments.records import Deployment, Probes, PublicFact, Route
 from iris_state.records import changes as c
-from iris_state.records.answers import Answers, SpentKeys
+from iris_state.records.answers import KeptAnswers, SpentKeys
 from iris_state.records.audit import AuditLog
 from iris_state.records.entities import (
     Attempt,
@@ -65,7 +65,7 @@ class Ledger:
         self.tally: dict[PriorityBand, list[int]] = {band: [0] * len(TaskState) for band in PriorityBand}
         self.idempotency: dict[str, int] = {}
         self.spent_keys = SpentKeys()
-        self.answers = Answers()
+        self.answers = KeptAnswers()
         self.audit = AuditLog()
         self.workers: dict[str, Worker] = {}
         self.presence: dict[str, Presence] = {}
