@@ -40,3 +40,13 @@ async def test_results_of_a_map_submitted_just_now_are_for_its_owner():
     async with house(parse_tokens(TOKENS)) as iris:
         results = await mapped(iris.http)
         assert [(await iris.http.get(results, headers=BOB)).status_code for _ in range(2)] == [403, 403]
+
+
+async def test_results_of_a_map_deleted_since_its_submission_are_not_found():
+    async with house(parse_tokens(TOKENS)) as iris:
+        await iris.gateway.feed.wake()
+        results = await mapped(iris.http)
+        iris.state.jobs.clear()
+        now_s = iris.gateway.clock()
+        iris.gateway.clock = lambda: now_s + 60.0
+        assert (await iris.http.get(results, headers=ANN)).status_code == 404

@@ -8,6 +8,8 @@ from __future__ import annotations
 import msgspec
 
 _KEPT = 256
+_KEPT_S = 10.0
+"""Later a job may have ended long ago, or be deleted: reading it is quicker than the events since, or says so."""
 
 
 class MapJob(msgspec.Struct):
@@ -20,17 +22,20 @@ class MapJob(msgspec.Struct):
 
 
 class RecentMaps:
-    """The newest maps whose results nobody has asked for, each with a position in the feed before its submission."""
+    """The newest maps whose results nobody has asked for, each with a position in the feed before its submission, and
+    until when it is kept.
+    """
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[MapJob, int]] = {}
+        self._known: dict[str, tuple[MapJob, int, float]] = {}
 
-    def note(self, job: MapJob, since: int) -> None:
+    def note(self, job: MapJob, since: int, now_s: float) -> None:
         """Keep a map that was created."""
-        self._known[job.id] = (job, since)
+        self._known[job.id] = (job, since, now_s + _KEPT_S)
         if len(self._known) > _KEPT:
             del self._known[next(iter(self._known))]
 
-    def take(self, job: str) -> tuple[MapJob, int] | None:
+    def take(self, job: str, now_s: float) -> tuple[MapJob, int] | None:
         """A map by its id, once; None: it has to be read."""
-        return self._known.pop(job, None)
+        known = self._known.pop(job, None)
+        return known[:2] if known is not None and now_s < known[2] else None

@@ -99,7 +99,8 @@ async def submit(call: Call) -> Response:
     since = feed.newest if spec.calls is not None and feed.reading else None
     answer = await call.command(command)
     if since is not None and answer.status == "created":
-        call.gateway.recent_maps.note(msgspec.json.decode(answer.body, type=MapJob), since)
+        made_map = msgspec.json.decode(answer.body, type=MapJob)
+        call.gateway.recent_maps.note(made_map, since, call.gateway.clock())
     return made(answer)
 
 

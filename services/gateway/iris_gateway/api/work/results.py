@@ -23,7 +23,8 @@ _STILL_HERE = b":\n\n"
 
 
 async def followed(call: Call) -> Response:
-    job, since = call.gateway.recent_maps.take(job_of(call)) or await _found(call, job_of(call))
+    recent = call.gateway.recent_maps.take(job_of(call), call.gateway.clock())
+    job, since = recent or await _found(call, job_of(call))
     require_reader(call.caller, job.user, job.name)
     return stream(call, _written(call, job, since, resume_point(call, None) or 0))
 
