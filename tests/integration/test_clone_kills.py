@@ -33,6 +33,15 @@ async def pinged(host: Host) -> list[Any]:
     return host.answers
 
 
+def sockets_of(pid: int) -> int:
+    """How many sockets a process has open, which may close others meanwhile."""
+    found = 0
+    for fd in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found += os.readlink(fd).startswith("socket:")
+    return found
+
+
 @contextlib.asynccontextmanager
 async def killed_before_its_word(
     host: Host, template: psutil.Process, sockets: int = 0
@@ -53,8 +62,7 @@ async def killed_before_its_word(
         while not (clones := set(launcher.children()) - known):
             await asyncio.sleep(0.002)
         [clone] = clones
-        here = Path(f"/proc/{clone.pid}/fd")  # it closes its template's socket when it has said hello
-        while sum(os.readlink(fd).startswith("socket:") for fd in here.iterdir()) > sockets:
+        while sockets_of(clone.pid) > sockets:  # it closes its template's when it has said hello
             await asyncio.sleep(0.002)
     clone.kill()
     await host.until_gone([clone])
