@@ -446,3 +446,20 @@ async def test_who_waits_for_a_bare_template_that_ends_is_told(host: Host):
     bare.kill()
     assert await host.state() == TemplateState("1")
     await ready(host, "json")
+
+
+async def test_a_template_that_cannot_be_recorded_is_not_made(host: Host):
+    bare = await host.bare()
+    shutil.rmtree(host.root / "templates")
+    (host.root / "templates").touch()
+    host.preload("json")
+    assert await host.state() == TemplateState("1")
+    assert host.templates() == [bare]
+    bare.kill()
+    assert await host.state("bare") == TemplateState("bare")
+    slot = host.preload("json")
+    text = "a template cannot be started: [Errno 17] File exists"
+    found = await host.state()
+    assert (found.ready, found.text.startswith(text), found.directory) == (False, True, slot.below)
+    slot = host.call("print('anyway')")
+    assert (await host.exit(slot)).code == 0

@@ -102,6 +102,14 @@ def connection() -> tuple[socket.socket, socket.socket]:
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
+def control() -> tuple[socket.socket, socket.socket]:
+    """The launcher's end of a template's socket, and that of the template: the kernel signs all that this one sends."""
+    mine, its = connection()
+    mine.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+    mine.setblocking(False)
+    return mine, its
+
+
 def command_of(request: StartTemplate) -> tuple[tuple[str, ...], dict[str, str]]:
     """The command of a bare template and its variables, with room for those of calls."""
     used = sum(len(name) + len(value) + 2 for name, value in request.env.items())

@@ -35,7 +35,7 @@ from iris_worker.launcher.runner import Runner
 from iris_worker.launcher.signals import signal_process
 from iris_worker.launcher.spawn import NotRunnable
 from iris_worker.launcher.spawner import Spawner
-from iris_worker.launcher.template import OrderedClone, RunningTemplate, command_of, connection, source
+from iris_worker.launcher.template import OrderedClone, RunningTemplate, command_of, connection, control, source
 
 _ANSWER_S = 5.0
 _IDLE_S, _BARE_IDLE_S = 30.0, 300.0
@@ -124,7 +124,7 @@ class Templates:
         return self._runner.is_clean(bare.request.slot, bare.request.sandbox, directory)
 
     def _start_bare(self, request: StartTemplate) -> RunningTemplate:
-        mine, its = connection()
+        mine, its = control()
         try:
             (command, env), workdir = command_of(request), self._spawner.workdir_of(request.directory)
             with self._spawner.output_of(request.directory) as (_, out, err):
@@ -133,6 +133,11 @@ class Templates:
                     *(request.cgroup, lambda: None),
                 )
             template = self._add(request, child.pid, mine, group)
+            try:
+                self._note(child.pid)
+            except OSError:
+                self._forget(template)
+                raise
             with contextlib.suppress(OSError):  # it has ended already, which `_ended` finds out
                 mine.send(source())
         except BaseException:
@@ -142,14 +147,11 @@ class Templates:
             its.close()
         return template
 
-    def _add(self, request: StartTemplate, pid: int, control: socket.socket, group: Group | None) -> RunningTemplate:
-        control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        control.setblocking(False)
-        template = RunningTemplate(request, pid, control, used_s=time.monotonic())
+    def _add(self, request: StartTemplate, pid: int, mine: socket.socket, group: Group | None) -> RunningTemplate:
+        template = RunningTemplate(request, pid, mine, used_s=time.monotonic())
         self._by_key[request.key] = self._by_pid[pid] = template
         self._runner.spares.add(pid, template.slot, group)
-        self._note(pid)
-        self._loop.watch(control.fileno(), partial(self._read, template))
+        self._loop.watch(mine.fileno(), partial(self._read, template))
         return template
 
     # ── clones ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -180,7 +182,7 @@ class Templates:
     def _clone_template(self, bare: RunningTemplate, request: StartTemplate) -> None:
         """Have the template of a job cloned. Raises OSError."""
         order = {"preload": request.preload, "function": request.function, "accelerators": request.accelerators}
-        mine, its = connection()
+        mine, its = control()
         try:
             call = {"order": order, "env": request.env}
             number = self._order(bare, request, request.directory, call, its.fileno())
@@ -290,8 +292,11 @@ class Templates:
         request, group = clone.request, None
         try:
             group = self._runner.group_of(pid, request.cgroup)
+            if isinstance(request, StartTemplate):
+                self._note(pid)
             os.write(clone.go, inside.GO)
         except OSError:  # it was killed, or this host cannot do it
+            self._strike(pid)
             if is_there:
                 self._runner.spares.add(pid, template.slot, group)
                 self._runner.spares.kill(pid)
@@ -367,8 +372,14 @@ class Templates:
                 path.unlink()
 
     def _note(self, pid: int) -> None:
+        """Record a template for the next launcher, which kills it. Raises OSError."""
         self._files.mkdir(mode=0o700, exist_ok=True)
         (self._files / str(pid)).write_text(str(tree.started_ticks(pid)))
+
+    def _strike(self, pid: int) -> None:
+        """Remove what `_note` has written."""
+        with contextlib.suppress(OSError):
+            (self._files / str(pid)).unlink()
 
     def _forget(self, template: RunningTemplate) -> None:
         """It is not used any more, and killed; attempts that were ordered of it are started by their commands."""
@@ -387,7 +398,7 @@ class Templates:
         if template is None:
             self._reused.ended(pid)
             return
-        (self._files / str(pid)).unlink(missing_ok=True)
+        self._strike(pid)
         with contextlib.suppress(OSError):
             self._read(template)
         if self._by_key.get(template.key) is template:
