@@ -39,8 +39,9 @@ async def follow_runtime(
         return
     while True:
         await asyncio.sleep(settings.container_runtime_interval_s)
-        known = "" if containers.trouble else containers.runtime
-        found = await find_runtime(settings.container_runtime, known)
+        found = await find_runtime(settings.container_runtime, containers.proven)
+        if found == containers.runtime:
+            containers.confirm()
         if found == containers.runtime or not reporter.settled:
             continue
         log.warning("container runtime: %s", found or "none answers")

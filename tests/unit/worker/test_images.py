@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +12,7 @@ import pytest
 
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import LiveUsage, TaskUsage
-from iris_worker.attempt.images.containers import exit_of
+from iris_worker.attempt.images.containers import Containers, exit_of, find_runtime
 from iris_worker.attempt.images.runtimes import (
     Container,
     ContainerState,
@@ -24,6 +26,7 @@ from iris_worker.attempt.images.runtimes import (
 )
 from iris_worker.attempt.images.usage import read_usage
 from iris_worker.launcher.records import Exit, StoredContainer
+from iris_worker.settings import WorkerSettings
 
 MIB = 1 << 20
 REF = AttemptRef(1, 0, 0)
@@ -204,3 +207,20 @@ def test_an_end_tells_what_was_measured_last():
     assert exit_of(HELD, Exit(0), read_state("exited 0 false"), used) == Exit(0, None, 920, usage=used.usage)
     full = TaskUsage(7000, 5, 6, memory_limit_bytes=64 * MIB)
     assert exit_of(HELD, Exit(137), read_state("exited 137 true"), used) == Exit(None, 9, 64 * MIB, usage=full)
+
+
+async def test_a_runtime_that_could_not_run_a_container_is_asked_in_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    podman = tmp_path / "podman"
+    podman.write_text("#!/bin/sh\n[ $1 != info ] || exit 125\n[ $1 != version ] || echo 5.0\n")
+    podman.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    containers = Containers(WorkerSettings(data=str(tmp_path)))
+    containers.use("podman")
+    assert await find_runtime("podman", containers.proven) == "podman"
+    ended = asyncio.get_running_loop().create_future()
+    containers.collect(StoredContainer("podman", "iris-1-0-0-w"), Exit(125), ended.set_result)
+    assert "could not run its container" in (await ended).error
+    assert await find_runtime("podman", containers.proven) == ""
+    containers.close()

@@ -67,6 +67,7 @@ class Containers:
         self._sweeping = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self.trouble = ""
+        self._doubted = False
         self.host: HostRuntime | None = None
 
     def begin(self, live: Iterable[Started], runtime: str) -> None:
@@ -77,7 +78,7 @@ class Containers:
 
     def use(self, runtime: str) -> None:
         """New containers are of this runtime, empty: there are none. Remove its containers of no attempt."""
-        self.host = None
+        self.host, self._doubted = None, False
         if runtime in RUNTIMES:
             init = next((path for path in map(shutil.which, _INITS) if path), "")
             self.host = HostRuntime(runtime, init, self._label, os.geteuid() != 0)
@@ -90,6 +91,15 @@ class Containers:
     def runtime(self) -> str:
         """The name of the runtime of new containers; empty: there is none now."""
         return self.host.name if self.host is not None else ""
+
+    @property
+    def proven(self) -> str:
+        """The runtime, unless something speaks against it since it was asked in full."""
+        return "" if self.trouble or self._doubted else self.runtime
+
+    def confirm(self) -> None:
+        """The runtime was asked, and answers."""
+        self._doubted = False
 
     def _hold(self, record: Started) -> None:
         """A container is to run until it is collected."""
@@ -195,6 +205,7 @@ class Containers:
                 self.trouble = f"{container.runtime}: {error}"
                 await asyncio.sleep(_RETRY_S)
         self.trouble = ""
+        self._doubted |= exit_.code == runtimes.NOT_RUN and bool(ended.error)
         shutil.rmtree(self._directory / container.name, ignore_errors=True)
         done(ended)
 
