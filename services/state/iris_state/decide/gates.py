@@ -1,6 +1,6 @@
 """Makes the gates of a new job, and judges those that may have changed.
 
-What has changed is noted when a change is applied (`gate_index`); the timers of the same round call `judge`, for a
+What has changed is noted when a change is applied (`indexes.gates`); the timers of the same round call `judge`, for a
 bounded number of gates. Source: docs/adr/0079-gates-keep-tasks-out-of-the-queue.md.
 """
 
