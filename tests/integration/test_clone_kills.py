@@ -71,7 +71,7 @@ async def killed_before_its_word(
 @pytest.mark.parametrize("grouped", [True, False])
 async def test_a_call_whose_clone_was_killed_before_it_began_is_made(host: Host, grouped: bool):
     await ready(host, "json")
-    [template, _] = sorted(host.templates(), key=lambda one: one.pid, reverse=True)
+    [_, template] = sorted(host.templates(), key=psutil.Process.create_time)
     async with killed_before_its_word(host, template) as launcher:
         slot = host.call("print('made')", grouped=grouped)
     launcher.resume()
@@ -83,7 +83,7 @@ async def test_a_call_whose_clone_was_killed_before_it_began_is_made(host: Host,
 
 async def test_a_clone_that_is_collected_before_its_hello_is_made_again(host: Host):
     await ready(host, "json")
-    [template, _] = sorted(host.templates(), key=lambda one: one.pid, reverse=True)
+    [_, template] = sorted(host.templates(), key=psutil.Process.create_time)
     async with killed_before_its_word(host, template) as launcher:
         slot = host.call("print('made')")
     other = host.call("", key="none")  # the launcher collects what has ended before it starts this
