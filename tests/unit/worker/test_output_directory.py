@@ -7,6 +7,7 @@ import os
 import socket
 import stat
 import tarfile
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -206,6 +207,30 @@ def test_a_directory_that_is_too_large_is_refused_before_any_of_it_is_read(tmp_p
     with pytest.raises(NotStored, match="more than 3 entries"):
         opened(tmp_path, ArtifactLimits(entries=3)).measure()
     assert opened(tmp_path, ArtifactLimits(bytes=0, entries=4)).measure() == 0
+
+
+def test_names_of_directories_inside_each_other_are_counted_together(tmp_path: Path, out: Path):
+    """The names on the way to the deepest one are in memory at a time, so they are limited in all."""
+    below = out
+    for _ in range(20):
+        for number in range(1, 10):
+            (below / f"{number}{'x' * 200}").touch()
+        below = below / "0"  # the first in the order
+        below.mkdir()
+    directory = opened(tmp_path, ArtifactLimits(entries=50))
+    tracemalloc.start()
+    with pytest.raises(NotStored, match="more than 50 entries"):
+        directory.measure()
+    assert tracemalloc.get_traced_memory()[1] < 40_000
+    tracemalloc.stop()
+
+
+def test_what_is_left_out_counts_as_entries_and_hides_nothing(tmp_path: Path, out: Path):
+    for number in range(4):
+        os.mkfifo(out / str(number))
+    (out / "model").touch()
+    with pytest.raises(NotStored, match="more than 3 entries"):
+        opened(tmp_path, ArtifactLimits(entries=3)).measure()
 
 
 def test_it_belongs_to_the_attempts_owner_and_holds_no_descriptor(tmp_path: Path):

@@ -115,6 +115,7 @@ class OutputDirectory:
         self.files = 0
         self.left_out = LeftOut()
         self._limits = limits
+        self._seen = 0
         here = os.open(workdir, _DIRECTORY)
         self._owner = os.fstat(here).st_uid
         for name in path.split("/"):
@@ -135,18 +136,14 @@ class OutputDirectory:
 
     def measure(self) -> int:
         """The bytes of its files. Raises NotStored when there is more than the limits allow."""
-        size = count = 0
-        for count, entry in enumerate(self._walk(), 1):
+        size = 0
+        for entry in self._walk():
             size += entry.info.st_size if stat.S_ISREG(entry.info.st_mode) else 0
-            if size > self._limits.bytes or count > self._limits.entries:
-                break
-        self._check(size, count)
+            self._check(size)
         self.left_out = LeftOut()
         return size
 
-    def _check(self, size: int, count: int) -> None:
-        if count > self._limits.entries:
-            raise NotStored(f"it has more than {self._limits.entries:,} entries")
+    def _check(self, size: int) -> None:
         if size > self._limits.bytes:
             limit = show_bytes(self._limits.bytes)
             raise NotStored(f"its files have more than {limit}, the limit of this worker (artifact_bytes)")
@@ -163,9 +160,9 @@ class OutputDirectory:
 
     def _blocks(self) -> Iterator[bytes]:
         size = 0
-        for count, entry in enumerate(self._walk(), 1):
+        for entry in self._walk():
             size += entry.info.st_size if stat.S_ISREG(entry.info.st_mode) else 0
-            self._check(size, count)  # another process may have written to it since it was measured
+            self._check(size)  # another process may have written to it since it was measured
             yield from self._packed(entry)
         yield bytes(2 * tarfile.BLOCKSIZE)
 
@@ -211,7 +208,10 @@ class OutputDirectory:
             os.close(file)
 
     def _walk(self) -> Iterator[OutputEntry]:
-        """Everything below it that may be packed, in one order, directories before their content."""
+        """Everything below it that may be packed, in one order, directories before their content. Raises NotStored when
+        it has more entries than the limits allow, with those that are left out.
+        """
+        self._seen = 0
         stack = [(os.dup(self._root), "", self._names(self._root))]
         try:
             while stack:
@@ -243,13 +243,14 @@ class OutputDirectory:
             stack[-1] = (inner, f"{entry.path}/", self._names(inner))
 
     def _names(self, directory: int) -> list[str]:
-        """The names in a directory, last one first; no more of them are read than may be kept."""
+        """The names in a directory, last one first; no more of them are read than all directories may have."""
         names: list[str] = []
         with os.scandir(directory) as entries:
             for entry in entries:
+                self._seen += 1
+                if self._seen > self._limits.entries:
+                    raise NotStored(f"it has more than {self._limits.entries:,} entries")
                 names.append(entry.name)
-                if len(names) > self._limits.entries:
-                    break
         return sorted(names, reverse=True)
 
     def _entry(self, parent: int, below: str, name: str) -> OutputEntry | None:
