@@ -18,7 +18,10 @@ from iris_gateway.api import ENDPOINTS
 from iris_gateway.auth.bearer import parse_tokens
 from iris_gateway.dashboard.pages import PAGES
 from iris_gateway.http.endpoint import Endpoint
+from tests.support.fake_state import refusal
 from tests.support.gateway import House, house
+from tests.unit.gateway.test_growth import DATA, DIGEST
+from tests.unit.gateway.test_results import MAP
 
 HOUR_MS = 3_600_000
 KEY, NEXT = SigningKey("k1", b"1" * 32, 0), SigningKey("k2", b"2" * 32, 0)
@@ -197,6 +200,17 @@ async def test_a_submission_with_a_tasks_token_tells_which_attempt_it_is_of(iris
 async def test_a_task_submits_for_nobody_else(iris: House):
     body = {"name": "/a/b", "command": ["true"], "user": "root"}
     assert (await iris.http.post("/v1/jobs", json=body, headers=bearer(iris))).status_code == 403
+
+
+async def test_results_of_a_map_submitted_just_now_are_read_for_a_task(iris: House):
+    root = {"Authorization": "Bearer s-root"}
+    await iris.http.put(f"/v1/bundles/{DIGEST}", content=DATA, headers=root)
+    made_map = await iris.http.post("/v1/jobs", json={**MAP, "user": "ada"}, headers=root)
+    iris.state.scripted["job"] = refusal("forbidden", "it is not in its own subtree")
+    async with asyncio.timeout(20):  # a stream of results has no end
+        response = await iris.http.get(f"{made_map.headers['location']}/results", headers=bearer(iris))
+    assert response.status_code == 403
+    assert [query.caller for query in iris.state.queries] == [TASK]
 
 
 async def test_a_tasks_token_is_no_cookie_and_nothing_to_sign_in_with(iris: House):

@@ -23,10 +23,16 @@ _STILL_HERE = b":\n\n"
 
 
 async def followed(call: Call) -> Response:
-    recent = call.gateway.recent_maps.take(job_of(call), call.gateway.clock())
-    job, since = recent or await _found(call, job_of(call))
+    job, since = _known(call) or await _found(call, job_of(call))
     require_reader(call.caller, job.user, job.name)
     return stream(call, _written(call, job, since, resume_point(call, None) or 0))
+
+
+def _known(call: Call) -> tuple[MapJob, int] | None:
+    """A map whose job need not be read. For a task it is: the state service alone knows what the task may reach."""
+    if call.caller.attempt is not None:
+        return None
+    return call.gateway.recent_maps.take(job_of(call), call.gateway.clock())
 
 
 async def _found(call: Call, job: str) -> tuple[MapJob, int]:
