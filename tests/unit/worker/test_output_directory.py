@@ -233,6 +233,17 @@ def test_what_is_left_out_counts_as_entries_and_hides_nothing(tmp_path: Path, ou
         opened(tmp_path, ArtifactLimits(entries=3)).measure()
 
 
+def test_a_directory_of_too_many_entries_holds_no_descriptor(tmp_path: Path, out: Path):
+    for number in range(4):
+        (out / str(number)).touch()
+    directory = opened(tmp_path, ArtifactLimits(entries=3))
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        with pytest.raises(NotStored):
+            directory.measure()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 def test_it_belongs_to_the_attempts_owner_and_holds_no_descriptor(tmp_path: Path):
     before = len(os.listdir("/proc/self/fd"))
     made = make_directory(str(tmp_path), "a/b")

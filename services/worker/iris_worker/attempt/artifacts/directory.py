@@ -212,7 +212,8 @@ class OutputDirectory:
         it has more entries than the limits allow, with those that are left out.
         """
         self._seen = 0
-        stack = [(os.dup(self._root), "", self._names(self._root))]
+        names = self._names(self._root)
+        stack = [(os.dup(self._root), "", names)]
         try:
             while stack:
                 parent, below, names = stack[-1]
