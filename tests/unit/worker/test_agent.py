@@ -475,6 +475,16 @@ def test_what_starts_later_has_the_newest_grant():
     assert agent.next_launch().template.grant == TaskGrant(1, b"later", b"key")
 
 
+def test_what_waits_for_its_slot_to_be_emptied_has_the_newest_grant():
+    agent, ref = Agent("me"), AttemptRef(1, 0, 0)
+    work = TaskTemplate(1, "/t", ("true",), {}, 1, ResourceRequest())
+    agent.on_order(Order("me", 1, templates=(work,), run=(ref,)), 1)
+    held, grant = agent.next_launch(), TaskGrant(1, b"later", b"key")
+    agent.on_order(Order("me", 1, renewals=(grant,)), 2)
+    agent.postpone(held)
+    assert agent.next_launch().template.grant == grant
+
+
 def test_a_changed_timeout_reaches_what_runs_and_what_starts_later(story: Story):
     story.play("""
         run 1-0-0 -> taken, launch 1-0-0

@@ -64,10 +64,10 @@ def renewals(attempts: Iterable[LocalAttempt], grants: Iterable[TaskGrant]) -> l
         grant = by_job.get(held.ref.job)
         if grant is None or held.is_over:
             continue
+        if held.template is not None:
+            held.template = structs.replace(held.template, grant=grant)
         if held.launched:
             todo.append(RenewToken(held.ref, grant))
-        elif held.template is not None:
-            held.template = structs.replace(held.template, grant=grant)
     return todo
 
 
