@@ -1,5 +1,6 @@
 """Tables fit the terminal: columns give way in their order, sentences wrap; texts are compared whole."""
 
+import click
 import pytest
 
 from iris.cli.output.tables import Column, table_lines
@@ -29,6 +30,27 @@ def test_a_sentence_wraps_below_itself():
         "/train  interactive  2m05s  asks for 8 cores, the best host",
         "                            has 4 free",
         "/a      interactive  2m05s",
+    ]
+
+
+@pytest.mark.parametrize("width", [0, 60])
+def test_lines_of_a_text_stay_in_their_column(width):
+    rows = [("/a", "asks for 8\r\n/train  interactive\n\n0 free"), ("/b", "")]
+    assert table_lines(rows, COLUMNS, width)[1:] == [
+        "/a    interactive  2m05s  asks for 8",
+        "                          /train  interactive",
+        "",
+        "                          0 free",
+        "/b    interactive  2m05s",
+    ]
+
+
+def test_colours_of_a_text_end_with_it():
+    """Those of the listing end by themselves; conceal (8) would hide the rows below."""
+    rows = [("/a", "\033[8mhidden"), ("/b", click.style("failed", fg="red"))]
+    assert [line.rpartition("  ")[2] for line in table_lines(rows, COLUMNS)[1:]] == [
+        "\033[8mhidden\033[0m",
+        "\033[31mfailed\033[0m",
     ]
 
 

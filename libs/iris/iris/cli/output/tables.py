@@ -14,6 +14,7 @@ import msgspec
 Row = Mapping[str, Any]
 
 _GAP = "  "
+_PLAIN = "\033[0m"
 _NARROWEST = 24
 """Characters that a sentence is wrapped to at least."""
 
@@ -129,7 +130,7 @@ def table_lines(items: Sequence[Row], columns: Sequence[Column], width: int = 0)
 
 
 def _longest(cells: Sequence[str]) -> int:
-    return max(len(click.unstyle(cell)) for cell in cells)
+    return max(len(line) for cell in cells for line in click.unstyle(cell).splitlines() or [""])
 
 
 def _total(widths: Sequence[int]) -> int:
@@ -152,13 +153,15 @@ def _widths(table: Sequence[TablePart], width: int) -> list[int]:
 
 
 def _row_lines(row: Sequence[str], columns: Sequence[Column], widths: Sequence[int]) -> list[str]:
-    """One row; more than one line where a sentence wraps."""
+    """One row; more than one line where a cell has several, or a sentence wraps: each in its column, for a text of
+    somebody else must not look like a row.
+    """
     parts = [
-        _wrapped(cell, width) if column.wraps else [cell]
+        [line for given in cell.splitlines() for line in (_wrapped(given, width) if column.wraps else [given])]
         for cell, column, width in zip(row, columns, widths, strict=True)
     ]
     lines = []
-    for number in range(max(map(len, parts))):
+    for number in range(max(1, *map(len, parts))):
         cells = [part[number] if number < len(part) else "" for part in parts]
         padded = [_pad(cell, width, column.right) for cell, width, column in zip(cells, widths, columns, strict=True)]
         lines.append(_GAP.join(padded).rstrip())
@@ -185,5 +188,8 @@ _FACTS = (Column("", lambda row: row["name"]), Column("", lambda row: row["value
 
 
 def _pad(cell: str, width: int, right: bool) -> str:
+    """A cell in its width; colours in it end with it."""
+    if "\033" in cell and not cell.endswith(_PLAIN):
+        cell += _PLAIN
     space = " " * (width - len(click.unstyle(cell)))
     return space + cell if right else cell + space
