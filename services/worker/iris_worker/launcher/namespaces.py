@@ -96,7 +96,8 @@ def ipc_objects() -> tuple[int, int, int]:
 
 
 def in_thread(work: Callable[[], T], *, enters: bool) -> T:
-    """Run ``work`` in a thread of its own, whose confinement ends with it. Raises what it raises.
+    """Run ``work`` in a thread of its own, whose confinement ends with it. Raises what it raises, and OSError where the
+    host has no room for a thread.
 
     ``enters``: it enters mount namespaces, and so has a directory of its own; containers do not let every process.
     """
@@ -111,7 +112,10 @@ def in_thread(work: Callable[[], T], *, enters: bool) -> T:
             found.append(error)
 
     thread = threading.Thread(target=run)
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise OSError(errno.EAGAIN, str(error)) from error
     thread.join()
     [result] = found
     if isinstance(result, BaseException):
