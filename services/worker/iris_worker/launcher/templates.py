@@ -286,8 +286,12 @@ class Templates:
 
     def _cloned(self, template: RunningTemplate, number: int, pid: int) -> None:
         """A clone is there, or has ended. Only a child of this process that is no attempt's yet can be one."""
-        clone, is_there = template.clones.get(number), bool(tree.parent(pid))
-        if clone is None or (is_there and not self._runner.is_free_child(pid)):
+        if (clone := template.clones.get(number)) is None:
+            return
+        if not tree.parent(pid):  # it was collected: whoever still holds its pipe must not hear that it goes
+            self._not_cloned(self._take(template, number))
+            return
+        if not self._runner.is_free_child(pid):
             return
         request, group = clone.request, None
         try:
@@ -297,9 +301,8 @@ class Templates:
             os.write(clone.go, inside.GO)
         except OSError:  # it was killed, or this host cannot do it
             self._strike(pid)
-            if is_there:
-                self._runner.spares.add(pid, template.slot, group)
-                self._runner.spares.kill(pid)
+            self._runner.spares.add(pid, template.slot, group)
+            self._runner.spares.kill(pid)
             self._not_cloned(self._take(template, number))
             return
         if isinstance(request, StartTemplate):
