@@ -149,8 +149,9 @@ async def test_a_start_begins_with_a_snapshot_and_trims_behind_it(group):
     for number in range(80):
         await group.submit(f"/a{number}")
     await snapshots(group, 2)
+    streams = group.connection.streams
     async with asyncio.timeout(RETRY_FOR_S):
-        while (await group.connection.streams.read(subjects.JOURNAL.name, 0).batch(wait=5))[0].sequence == 1:
+        while (await streams.next(subjects.JOURNAL.name, 0, subject=subjects.JOURNAL_SUBJECT)).sequence == 1:
             await asyncio.sleep(0.05)
     leader, _ = await group.leader()
     leader.kill()
