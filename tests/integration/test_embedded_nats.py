@@ -1,6 +1,7 @@
 """The embedded server is restarted when it dies, and ends with its owner."""
 
 import asyncio
+import math
 import os
 import signal
 import socketserver
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from iris_bus.jetstream import connect
+from iris_nats import nats_binary
 from iris_nats.nats_process import NatsProcess, streams_of
 from iris_service.child import StartFailed
 from iris_service.lock import DirectoryInUse
@@ -82,41 +84,69 @@ async def test_it_is_set_aside_by_the_restart_that_the_server_asks_for_then(tmp_
     server.stop()
 
 
-class Slow(socketserver.StreamRequestHandler):
+class Slow(socketserver.ThreadingTCPServer):
     """A server that says of a stream that it could not be recovered, as a slow one does while it makes the stream."""
+
+    daemon_threads = True
+    stream = "IRIS_LOGS"
+    doubts = math.inf
+    """How often it says so, before it says that all is well."""
+
+
+class SlowAnswer(socketserver.StreamRequestHandler):
+    """What it says to one who asks."""
+
+    server: Slow
 
     def handle(self) -> None:
         self.wfile.write(b'INFO {"server_id": "S", "nonce": ""}\r\n')
         for line in self.rfile:
             if line.startswith(b"PUB"):
-                said = b"JetStream stream 'IRIS > IRIS_LOGS' could not be recovered"
-                body = b'{"data": {"status": "unavailable", "error": "%s"}}' % said
+                self.server.doubts -= 1
+                body = b'{"data": {"status": "ok"}}'
+                if self.server.doubts >= 0:
+                    said = f"JetStream stream 'IRIS > {self.server.stream}' could not be recovered"
+                    body = b'{"data": {"status": "unavailable", "error": "%s"}}' % said.encode()
                 self.wfile.write(b"MSG _INBOX.health 1 %d\r\n%s\r\n" % (len(body), body))
 
 
 @pytest.fixture
-def slow() -> Iterator[int]:
-    """The port of one."""
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Slow) as server:
-        server.daemon_threads = True
+def slow() -> Iterator[Slow]:
+    with Slow(("127.0.0.1", 0), SlowAnswer) as server:
         serving = threading.Thread(target=server.serve_forever)
         serving.start()
-        yield server.server_address[1]
+        yield server
         server.shutdown()
         serving.join()
 
 
-def test_a_server_is_restarted_for_a_missing_stream_after_several_reports(tmp_path: Path, slow: int):
+def test_a_server_is_restarted_for_a_missing_stream_after_several_reports(tmp_path: Path, slow: Slow):
     made, there = OpenServer(tmp_path / "made"), OpenServer(tmp_path / "there")
     (streams_of(there.directory) / "IRIS_LOGS").mkdir(parents=True)
     for server in (made, there):
         server.prepare()
-        server.port = slow
+        server.port = slow.server_address[1]
     (streams_of(made.directory) / "IRIS_LOGS").mkdir(parents=True)
     looks = [[bool(server.why_restart()) for _ in range(4)] for server in (made, there)]
     assert looks == [[False] * 4, [False, False, True, True]]
     for server in (made, there):
         server.stop()
+
+
+@pytest.mark.parametrize(("stream", "doubts"), [("IRIS_LOGS", 2), (".IRIS_JOURNAL", 10)], ids=["slow", "deleted"])
+def test_a_start_waits_for_a_stream_that_is_looked_after_just_then(
+    tmp_path: Path, slow: Slow, monkeypatch: pytest.MonkeyPatch, stream: str, doubts: int
+):
+    program = tmp_path / "nats-server"
+    program.write_text(f'#!/bin/sh\n[ $1 = -c ] && [ $# = 2 ] && exec sleep 600\nexec {nats_binary.find()} "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("IRIS_NATS_SERVER", str(program))
+    server = OpenServer(tmp_path / "nats")
+    (streams_of(server.directory) / stream).mkdir(parents=True)
+    server.port, slow.stream, slow.doubts = slow.server_address[1], stream, doubts
+    server.start()
+    server.stop()
+    assert (server.starts, slow.doubts) == (1, -1)
 
 
 async def test_a_server_whose_journal_cannot_be_recovered_is_not_left_running(tmp_path):

@@ -34,7 +34,7 @@ _UNRECOVERED = re.compile(r"stream '(?P<account>\S+) > (?P<stream>\S+)' could no
 _WRITE_ERROR = "write error"
 _GLANCE_S = 0.25
 _LOOKS = 3
-"""How often in a row a server has to look stuck before it is restarted."""
+"""How often in a row a server has to look stuck before it is restarted, or a stream lost before a start gives it up."""
 
 LIMITS = f"""\
 max_payload: {PAYLOAD_BYTES}
@@ -110,14 +110,14 @@ class NatsProcess(ChildProcess):
         try:
             self.spawn(time.monotonic())
             while trouble := self._trouble_while_starting():
-                if self._is_unrecovered(trouble):
+                if self._says_again(self._is_unrecovered(trouble)):
                     if self._lost not in REBUILT:
                         raise StartFailed(f"nats-server cannot use its store: {trouble}")
                     self.kill()
                     self.spawn(time.monotonic())
                 if time.monotonic() > deadline:
                     raise StartFailed(f"nats-server did not become ready in {timeout:.0f} s{self._log_tail()}")
-                time.sleep(0.005)
+                time.sleep(_GLANCE_S if self._doubts else 0.005)
         except BaseException:
             self.stop()
             raise
@@ -127,7 +127,7 @@ class NatsProcess(ChildProcess):
         nats_binary.check(self._program)
         self._take_lock()
         self._set_aside()
-        self._present = frozenset(path.name for path in streams_of(self.directory).glob("*"))
+        self._present = frozenset(path.name for path in streams_of(self.directory).glob("[!.]*"))
         self._doubts = 0
         if self._guarded and (files := journal_of(self.directory)).missing:
             raise DamagedFiles(_damaged(files))
@@ -141,13 +141,16 @@ class NatsProcess(ChildProcess):
     def why_restart(self) -> str:
         """A stream was not recovered, or a write to it failed (a full disk, say) and the disk has space again.
 
-        The server refuses such a stream until it is restarted. It has to say so several times in a row: on a slow
-        machine it may say so of a stream that it looks after just then.
+        The server refuses such a stream until it is restarted.
         """
         trouble = nats_health.trouble(self.port, self._sign, _GLANCE_S) if self.port else ""
         is_stuck = _WRITE_ERROR in trouble and self._has_room()
-        self._doubts = self._doubts + 1 if self._is_unrecovered(trouble) or is_stuck else 0
-        return trouble if self._doubts >= _LOOKS else ""
+        return trouble if self._says_again(self._is_unrecovered(trouble) or is_stuck) else ""
+
+    def _says_again(self, is_lost: bool) -> bool:
+        """Whether it says so several times in a row: a slow one may, of a stream that it looks after just then."""
+        self._doubts = self._doubts + 1 if is_lost else 0
+        return self._doubts >= _LOOKS
 
     def _trouble_while_starting(self) -> str:
         """Why it does not serve yet, empty once it does; reads its port. Raises StartFailed when it has ended."""
@@ -157,7 +160,9 @@ class NatsProcess(ChildProcess):
         return nats_health.trouble(self.port, self._sign) if self.port else "its port is not known yet"
 
     def _is_unrecovered(self, trouble: str) -> bool:
-        """Of a stream that was there before the start; one that is being made is not recovered either."""
+        """Of a stream that was there before the start; one that is being made is not recovered either, nor one that
+        was deleted, whose directory has a dot until its files are gone.
+        """
         lost = _UNRECOVERED.search(trouble)
         self._lost = lost["stream"] if lost is not None and lost["stream"] in self._present else ""
         return bool(self._lost)
