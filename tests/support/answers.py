@@ -73,8 +73,8 @@ def problem(status: int, code: str, detail: str, **members: Any) -> Said:
 
 
 @contextmanager
-def answering(answer: Answering) -> Iterator[Answers]:
-    """A server on a free port of loopback for as long as the block lasts."""
+def answering(answer: Answering, host: str = "127.0.0.2") -> Iterator[Answers]:
+    """A server for as long as the block lasts, at an address where no cluster of another test is given its port."""
     answers: Answers
 
     class Handler(BaseHTTPRequestHandler):
@@ -107,9 +107,9 @@ def answering(answer: Answering) -> Iterator[Answers]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer((host, 0), Handler)
     server.daemon_threads = True
-    answers = Answers(f"http://127.0.0.1:{server.server_port}", answer)
+    answers = Answers(f"http://{host}:{server.server_port}", answer)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:

@@ -44,7 +44,7 @@ def own_contexts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_person_signs_in_and_the_token_is_kept(capfd: pytest.CaptureFixture[str]):
     issuer = Issuer(PENDING, PENDING, Said(200, {"access_token": "a.b.c", "token_type": "Bearer"}))
-    with answering(issuer.answer) as server:
+    with answering(issuer.answer, "127.0.0.1") as server:
         code = main(["login", "--url", server.url])
         host = server.url.removeprefix("http://")
         assert load_contexts(contexts_path()) == Contexts(host, {host: Context(server.url, "a.b.c")})
@@ -56,7 +56,7 @@ def test_a_person_signs_in_and_the_token_is_kept(capfd: pytest.CaptureFixture[st
 
 
 def test_the_context_of_that_gateway_gets_the_token():
-    with answering(Issuer(Said(200, {"access_token": "new"})).answer) as server:
+    with answering(Issuer(Said(200, {"access_token": "new"})).answer, "127.0.0.1") as server:
         main(["context", "add", "lab", server.url, "--token", "old"])
         assert main(["login", "--context", "lab"]) == ExitCode.SUCCEEDED
         assert load_contexts(contexts_path()).known == {"lab": Context(server.url, "new")}
@@ -71,7 +71,7 @@ def test_the_context_of_that_gateway_gets_the_token():
     ],
 )
 def test_a_sign_in_that_fails_says_why_and_keeps_nothing(issuer: Issuer, words: str, capfd):
-    with answering(issuer.answer) as server:
+    with answering(issuer.answer, "127.0.0.1") as server:
         assert main(["login", "--url", server.url]) == ExitCode.USAGE
     assert words in capfd.readouterr().err
     assert load_contexts(contexts_path()) == Contexts()
