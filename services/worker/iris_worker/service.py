@@ -299,7 +299,7 @@ class WorkerService:
         """What an attempt needs before it starts; returns its end when that failed."""
         if template.bundle is not None:
             brought = await self._fetcher.fetch(
-                *(template.bundle, slot.workdir, template.each_line, ref.index, slot.owner),
+                template.bundle, slot.workdir, template.each_line, ref.index, slot.owner
             )
             if isinstance(brought, Ended):
                 return brought

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, TypeVar, cast
 import msgspec
 from msgspec import Meta
 
-from iris_core.admission.decoder_words import choices_hint, in_words, place_of
+from iris_core.admission.decoder_words import in_words, place_of, with_choices
 from iris_core.errors import Code, Refused
 from iris_core.limits import SENTENCE
 from iris_core.quota import QUOTA_LIMITS
@@ -138,6 +138,5 @@ def read_action(kinds: Mapping[str, type[A]], action: str, arguments: Mapping[st
         return msgspec.convert(arguments, kind)
     except msgspec.ValidationError as error:
         place = place_of(str(error))
-        hint = choices_hint(kind, place)
-        words = f"{place} {in_words(str(error))}".strip() + (f" ({hint})" if hint else "")
+        words = with_choices(f"{place} {in_words(str(error))}".strip(), kind, place)
         raise Refused(Code.INVALID, f"{action}: {words}") from None

@@ -34,6 +34,12 @@ def choices_hint(kind: Any, place: str = "") -> str:
     return f"one of: {', '.join(choices)}" if choices else ""
 
 
+def with_choices(words: str, kind: Any, place: str) -> str:
+    """A refusal of the value at a path, and behind it what an enumeration may be."""
+    hint = choices_hint(kind, place)
+    return f"{words} ({hint})" if hint else words
+
+
 def _members(kind: Any) -> Iterator[Any]:
     """What a value may be, or its items."""
     origin, arguments = get_origin(kind), get_args(kind)

@@ -19,7 +19,7 @@ from iris.client.options.job_names import full_name
 from iris.client.options.levels import read_levels
 from iris.client.options.units import PARSERS, one_or_more, parse_cpu, parse_duration, parse_gpu
 from iris.client.problems import InvalidOption
-from iris_core.admission.decoder_words import choices_hint, in_words, place_of
+from iris_core.admission.decoder_words import in_words, place_of, with_choices
 from iris_core.codec import Undecodable
 from iris_core.spec import array_values
 from iris_core.spec.exit_rules import SIGNALS, ExitAction, ExitRule, signal_number
@@ -125,8 +125,7 @@ def job_spec(
 def _wrong(message: str) -> str:
     """The decoder's message with the option's name: ``replicas must be a whole number, not a string``."""
     place = place_of(message)
-    hint = choices_hint(JobSpec, place)
-    return f"{place.removesuffix('_s')} {in_words(message)}".strip() + (f" ({hint})" if hint else "")
+    return with_choices(f"{place.removesuffix('_s')} {in_words(message)}".strip(), JobSpec, place)
 
 
 def read_replicas(options: JobOptions, gang: int) -> int:
