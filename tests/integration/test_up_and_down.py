@@ -128,9 +128,9 @@ def test_ctrl_c_of_a_cluster_in_the_foreground_stops_everything(tmp_path):
         first = up.stderr.readline()
         family = [*psutil.Process(up.pid).children(recursive=True)]
         up.send_signal(signal.SIGINT)
-        up.communicate(timeout=60)
+        _, rest = up.communicate(timeout=60)
 
-    assert "dashboard and API: http://127.0.0.1:" in first
+    assert "dashboard and API: http://127.0.0.1:" in first, rest
     assert up.returncode == 0
     assert [process for process in family if process.is_running()] == []
 

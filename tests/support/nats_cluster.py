@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import signal
-import socket
 import subprocess
 import time
 import urllib.error
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from iris_bus.contract import Connection, Unavailable
 from iris_nats import nats_binary
+from tests.support.nats_config import free_ports
 
 _START_S = 60.0
 _CONFIG = """\
@@ -85,7 +85,7 @@ class NatsCluster:
     @classmethod
     def on(cls, directory: Path) -> NatsCluster:
         """Three of them, not started."""
-        ports = _free_ports(9)
+        ports = free_ports(9)
         return cls([Node(f"n{n}", directory / f"n{n}", *ports[3 * n : 3 * n + 3]) for n in range(3)])
 
     def kill(self) -> None:
@@ -134,13 +134,3 @@ async def _leader(connection: Connection, stream: str) -> str:
         info = await connection.bus.request(f"$JS.API.STREAM.INFO.{stream}", b"", timeout=2)
         return (json.loads(info.data).get("cluster") or {}).get("leader", "")
     return ""
-
-
-def _free_ports(count: int) -> list[int]:
-    held = [socket.socket() for _ in range(count)]
-    for each in held:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in held]
-    for each in held:
-        each.close()
-    return ports

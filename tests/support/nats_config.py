@@ -66,23 +66,40 @@ class ConfiguredServer:
             self.process.wait()
 
 
+_RESERVED: list[socket.socket] = []
+"""Those of ports that were given away: bound, so that nobody gets the port by chance, and not listening."""
+
+
 def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
+    """Ports that only servers which are told of them get while this process runs."""
+    _RESERVED.extend(_bound(0) for _ in range(count))
+    return [each.getsockname()[1] for each in _RESERVED[-count:]]
 
 
 def row_of_free_ports(count: int) -> int:
-    """The first of so many, below those that connections get; a random one, because tests beside this take some too."""
+    """The first of so many `free_ports`, below those that connections get; a random one, because tests beside this take
+    some too.
+    """
     every = range(20_000, 32_000, count)
     for first in random.sample(every, len(every)):
-        with contextlib.suppress(OSError), contextlib.ExitStack() as held:
-            for port in range(first, first + count):
-                held.enter_context(socket.create_server(("127.0.0.1", port)))
+        with contextlib.suppress(OSError), contextlib.ExitStack() as row:
+            bound = [row.enter_context(_bound(port)) for port in range(first, first + count)]
+            row.pop_all()
+            _RESERVED.extend(bound)
             return first
     raise LookupError(f"no {count} free ports in a row")
+
+
+def _bound(port: int) -> socket.socket:
+    """Raises OSError when the port is taken or reserved."""
+    bound = socket.socket()
+    try:
+        bound.bind(("127.0.0.1", port))
+    except OSError:
+        bound.close()
+        raise
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # only now: bind would pass over a reservation
+    return bound
 
 
 @asynccontextmanager

@@ -13,6 +13,7 @@ import os
 import re
 import subprocess
 import time
+import weakref
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,6 +26,7 @@ from iris_core.subjects import JOURNAL, STREAMS
 from iris_nats import blocks, nats_binary, nats_health
 from iris_nats.blocks import Files
 from iris_service.child import ChildProcess, DamagedFiles, Program, StartFailed
+from iris_service.listening import reserve
 from iris_service.lock import lock
 
 PAYLOAD_BYTES = 8 << 20
@@ -46,7 +48,6 @@ ping_interval: "20s"
 _CONFIG = """\
 server_name: "iris-embedded"
 listen: "127.0.0.1:{port}"
-ports_file_dir: {run}
 pid_file: {pid_file}
 log_file: {log_file}
 logfile_size_limit: 64MB
@@ -63,8 +64,8 @@ OBSERVER = "local"
 
 
 class NatsProcess(ChildProcess):
-    """A server on ``directory``, which it owns: mode 0700, one lock, a key for each user. It keeps its port
-    across restarts.
+    """A server on ``directory``, which it owns: mode 0700, one lock, a key for each user. Its port is reserved from the
+    first start until this object ends, so that it is free for each restart.
 
     Args:
         directory: made when missing.
@@ -123,9 +124,10 @@ class NatsProcess(ChildProcess):
             raise
 
     def prepare(self) -> None:
-        """Take the lock, verify the journal, and write the configuration, with the same port as last time."""
+        """Take the lock and a port, verify the journal, and write the configuration."""
         nats_binary.check(self._program)
         self._take_lock()
+        self._take_port()
         self._set_aside()
         self._present = frozenset(path.name for path in streams_of(self.directory).glob("[!.]*"))
         self._doubts = 0
@@ -135,8 +137,6 @@ class NatsProcess(ChildProcess):
         checked = subprocess.run([*self.program.argv, "-t"], capture_output=True, text=True, timeout=20, check=False)
         if checked.returncode != 0:
             raise StartFailed(f"nats-server refuses its configuration: {checked.stderr.strip()}")
-        for stale in self._run.glob("*.ports"):
-            stale.unlink()
 
     def why_restart(self) -> str:
         """A stream was not recovered, or a write to it failed (a full disk, say) and the disk has space again.
@@ -153,11 +153,10 @@ class NatsProcess(ChildProcess):
         return self._doubts >= _LOOKS
 
     def _trouble_while_starting(self) -> str:
-        """Why it does not serve yet, empty once it does; reads its port. Raises StartFailed when it has ended."""
+        """Why it does not serve yet, empty once it does. Raises StartFailed when it has ended."""
         if self.look(time.monotonic()) is not None:
             raise StartFailed(f"nats-server ended while starting{self._log_tail()}")
-        self.port = self.port or self._read_port()
-        return nats_health.trouble(self.port, self._sign) if self.port else "its port is not known yet"
+        return nats_health.trouble(self.port, self._sign)
 
     def _is_unrecovered(self, trouble: str) -> bool:
         """Of a stream that was there before the start; one that is being made is not recovered either, nor one that
@@ -214,10 +213,15 @@ class NatsProcess(ChildProcess):
         if self._lock is None:
             self._lock = lock(self.directory, f"a nats-server already runs on {self.directory}")
 
+    def _take_port(self) -> None:
+        if not self.port:
+            reserved = reserve("127.0.0.1", 0)
+            self.port = reserved.getsockname()[1]
+            weakref.finalize(self, os.close, reserved.detach())
+
     def _render(self) -> None:
         text = _CONFIG.format(
-            port=self.port or -1,
-            run=json.dumps(str(self._run)),
+            port=self.port,
             pid_file=json.dumps(str(self._run / "nats.pid")),
             log_file=json.dumps(str(self._own_log)),
             store=json.dumps(str(self.directory / "store")),
@@ -238,14 +242,6 @@ class NatsProcess(ChildProcess):
         seed = self.keys.path(SYSTEM)
         proof = base64.urlsafe_b64encode(signed(seed, nonce)).decode().rstrip("=")
         return {"nkey": public_key(seed), "sig": proof}
-
-    def _read_port(self) -> int:
-        """0 while it is not known."""
-        path = self._run / f"nats-server_{self.pid}.ports"
-        try:
-            return int(json.loads(path.read_bytes())["nats"][0].rpartition(":")[2])
-        except (OSError, ValueError, LookupError):
-            return 0
 
 
 def streams_of(directory: Path) -> Path:

@@ -1,4 +1,6 @@
-"""Reads the address a service listens on from its settings, binds it, and writes it to a file for the supervisor."""
+"""Reads the address a service listens on from its settings, binds it, and writes it to a file for the supervisor, which
+reserves the ports of its processes.
+"""
 
 from __future__ import annotations
 
@@ -75,6 +77,20 @@ def listen(section: str, host: str, port: int, *, shared: bool = False) -> socke
         listening.close()
         raise BadSetting(f"[{section}] http: {host}:{port} cannot be listened on: {error.strerror}") from error
     return listening
+
+
+def reserve(host: str, port: int) -> socket.socket:
+    """A bound socket that does not listen: while it is open, `listen` can have its port (a free one for 0), and the
+    kernel gives it to nobody else, as the port of a new connection neither. Raises OSError when it is taken.
+    """
+    reserved = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        reserved.bind((host, port))
+    except (OSError, OverflowError) as error:
+        reserved.close()
+        raise OSError(f"cannot listen on {host}:{port}: {getattr(error, 'strerror', None) or error}") from None
+    return reserved
 
 
 def write_port(listening: socket.socket, port_file: str, *, tls: bool = False) -> None:

@@ -1,5 +1,6 @@
 import dataclasses
 import socket
+from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
@@ -14,6 +15,7 @@ from iris.cluster.paths import ClusterPaths
 from iris.cluster.programs import ClusterPrograms
 from iris.cluster.settings import ClusterSettings, read_listen, read_replicas, read_slices
 from iris.cluster.supervisor import stop_phase
+from iris_service.listening import listen
 
 LOOPBACK = {"http": "127.0.0.1:0"}
 
@@ -140,12 +142,29 @@ def test_a_service_with_replicas_runs_under_numbered_names():
     assert names == ["state-0", "state-1", "scheduler", "proxy", "gateway"]
 
 
+def released(paths: ClusterPaths, options: StartOptions) -> ClusterPrograms:
+    """Drawn, its ports free again."""
+    with ExitStack() as ports:
+        return draw(paths, options, ports)
+
+
 def drawn(tmp_path: Path, metrics: str, *replicas: str) -> ClusterPrograms:
     """As ordered with two workers and ``[run] metrics``."""
     config = tmp_path / "iris.toml"
     config.write_text(f'[run]\nlog_level = "debug"\nmetrics = "{metrics}"\n')
     given = {"http": "127.0.0.1:0", "workers": 2, "replicas": replicas}
-    return draw(ClusterPaths(tmp_path), StartOptions(data=str(tmp_path), config=str(config), given=given))
+    return released(ClusterPaths(tmp_path), StartOptions(data=str(tmp_path), config=str(config), given=given))
+
+
+def test_nobody_but_its_gateway_gets_the_port_of_a_cluster(tmp_path: Path):
+    with ExitStack() as ports:
+        options = StartOptions(data=str(tmp_path), config="", given={"http": "127.0.0.1:0"})
+        port = int(draw(ClusterPaths(tmp_path), options, ports).http.rpartition(":")[2])
+        with socket.socket() as other, pytest.raises(OSError, match="Address already in use"):
+            other.bind(("127.0.0.1", port))
+        with listen("gateway", "127.0.0.1", port) as gateway:
+            gateway.listen()
+            socket.create_connection(("127.0.0.1", port)).close()
 
 
 def test_each_process_has_a_free_port_of_its_own_for_its_metrics(tmp_path: Path):
@@ -231,7 +250,7 @@ def test_the_proxy_knows_the_tokens_that_it_keeps_from_services():
 def test_a_token_is_made_unless_the_gateway_has_others_or_wants_none(tmp_path, config, given, made):
     (tmp_path / "iris.toml").write_text(config)
     options = StartOptions(str(tmp_path / "data"), str(tmp_path / "iris.toml"), {**LOOPBACK, **given})
-    assert (draw(ClusterPaths(tmp_path / "data"), options).token_file is not None) is made
+    assert (released(ClusterPaths(tmp_path / "data"), options).token_file is not None) is made
 
 
 @pytest.mark.parametrize("key", ["token_file", "oidc_issuer"])
@@ -239,7 +258,7 @@ def test_tokens_that_are_named_and_turned_off_are_refused(tmp_path, key):
     (tmp_path / "iris.toml").write_text(f'[gateway]\n{key} = "x"\n')
     options = StartOptions(str(tmp_path / "data"), str(tmp_path / "iris.toml"), {**LOOPBACK, "auth": False})
     with pytest.raises(InvalidOption, match="--no-auth"):
-        draw(ClusterPaths(tmp_path / "data"), options)
+        released(ClusterPaths(tmp_path / "data"), options)
 
 
 def test_a_user_without_a_home_is_told_where_the_data_is(monkeypatch: pytest.MonkeyPatch):
@@ -259,7 +278,7 @@ def test_the_proxy_withholds_the_tokens_that_the_gateway_accepts(tmp_path):
     config = tmp_path / "iris.toml"
     issuer = 'oidc_issuer = "https://id.example.org"\noidc_audience = "iris"\noidc_keys = "keys.json"'
     config.write_text(f'[gateway]\ntoken_file = "tokens"\n{issuer}\n[proxy]\noidc_audience = "other"\n')
-    programs = draw(ClusterPaths(tmp_path), StartOptions(str(tmp_path), str(config), LOOPBACK)).programs(
+    programs = released(ClusterPaths(tmp_path), StartOptions(str(tmp_path), str(config), LOOPBACK)).programs(
         "nats://127.0.0.1:1"
     )
     [proxy] = [program.argv for program in programs if program.service == "proxy"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import os
-import socket
 import sys
 from contextlib import ExitStack
 from dataclasses import replace
@@ -24,6 +23,7 @@ from iris.cluster.supervisor import Supervisor
 from iris_core.access.token_file import is_user_name
 from iris_core.admission.decoder_words import in_words, place_of
 from iris_service.child import DamagedFiles, StartFailed
+from iris_service.listening import reserve
 from iris_service.lock import DirectoryInUse
 from iris_service.process_settings import RunSettings
 from iris_service.settings import BadSetting, load
@@ -35,12 +35,18 @@ def main(reply: int, options: StartOptions) -> int:
     """Run a cluster until it is stopped. The first reply is written to ``reply``, which is then closed."""
     paths = ClusterPaths(Path(options.data))
     try:
-        held = take_lock(paths)
+        take_lock(paths)
     except DirectoryInUse as error:
         return answer(reply, f"occupied {error}")
+    with ExitStack() as ports:
+        return run(reply, paths, options, ports)
+
+
+def run(reply: int, paths: ClusterPaths, options: StartOptions, ports: ExitStack) -> int:
+    """Run a cluster whose data directory is locked; ``ports`` reserves its ports until it has ended."""
     try:
         wait_for_predecessor(paths)
-        programs = draw(paths, options)
+        programs = draw(paths, options, ports)
         workers = [host.worker for host in programs.hosts()]
         if programs.token_file:
             make_token(paths, owner())
@@ -59,7 +65,6 @@ def main(reply: int, options: StartOptions) -> int:
     say(f"the cluster on {paths.data} is started as {programs.url}")
     supervisor.run()
     say("everything is stopped")
-    os.close(held)
     return 0
 
 
@@ -72,8 +77,10 @@ def owner() -> str:
     return name if is_user_name(name) else "admin"
 
 
-def draw(paths: ClusterPaths, options: StartOptions) -> ClusterPrograms:
-    """The programs of the cluster with their ports. Raises BadSetting, InvalidOption, OSError when a port is taken."""
+def draw(paths: ClusterPaths, options: StartOptions, ports: ExitStack) -> ClusterPrograms:
+    """The programs of the cluster, their ports reserved by ``ports``. Raises BadSetting, InvalidOption, OSError when a
+    port is taken.
+    """
     config = Path(options.config) if options.config else None
     given = load(config, os.environ)
     read = given.section("cluster", ClusterSettings)
@@ -90,26 +97,25 @@ def draw(paths: ClusterPaths, options: StartOptions) -> ClusterPrograms:
             "--no-auth does without tokens, but [gateway] says whose are accepted; leave one of them out"
         )
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    with ExitStack() as held:
-        http, proxy = (hold(held, *read_listen(text)) for text in (settings.http, settings.proxy))
-        programs = ClusterPrograms(
-            paths,
-            settings,
-            http,
-            proxy,
-            config,
-            dict(os.environ),
-            memory,
-            len(os.sched_getaffinity(0)),
-            proxies=_whole(given.text("proxy", "workers") or "1"),
-            drain_s=given.section("run", RunSettings).drain_s,
-            token_file=paths.token_file if settings.auth and not tokens else None,
-            withheld={f"proxy.{key}": text for key, text in accepted.items() if text and not given.text("proxy", key)},
-        )
-        if metrics := given.text("run", "metrics"):
-            host, port = read_listen(metrics)
-            places = {name: hold(held, host, port and port + n) for n, name in enumerate(programs.served())}
-            programs = replace(programs, metrics=places)
+    http, proxy = (hold(ports, *read_listen(text)) for text in (settings.http, settings.proxy))
+    programs = ClusterPrograms(
+        paths,
+        settings,
+        http,
+        proxy,
+        config,
+        dict(os.environ),
+        memory,
+        len(os.sched_getaffinity(0)),
+        proxies=_whole(given.text("proxy", "workers") or "1"),
+        drain_s=given.section("run", RunSettings).drain_s,
+        token_file=paths.token_file if settings.auth and not tokens else None,
+        withheld={f"proxy.{key}": text for key, text in accepted.items() if text and not given.text("proxy", key)},
+    )
+    if metrics := given.text("run", "metrics"):
+        host, port = read_listen(metrics)
+        places = {name: hold(ports, host, port and port + n) for n, name in enumerate(programs.served())}
+        programs = replace(programs, metrics=places)
     return programs
 
 
@@ -120,17 +126,9 @@ def _whole(text: str) -> int:
     return int(text)
 
 
-def hold(held: ExitStack, host: str, port: int) -> str:
-    """Reserve ``host:port`` (a free one for port 0) while ``held`` is open. Raises OSError when it is taken."""
-    listener = held.enter_context(socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET))
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except OSError as error:
-        raise OSError(f"cannot listen on {host}:{port}: {error.strerror}") from None
-    except OverflowError as error:
-        raise OSError(f"cannot listen on {host}:{port}: {error}") from None
-    return f"{host}:{listener.getsockname()[1]}"
+def hold(ports: ExitStack, host: str, port: int) -> str:
+    """Reserve ``host:port`` (a free one for port 0) while ``ports`` is open. Raises OSError when it is taken."""
+    return f"{host}:{ports.enter_context(reserve(host, port)).getsockname()[1]}"
 
 
 def wait_for_predecessor(paths: ClusterPaths) -> None:
