@@ -5,7 +5,7 @@ import re
 
 from drawings.sdk import VARIABLES
 from iris_core.messages.state_worker import Gang
-from iris_worker.attempt import environment
+from iris_worker import environment
 from tests.house.repository import ROOT
 
 PAGE = (ROOT / "docs/gangs.md").read_text(encoding="utf-8")

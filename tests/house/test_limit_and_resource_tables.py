@@ -71,8 +71,8 @@ def test_every_limit_that_all_users_share_is_a_setting_and_told():
 
 
 NAMED_BESIDE_THE_TABLE = {
-    "memory_bytes": {"iris_worker.launcher.limits", "iris_worker.agent.host.host", "iris.cluster.programs"},
-    "cpu_millis": {"iris_worker.launcher.limits", "iris_worker.agent.host.host", "iris.cluster.programs"},
+    "memory_bytes": {"iris_worker.launcher.cgroups.limits", "iris_worker.agent.host.host", "iris.cluster.programs"},
+    "cpu_millis": {"iris_worker.launcher.cgroups.limits", "iris_worker.agent.host.host", "iris.cluster.programs"},
     "disk_bytes": {"iris_worker.agent.host.host"},
 }
 """Where a resource is enforced, found, or given to a simulated host."""

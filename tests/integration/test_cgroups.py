@@ -17,8 +17,8 @@ from iris_bus.contract import Connection
 from iris_core.messages.state_worker import Stop
 from iris_core.spec.resources import ResourceRequest
 from iris_core.states import Cause
-from iris_worker.launcher.cgroup import NoGroups, groups_below, open_groups
-from iris_worker.launcher.cgroup_files import UNIFIED, Cgroup, own_directories
+from iris_worker.launcher.cgroups.cgroup import NoGroups, groups_below, open_groups
+from iris_worker.launcher.cgroups.files import UNIFIED, Cgroup, own_directories
 from tests.support.state import FakeState
 from tests.support.worker import WorkerProcess, lives, number_from
 

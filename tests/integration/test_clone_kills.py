@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from iris_worker.launcher import rescue
-from iris_worker.launcher.records import Exited, Pinged, PingLauncher, TemplateState
+from iris_worker.launcher.records.records import Exited, Pinged, PingLauncher, TemplateState
 from tests.integration.test_templates import Host, host_in, lives, ready
 
 pytestmark = pytest.mark.integration

@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from iris_worker.launcher import rescue
-from iris_worker.launcher.cgroup_files import Cgroup
-from iris_worker.launcher.records import (
+from iris_worker.launcher.cgroups.files import Cgroup
+from iris_worker.launcher.records.records import (
     EmptySlot,
     EndTemplate,
     Pinged,

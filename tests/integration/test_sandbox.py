@@ -25,8 +25,8 @@ from iris_core.messages.gateway_worker import ExecutionTaken, StartExecution
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Gang, Stop
 from iris_core.states import Cause, KernelStatus
-from iris_worker.launcher.cgroup import OPEN_FILES
-from iris_worker.launcher.sandbox import IDLE
+from iris_worker.launcher.cgroups.cgroup import OPEN_FILES
+from iris_worker.launcher.starts.sandbox import IDLE
 from tests.support import escapes
 from tests.support.escapes import ESCAPES, MODES
 from tests.support.hosts import SANDBOXED, USER, until, until_gone, worker_of
@@ -384,7 +384,7 @@ async def test_a_task_that_signals_all_that_it_can_holds_up_nobody_else(
 def test_a_user_namespace_that_cannot_be_completed_is_not_entered():
     code = """
 import os
-from iris_worker.launcher.namespaces import enter_user_namespace
+from iris_worker.launcher.kernel.namespaces import enter_user_namespace
 try:
     enter_user_namespace()
 except OSError as error:
@@ -399,7 +399,7 @@ except OSError as error:
 def test_limits_of_another_user_need_no_more_than_to_become_that_user():
     code = f"""
 import os, resource
-from iris_worker.launcher.spawn import User, begin
+from iris_worker.launcher.starts.spawn import User, begin
 null = os.open("/dev/null", os.O_RDWR)
 limits = ((resource.RLIMIT_DATA, 1 << 30), (resource.RLIMIT_DATA, 1 << 31))
 child = begin(("/bin/sleep", "1000"), {{}}, "/", (null, null, null), limits, user=User({USER}, {USER}))

@@ -15,12 +15,13 @@ import psutil
 import pytest
 
 from iris_core.messages.message import AttemptRef
-from iris_worker.attempt.workspaces import Workspace, Workspaces, data_id
+from iris_worker.attempt.slots.workspaces import Workspace, Workspaces
 from iris_worker.clock import HostClock
+from iris_worker.data_directory import data_id
 from iris_worker.launcher import rescue
-from iris_worker.launcher.cgroup_files import Cgroup
+from iris_worker.launcher.cgroups.files import Cgroup
 from iris_worker.launcher.client import LauncherClient
-from iris_worker.launcher.records import (
+from iris_worker.launcher.records.records import (
     EndTemplate,
     Exit,
     Exited,

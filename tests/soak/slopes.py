@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from iris_bus.streams import window
 from iris_worker.agent import seen
-from iris_worker.launcher import cgroup, store
+from iris_worker.launcher.cgroups import cgroup
+from iris_worker.launcher.records import store
 
 MIB = 1 << 20
 WARM = 1 / 3

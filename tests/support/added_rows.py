@@ -105,7 +105,7 @@ def services() -> dict[str, bool]:
     from iris_core.admission.jobs import validate_spec
     from iris_core.placement.reasons import ReasonCode
     from iris_worker.agent.host.host import total
-    from iris_worker.attempt.devices import Accelerators
+    from iris_worker.attempt.slots.devices import Accelerators
     from iris_worker.settings import WorkerSettings
     from tests.support.scheduling import Story, worker
 

@@ -14,7 +14,7 @@ from typing import Self
 
 import psutil
 
-from iris_worker.attempt.workspaces import data_id
+from iris_worker.data_directory import data_id
 from tests.support import warm
 
 UNCONFINED = {"sandbox": "off", "run_as": "worker", "container_runtime": "none"}

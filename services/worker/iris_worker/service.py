@@ -40,21 +40,22 @@ from iris_worker.attempt.builds.builder import Builder
 from iris_worker.attempt.bundles.bundle import BundleStore
 from iris_worker.attempt.bundles.fetch import Fetcher
 from iris_worker.attempt.calls.files import CallFiles
-from iris_worker.attempt.devices import Accelerators, Devices
 from iris_worker.attempt.ends import cannot_start
 from iris_worker.attempt.executions.server import ExecutionServer
 from iris_worker.attempt.executor import Executor
-from iris_worker.attempt.isolation import Isolation, isolation
 from iris_worker.attempt.output.shipper import LogShipper
-from iris_worker.attempt.preloading import is_cloned
 from iris_worker.attempt.probes.prober import Prober
+from iris_worker.attempt.slots.devices import Accelerators, Devices
+from iris_worker.attempt.slots.isolation import Isolation, isolation
+from iris_worker.attempt.slots.workspaces import Workspace
+from iris_worker.attempt.templates.preloading import is_cloned
 from iris_worker.attempt.timeouts import AttemptTimeouts
-from iris_worker.attempt.workspaces import Workspace
 from iris_worker.background import BackgroundTasks
 from iris_worker.clock import HostClock
 from iris_worker.host_watch import follow_runtime, warn_of_configuration
-from iris_worker.launcher import limits, spawn
 from iris_worker.launcher.adopt import boot_id
+from iris_worker.launcher.cgroups import limits
+from iris_worker.launcher.starts import spawn
 from iris_worker.metrics import WorkerMetrics
 from iris_worker.recognition import recognise
 from iris_worker.settings import WorkerSettings

@@ -55,10 +55,10 @@ def more_messages(module: ModuleType) -> None:
 
 PLANTS: dict[str, tuple[str, Callable[[ModuleType], None]]] = {
     **{
-        name: ("iris_worker.launcher.runner", lambda module, work=work: before_start(module, work))
+        name: ("iris_worker.launcher.processes.runner", lambda module, work=work: before_start(module, work))
         for name, work in _BEFORE_START.items()
     },
-    "sandboxes": ("iris_worker.launcher.sandbox", new_sandboxes),
+    "sandboxes": ("iris_worker.launcher.starts.sandbox", new_sandboxes),
     "commits": ("iris_worker.agent.agent", lone_stages),
     "messages": ("iris_worker.service", more_messages),
 }

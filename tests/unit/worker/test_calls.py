@@ -18,7 +18,7 @@ from iris_core.states import Cause
 from iris_worker.attempt.calls.files import CallFiles, entry, table
 from iris_worker.attempt.calls.result import is_stored, read_result, result_of
 from iris_worker.attempt.output.logs import OutputLogs
-from iris_worker.attempt.workspaces import Workspaces
+from iris_worker.attempt.slots.workspaces import Workspaces
 
 REF = AttemptRef(7, 3, 1)
 EXITED = Ended(Cause.EXITED, 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iris_worker.launcher.cgroup_files import (
+from iris_worker.launcher.cgroups.files import (
     UNIFIED,
     early_files,
     flat_keyed,

@@ -8,7 +8,7 @@ import pytest
 
 from iris_core.messages.message import AttemptRef
 from iris_worker.agent.host import accelerators
-from iris_worker.attempt.devices import Accelerators, Devices
+from iris_worker.attempt.slots.devices import Accelerators, Devices
 
 
 def ref(number: int) -> AttemptRef:

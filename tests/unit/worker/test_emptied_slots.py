@@ -10,8 +10,8 @@ from iris_core.messages.state_worker import Ended, Order, Stop, TaskTemplate
 from iris_core.spec.resources import ResourceRequest
 from iris_core.states import Cause
 from iris_worker.attempt.executor import Executor
-from iris_worker.attempt.isolation import Isolation
-from iris_worker.launcher.records import Confine, SlotEmptied
+from iris_worker.attempt.slots.isolation import Isolation
+from iris_worker.launcher.records.records import Confine, SlotEmptied
 from tests.unit.worker.test_executor import A, B, Open, bus, end_of, opened, until, uploads
 
 __all__ = ["bus", "opened", "uploads"]

@@ -9,7 +9,7 @@ from msgspec import structs
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Gang, TaskTemplate
 from iris_core.spec.resources import Device, ResourceRequest
-from iris_worker.attempt import environment
+from iris_worker import environment
 
 PLACE = environment.Place("w0", "http://gate:8080", {"PATH": "/bin", "HOME": "/home/iris", "LANG": "C"})
 

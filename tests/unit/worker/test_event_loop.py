@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from iris_worker.launcher.event_loop import EventLoop
+from iris_worker.launcher.kernel.event_loop import EventLoop
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import os
 import weakref
 
 from iris_worker.attempt.executions.execution import BUFFER_BYTES, Execution
-from iris_worker.launcher.records import Exit
+from iris_worker.launcher.records.records import Exit
 
 
 async def test_one_whose_output_nobody_reads_is_forgotten_once_it_is_closed():

@@ -25,14 +25,14 @@ from iris_core.states import Cause, KernelStatus
 from iris_worker.agent.agent import Agent
 from iris_worker.agent.local_attempt import LocalAttempt
 from iris_worker.attempt.artifacts.uploader import Uploader
-from iris_worker.attempt.confinement import Confinement
-from iris_worker.attempt.devices import Accelerators, Devices
-from iris_worker.attempt.environment import coordinator_port
 from iris_worker.attempt.executor import Executor
-from iris_worker.attempt.isolation import Isolated, Isolation
 from iris_worker.attempt.probes.prober import Prober
+from iris_worker.attempt.slots.confinement import Confinement
+from iris_worker.attempt.slots.devices import Accelerators, Devices
+from iris_worker.attempt.slots.isolation import Isolated, Isolation
 from iris_worker.clock import HostClock
-from iris_worker.launcher.records import TemplateState
+from iris_worker.environment import coordinator_port
+from iris_worker.launcher.records.records import TemplateState
 from iris_worker.metrics import WorkerMetrics
 from iris_worker.settings import WorkerSettings
 from tests.support.memory import Memory

@@ -14,7 +14,7 @@ from iris_worker.attempt.bundles.bundle import BundleStore
 from iris_worker.attempt.bundles.fetch import Fetcher
 from iris_worker.attempt.calls.files import CallFiles
 from iris_worker.clock import HostClock
-from iris_worker.launcher.spawn import NOT_EXECUTABLE
+from iris_worker.launcher.starts.spawn import NOT_EXECUTABLE
 from iris_worker.metrics import WorkerMetrics
 from tests.support.memory import Memory
 from tests.unit.worker.test_bundle import tar

@@ -25,7 +25,7 @@ from iris_worker.attempt.images.runtimes import (
     run_command,
 )
 from iris_worker.attempt.images.usage import read_usage
-from iris_worker.launcher.records import Exit, StoredContainer
+from iris_worker.launcher.records.records import Exit, StoredContainer
 from iris_worker.settings import WorkerSettings
 
 MIB = 1 << 20

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from iris_service.settings import BadSetting
-from iris_worker.attempt.isolation import Isolation, NoAccount, is_mapped, isolation, read_binds, summary, visible
-from iris_worker.launcher.records import Confine, Sandbox
+from iris_worker.attempt.slots.isolation import Isolation, NoAccount, is_mapped, isolation, read_binds, summary, visible
+from iris_worker.launcher.records.records import Confine, Sandbox
 from iris_worker.settings import WorkerSettings
 from tests.support import escapes
 

@@ -9,14 +9,14 @@ import sys
 
 import pytest
 
-from iris_worker.launcher.keyrings import program
+from iris_worker.launcher.kernel.keyrings import program
 
 CALLS = {"add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219)}
 """On x86_64 and aarch64."""
 TRY = f"""
 import ctypes, os, sys
-from iris_worker.launcher.keyrings import refuse_keyrings
-from iris_worker.launcher.namespaces import forbid_new_privileges
+from iris_worker.launcher.kernel.keyrings import refuse_keyrings
+from iris_worker.launcher.kernel.namespaces import forbid_new_privileges
 forbid_new_privileges()
 refuse_keyrings()
 code = '''

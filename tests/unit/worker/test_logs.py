@@ -16,7 +16,7 @@ from iris_core.messages.message import AttemptRef
 from iris_worker.attempt.output.logs import Batch, OutputLogs
 from iris_worker.attempt.output.quota import CHUNK, LogLimits
 from iris_worker.attempt.output.tail import last_lines
-from iris_worker.attempt.workspaces import Workspace, Workspaces
+from iris_worker.attempt.slots.workspaces import Workspace, Workspaces
 
 REF = AttemptRef(1, 2, 3)
 

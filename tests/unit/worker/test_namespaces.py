@@ -5,7 +5,7 @@ import sys
 
 FULL = """
 import resource, threading
-from iris_worker.launcher.namespaces import in_thread
+from iris_worker.launcher.kernel.namespaces import in_thread
 
 resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
 threading.stack_size(1 << 30)

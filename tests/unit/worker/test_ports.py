@@ -9,7 +9,7 @@ import pytest
 
 from iris_core.messages.message import AttemptRef
 from iris_worker.agent.host import host
-from iris_worker.attempt.ports import PortUse
+from iris_worker.attempt.slots.ports import PortUse
 
 A, B = AttemptRef(1, 0, 0), AttemptRef(2, 0, 0)
 

@@ -14,8 +14,8 @@ import pytest
 from iris_core.spec.jobs import Probe
 from iris_worker.attempt.probes.check import KillCommand, ProbeTarget, check, netloc
 from iris_worker.attempt.probes.schedule import ProbeOutcome
-from iris_worker.launcher.records import Exit
-from iris_worker.launcher.spawn import NotRunnable
+from iris_worker.launcher.records.records import Exit
+from iris_worker.launcher.starts.spawn import NotRunnable
 
 PASSED = ProbeOutcome()
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

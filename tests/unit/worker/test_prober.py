@@ -13,7 +13,7 @@ from iris_core.spec.jobs import Probe
 from iris_worker.attempt.probes.check import KillCommand
 from iris_worker.attempt.probes.prober import Prober
 from iris_worker.clock import HostClock
-from iris_worker.launcher.records import Exit
+from iris_worker.launcher.records.records import Exit
 from iris_worker.metrics import WorkerMetrics
 
 A = AttemptRef(1, 0, 0)

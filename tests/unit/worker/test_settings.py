@@ -9,7 +9,7 @@ import pytest
 
 from iris_core.spec.resources import Amount
 from iris_worker.agent.host import host
-from iris_worker.attempt.devices import Accelerators
+from iris_worker.attempt.slots.devices import Accelerators
 from iris_worker.settings import BadAttribute, WorkerSettings, read_attributes
 
 

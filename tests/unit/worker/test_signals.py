@@ -5,8 +5,8 @@ from __future__ import annotations
 import signal
 import subprocess
 
-from iris_worker.launcher.signals import signal_process
-from iris_worker.launcher.tree import started_ticks
+from iris_worker.launcher.kernel.signals import signal_process
+from iris_worker.launcher.kernel.tree import started_ticks
 
 
 def test_a_process_that_has_the_id_of_one_that_is_gone_is_not_signalled():

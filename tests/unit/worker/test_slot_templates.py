@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from iris_worker.attempt.slot_templates import SlotTemplates
-from iris_worker.launcher.records import EmptySlot, SlotEmptied
+from iris_worker.attempt.templates.slot_templates import SlotTemplates
+from iris_worker.launcher.records.records import EmptySlot, SlotEmptied
 
 
 class Slots(SlotTemplates):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from iris_worker.launcher import tree
-from iris_worker.launcher.spawn import NotRunnable, begin, failure, spawn
+from iris_worker.launcher.kernel import tree
+from iris_worker.launcher.starts.spawn import NotRunnable, begin, failure, spawn
 
 
 def program(path: Path, text: str = "#!/bin/sh\nexit 5\n") -> Path:

@@ -8,10 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from iris_worker.launcher import tree
-from iris_worker.launcher.event_loop import EventLoop
-from iris_worker.launcher.spawn import Child, begin
-from iris_worker.launcher.starts import Starts, Stopped
+from iris_worker.launcher.kernel import tree
+from iris_worker.launcher.kernel.event_loop import EventLoop
+from iris_worker.launcher.starts.spawn import Child, begin
+from iris_worker.launcher.starts.starts import Starts, Stopped
 
 STOPS_ITSELF = "import os, signal\nwhile True: os.kill(os.getpid(), signal.SIGSTOP)"
 STOPS_ONCE = "import os, signal, sys\nos.kill(os.getpid(), signal.SIGSTOP)\nos.close(int(sys.argv[1]))"

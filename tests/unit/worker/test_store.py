@@ -15,9 +15,9 @@ from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Ended, Stage
 from iris_core.spec.jobs import Probe
 from iris_core.states import Cause, KernelStatus
-from iris_worker.launcher.frames import frame
-from iris_worker.launcher.process_table import StoredProcess
-from iris_worker.launcher.records import (
+from iris_worker.launcher.records.frames import frame
+from iris_worker.launcher.records.process_table import StoredProcess
+from iris_worker.launcher.records.records import (
     Boot,
     Exit,
     Exited,
@@ -28,7 +28,7 @@ from iris_worker.launcher.records import (
     Started,
     StoredProbe,
 )
-from iris_worker.launcher.store import ProcessStore
+from iris_worker.launcher.records.store import ProcessStore
 
 A, B, C = AttemptRef(1, 0, 0), AttemptRef(1, 1, 0), AttemptRef(1, 2, 0)
 

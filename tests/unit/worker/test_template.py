@@ -2,8 +2,8 @@
 
 import os
 
-from iris_worker.launcher.records import StartTemplate
-from iris_worker.launcher.template import RunningTemplate, control
+from iris_worker.launcher.records.records import StartTemplate
+from iris_worker.launcher.templates.template import RunningTemplate, control
 
 
 def test_what_a_template_says_is_signed_from_its_first_word_on():

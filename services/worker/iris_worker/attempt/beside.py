@@ -11,9 +11,9 @@ from functools import partial
 from iris_core.messages.message import AttemptRef
 from iris_worker.attempt.images.containers import Containers
 from iris_worker.attempt.running import RunningAttempts
+from iris_worker.launcher.cgroups.limits import Limits
 from iris_worker.launcher.client import LauncherClient
-from iris_worker.launcher.limits import Limits
-from iris_worker.launcher.records import CommandExited, Exit, SignalCommand, SpawnCommand, StoredProbe
+from iris_worker.launcher.records.records import CommandExited, Exit, SignalCommand, SpawnCommand, StoredProbe
 
 
 class CommandsBeside:

@@ -11,12 +11,12 @@ from iris_core.messages.state_worker import Ended, Stage, TaskUsage
 from iris_core.states import Cause, KernelStatus
 from iris_core.units import show_bytes
 from iris_worker.attempt.artifacts.directory import NoDirectory
-from iris_worker.attempt.isolation import NoAccount
 from iris_worker.attempt.output.tail import last_lines
-from iris_worker.attempt.workspaces import Workspace, read_error_file
-from iris_worker.launcher.process_table import StoredProcess
-from iris_worker.launcher.records import Exit
-from iris_worker.launcher.spawn import NOT_EXECUTABLE, NOT_FOUND
+from iris_worker.attempt.slots.isolation import NoAccount
+from iris_worker.attempt.slots.workspaces import Workspace, read_error_file
+from iris_worker.launcher.records.process_table import StoredProcess
+from iris_worker.launcher.records.records import Exit
+from iris_worker.launcher.starts.spawn import NOT_EXECUTABLE, NOT_FOUND
 
 INTERRUPTED = Ended(Cause.INFRASTRUCTURE, error="its worker was restarted while its environment was built")
 _UNKNOWN = "exit code unknown: the process that had started it ended while it ran"

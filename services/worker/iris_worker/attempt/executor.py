@@ -24,30 +24,30 @@ from iris_worker.attempt.artifacts.uploader import Uploader
 from iris_worker.attempt.beside import CommandsBeside
 from iris_worker.attempt.builds.plan import BuildPlan
 from iris_worker.attempt.builds.store import EnvironmentStore
-from iris_worker.attempt.confinement import Confinement
-from iris_worker.attempt.devices import Devices
 from iris_worker.attempt.ends import INTERRUPTED, cannot_start, describe, was_started
 from iris_worker.attempt.executions.terminals import Terminals
 from iris_worker.attempt.finish import Finisher
 from iris_worker.attempt.images.containers import Containers
-from iris_worker.attempt.isolation import Isolation, owner_of, summary
 from iris_worker.attempt.launcher_watch import LauncherWatch
 from iris_worker.attempt.notices import Notices, limit_s
 from iris_worker.attempt.output.logs import OutputLogs
 from iris_worker.attempt.output.tail import last_lines
-from iris_worker.attempt.ports import PortUse
-from iris_worker.attempt.preloading import Preloading
 from iris_worker.attempt.probes.prober import Prober
 from iris_worker.attempt.requests import StartRequests
 from iris_worker.attempt.running import HostUse, RunningAttempt, RunningAttempts
-from iris_worker.attempt.slot_templates import SlotTemplates
-from iris_worker.attempt.workspaces import Workspace, Workspaces, write_token
+from iris_worker.attempt.slots.confinement import Confinement
+from iris_worker.attempt.slots.devices import Devices
+from iris_worker.attempt.slots.isolation import Isolation, owner_of, summary
+from iris_worker.attempt.slots.ports import PortUse
+from iris_worker.attempt.slots.workspaces import Workspace, Workspaces, write_token
+from iris_worker.attempt.templates.preloading import Preloading
+from iris_worker.attempt.templates.slot_templates import SlotTemplates
 from iris_worker.clock import HostClock
+from iris_worker.launcher.cgroups.files import CgroupSupport
 from iris_worker.launcher.client import LauncherClient, LauncherGone
-from iris_worker.launcher.process_table import StoredProcess
-from iris_worker.launcher.records import (
+from iris_worker.launcher.records.process_table import StoredProcess
+from iris_worker.launcher.records.records import (
     EMPTIES,
-    CgroupSupport,
     CommandExited,
     Confined,
     EmptySlot,

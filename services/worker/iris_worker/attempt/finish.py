@@ -16,10 +16,10 @@ from iris_worker.attempt.artifacts.uploader import Uploader
 from iris_worker.attempt.calls.result import read_result, result_of
 from iris_worker.attempt.output.logs import Batch, OutputLogs
 from iris_worker.attempt.running import RunningAttempt, RunningAttempts
-from iris_worker.attempt.workspaces import Workspaces
+from iris_worker.attempt.slots.workspaces import Workspaces
 from iris_worker.clock import HostClock
 from iris_worker.launcher.client import LauncherClient
-from iris_worker.launcher.records import PASSED_ON, Over, Read
+from iris_worker.launcher.records.records import PASSED_ON, Over, Read
 
 
 class Finisher:

@@ -9,7 +9,7 @@ from iris_worker.attempt.running import RunningAttempts
 from iris_worker.clock import HostClock
 from iris_worker.launcher import rescue
 from iris_worker.launcher.client import LauncherClient
-from iris_worker.launcher.records import STOPS_OTHERS, Exit, Pinged, PingLauncher, StopProcess
+from iris_worker.launcher.records.records import STOPS_OTHERS, Exit, Pinged, PingLauncher, StopProcess
 from iris_worker.settings import WorkerSettings
 
 log = logging.getLogger(__name__)

@@ -18,10 +18,10 @@ from iris_core.messages.state_worker import GivenNotice
 from iris_core.states import NoticeReason
 from iris_worker.agent.agent import Agent
 from iris_worker.agent.instructions import SetTimeout
-from iris_worker.attempt.workspaces import Workspace, write_given
+from iris_worker.attempt.slots.workspaces import Workspace, write_given
 from iris_worker.clock import HostClock
 from iris_worker.launcher.client import LauncherClient
-from iris_worker.launcher.records import NOTICES, GiveNotice, NoticeRecord, Started
+from iris_worker.launcher.records.records import NOTICES, GiveNotice, NoticeRecord, Started
 
 NOTICE_FILE = "notice"
 """In the directory of what an attempt is given."""

@@ -14,21 +14,20 @@ from msgspec import structs
 from iris_core.access import task_tokens
 from iris_core.messages.state_worker import TaskTemplate
 from iris_core.spec.resources import ResourceRequest
+from iris_worker import environment
 from iris_worker.agent.host import host
 from iris_worker.agent.local_attempt import LocalAttempt
-from iris_worker.attempt import environment
 from iris_worker.attempt.artifacts.directory import make_directory
 from iris_worker.attempt.builds.plan import BuildPlan
 from iris_worker.attempt.images.containers import Containers, client_environment
-from iris_worker.attempt.isolation import Isolated, Isolation
 from iris_worker.attempt.notices import NOTICE_FILE
 from iris_worker.attempt.running import RunningAttempt
-from iris_worker.attempt.workspaces import ERROR_FILE, write_host_file, write_token
+from iris_worker.attempt.slots.isolation import Isolated, Isolation
+from iris_worker.attempt.slots.workspaces import ERROR_FILE, write_host_file, write_token
 from iris_worker.clock import HostClock
-from iris_worker.launcher.cgroup_files import Cgroup
-from iris_worker.launcher.limits import Limits, group_limits, memory_limits, process_limits
-from iris_worker.launcher.records import (
-    CgroupSupport,
+from iris_worker.launcher.cgroups.files import Cgroup, CgroupSupport
+from iris_worker.launcher.cgroups.limits import Limits, group_limits, memory_limits, process_limits
+from iris_worker.launcher.records.records import (
     Sandbox,
     Started,
     StartProcess,

@@ -10,12 +10,12 @@ from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Ended, LiveUsage
 from iris_worker.attempt.builds.store import EnvironmentStore
 from iris_worker.attempt.calls.result import LARGE, is_stored, read_result
-from iris_worker.attempt.devices import Devices
 from iris_worker.attempt.notices import Notices
-from iris_worker.attempt.ports import PortUse
 from iris_worker.attempt.probes.prober import Prober
-from iris_worker.attempt.workspaces import Workspace
-from iris_worker.launcher.records import Exit, Started, StartProcess, StoredContainer
+from iris_worker.attempt.slots.devices import Devices
+from iris_worker.attempt.slots.ports import PortUse
+from iris_worker.attempt.slots.workspaces import Workspace
+from iris_worker.launcher.records.records import Exit, Started, StartProcess, StoredContainer
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,11 @@ import signal
 from collections.abc import Collection
 from pathlib import Path
 
-from iris_worker.launcher import tree
-from iris_worker.launcher.exits import to_exit
-from iris_worker.launcher.process_table import StoredProcess
-from iris_worker.launcher.records import Exit
-from iris_worker.launcher.signals import signal_process
+from iris_worker.launcher.kernel import tree
+from iris_worker.launcher.kernel.signals import signal_process
+from iris_worker.launcher.processes.exits import to_exit
+from iris_worker.launcher.records.process_table import StoredProcess
+from iris_worker.launcher.records.records import Exit
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 

@@ -18,12 +18,12 @@ from typing import Any
 from iris_core import codec
 from iris_core.messages.message import AttemptRef
 from iris_worker.launcher import rescue
-from iris_worker.launcher.frames import frame, take_frames
-from iris_worker.launcher.process_table import ProcessTable, StoredProcess
-from iris_worker.launcher.records import (
+from iris_worker.launcher.cgroups.files import CgroupSupport
+from iris_worker.launcher.records.frames import frame, take_frames
+from iris_worker.launcher.records.process_table import ProcessTable, StoredProcess
+from iris_worker.launcher.records.records import (
     NEEDED,
     SOCKET,
-    CgroupSupport,
     Gone,
     LauncherAnswer,
     LauncherRequest,
@@ -31,7 +31,7 @@ from iris_worker.launcher.records import (
     Read,
     Ready,
 )
-from iris_worker.launcher.spawn import spawn
+from iris_worker.launcher.starts.spawn import spawn
 
 _READ_BYTES = 1 << 18
 _TRIES = 5

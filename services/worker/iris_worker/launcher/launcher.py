@@ -24,14 +24,15 @@ from iris_core import codec
 from iris_core.messages.message import AttemptRef
 from iris_service.subreaper import adopt_orphans
 from iris_worker.launcher import adopt, rescue
-from iris_worker.launcher.cgroup import Cgroups, NoGroups, open_groups
-from iris_worker.launcher.event_loop import EventLoop
-from iris_worker.launcher.exits import to_refusal
-from iris_worker.launcher.frames import frame, take_frames
-from iris_worker.launcher.process import Process
-from iris_worker.launcher.records import (
+from iris_worker.launcher.cgroups.cgroup import Cgroups, NoGroups, open_groups
+from iris_worker.launcher.cgroups.files import CgroupSupport
+from iris_worker.launcher.kernel.event_loop import EventLoop
+from iris_worker.launcher.processes.exits import to_refusal
+from iris_worker.launcher.processes.process import Process
+from iris_worker.launcher.processes.runner import Runner
+from iris_worker.launcher.records.frames import frame, take_frames
+from iris_worker.launcher.records.records import (
     VERSION,
-    CgroupSupport,
     CommandExited,
     Confine,
     EmptySlot,
@@ -61,11 +62,10 @@ from iris_worker.launcher.records import (
     StoreTrouble,
     TemplateState,
 )
-from iris_worker.launcher.runner import Runner
-from iris_worker.launcher.spawn import NeedsShell, NotRunnable, as_script, handle_ignored
-from iris_worker.launcher.spawner import Spawner
-from iris_worker.launcher.store import ProcessStore
-from iris_worker.launcher.templates import Templates
+from iris_worker.launcher.records.store import ProcessStore
+from iris_worker.launcher.starts.spawn import NeedsShell, NotRunnable, as_script, handle_ignored
+from iris_worker.launcher.starts.spawner import Spawner
+from iris_worker.launcher.templates.templates import Templates
 
 _READ_BYTES = 1 << 18
 _FDS = 64

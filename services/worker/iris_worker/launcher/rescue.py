@@ -13,7 +13,7 @@ import os
 import signal
 from pathlib import Path
 
-from iris_worker.launcher import tree
+from iris_worker.launcher.kernel import tree
 
 MODULE = "iris_worker.launcher.launcher"
 _MODULES = (MODULE.encode(), b"iris_worker.process.launcher")

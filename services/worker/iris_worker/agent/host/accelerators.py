@@ -9,7 +9,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from iris_worker.attempt.devices import Accelerators
+from iris_worker.attempt.slots.devices import Accelerators
 
 _SMI_S = 10.0
 

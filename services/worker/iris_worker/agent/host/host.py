@@ -17,7 +17,7 @@ from iris_core.placement.constraints import DEVICE_TYPE, DEVICE_VARIANT
 from iris_core.placement.topology import topology_of
 from iris_core.spec.jobs import Attribute
 from iris_core.spec.resources import AUTO, RESOURCE, Amount
-from iris_worker.attempt.devices import Accelerators
+from iris_worker.attempt.slots.devices import Accelerators
 from iris_worker.settings import WorkerSettings, read_attributes
 
 _CGROUP = "/sys/fs/cgroup"

@@ -29,10 +29,10 @@ from iris_worker.attempt.builds.plan import BuildPlan, CannotBuild, Tools, plan_
 from iris_worker.attempt.executor import Executor
 from iris_worker.attempt.images.containers import works
 from iris_worker.attempt.images.runtimes import pull_command
-from iris_worker.attempt.workspaces import Workspace
+from iris_worker.attempt.slots.workspaces import Workspace
 from iris_worker.clock import HostClock
-from iris_worker.launcher.records import Exit
-from iris_worker.launcher.spawn import NOT_FOUND
+from iris_worker.launcher.records.records import Exit
+from iris_worker.launcher.starts.spawn import NOT_FOUND
 from iris_worker.metrics import WorkerMetrics
 
 _GRACE_MS = 2000

@@ -20,7 +20,7 @@ from iris_core.states import Cause
 from iris_worker.attempt.bundles.bundle import BundleStore, digest_of
 from iris_worker.attempt.calls.files import CallFiles
 from iris_worker.clock import HostClock
-from iris_worker.launcher.spawn import NOT_EXECUTABLE
+from iris_worker.launcher.starts.spawn import NOT_EXECUTABLE
 from iris_worker.metrics import WorkerMetrics
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ import socket
 
 from iris_core.messages.gateway_worker import ExecutionOutput
 from iris_worker.attempt.executions.execution import Execution
-from iris_worker.launcher.records import Exit
+from iris_worker.launcher.records.records import Exit
 
 
 class PortConnection(Execution):

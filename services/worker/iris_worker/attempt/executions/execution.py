@@ -15,7 +15,7 @@ import struct
 import termios
 
 from iris_core.messages.gateway_worker import ExecutionOutput
-from iris_worker.launcher.records import Exit
+from iris_worker.launcher.records.records import Exit
 
 BUFFER_BYTES = 256 * 1024
 """Of output that is not read, and of input that the command has not read; far below the largest message."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from iris_worker.launcher import namespaces, tree
+from iris_worker.launcher.kernel import namespaces, tree
 
 _LISTENS = "0A"
 _TABLES = (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6))

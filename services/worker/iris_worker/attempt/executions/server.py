@@ -31,14 +31,14 @@ from iris_core.messages.gateway_worker import (
 )
 from iris_core.messages.message import AttemptRef
 from iris_worker.attempt.beside import CommandsBeside
-from iris_worker.attempt.environment import EXEC_VARIABLE
 from iris_worker.attempt.executions import listeners
 from iris_worker.attempt.executions.connection import PortConnection
 from iris_worker.attempt.executions.execution import Execution
 from iris_worker.attempt.executions.room import NoRoom, Running, gives_way
 from iris_worker.attempt.executions.terminals import Terminals
 from iris_worker.attempt.running import RunningAttempts
-from iris_worker.launcher.records import Exit
+from iris_worker.environment import EXEC_VARIABLE
+from iris_worker.launcher.records.records import Exit
 from iris_worker.settings import WorkerSettings
 
 log = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from iris_worker.agent.agent import DROP_GRACE_MS
 from iris_worker.attempt.executions.execution import Execution
 from iris_worker.attempt.running import RunningAttempt, RunningAttempts
 from iris_worker.launcher.client import LauncherClient
-from iris_worker.launcher.records import TERMINALS, Exit, OpenTerminal, StopProcess
+from iris_worker.launcher.records.records import TERMINALS, Exit, OpenTerminal, StopProcess
 
 log = logging.getLogger(__name__)
 

@@ -22,16 +22,17 @@ from typing import Any
 from msgspec import structs
 
 from iris_core.messages.state_worker import LiveUsage, TaskTemplate, TaskUsage
-from iris_worker.attempt.environment import BESIDE
 from iris_worker.attempt.images import runtimes
 from iris_worker.attempt.images.runtimes import RUNTIMES, Container, ContainerState, HostRuntime
 from iris_worker.attempt.images.usage import RunningContainer, measure
-from iris_worker.attempt.isolation import owner_of, read_binds
-from iris_worker.attempt.workspaces import Workspace, data_id
-from iris_worker.launcher.cgroup_files import Cgroup
-from iris_worker.launcher.limits import group_limits
-from iris_worker.launcher.records import Exit, Started, StartProcess, StoredContainer
-from iris_worker.launcher.tree import marked
+from iris_worker.attempt.slots.isolation import owner_of, read_binds
+from iris_worker.attempt.slots.workspaces import Workspace
+from iris_worker.data_directory import data_id
+from iris_worker.environment import BESIDE
+from iris_worker.launcher.cgroups.files import Cgroup
+from iris_worker.launcher.cgroups.limits import group_limits
+from iris_worker.launcher.kernel.tree import marked
+from iris_worker.launcher.records.records import Exit, Started, StartProcess, StoredContainer
 from iris_worker.settings import WorkerSettings
 
 _ANSWER_S = 30.0

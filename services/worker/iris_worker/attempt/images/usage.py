@@ -14,8 +14,8 @@ from pathlib import Path
 
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import LiveUsage, TaskUsage
-from iris_worker.launcher import cgroup_files as files
-from iris_worker.launcher import tree
+from iris_worker.launcher.cgroups import files
+from iris_worker.launcher.kernel import tree
 
 
 @dataclass(slots=True, eq=False)

@@ -14,7 +14,7 @@ from iris_core.messages.gateway_worker import CallResult, CallResults, TaskOutpu
 from iris_core.messages.message import AttemptRef
 from iris_worker.attempt.output.quota import LogLimits, LogQuota
 from iris_worker.attempt.output.tail import OutputStream
-from iris_worker.attempt.workspaces import Workspace
+from iris_worker.attempt.slots.workspaces import Workspace
 
 TICK_S = 0.05
 GATHER_S = 0.02

@@ -19,8 +19,8 @@ from urllib.parse import quote
 
 from iris_core.spec.jobs import Probe
 from iris_worker.attempt.probes.schedule import ProbeOutcome
-from iris_worker.launcher.records import Exit
-from iris_worker.launcher.spawn import NotRunnable
+from iris_worker.launcher.records.records import Exit
+from iris_worker.launcher.starts.spawn import NotRunnable
 
 _ANSWER_BYTES = 64 * 1024
 _LINE_BYTES = 8 * 1024

@@ -1,0 +1,1 @@
+"""What an attempt is given of its host: a directory, a user, devices, ports."""

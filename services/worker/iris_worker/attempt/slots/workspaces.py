@@ -1,0 +1,402 @@
+"""Directories of attempts. Nothing of one is used again by another.
+
+``attempts/<n>`` belongs to slot n and to this process; a sandbox shows it, and outlives attempts. Below it each attempt
+has a new directory, below ``output/<n>`` new files for its output until that is sent, and a new directory for what Iris
+gives it, where no task can put anything in its place. So a descriptor that a task has passed on to another shows
+nothing of who comes next. Output goes to files and not through pipes: a worker that restarts finds them, and a task is
+never blocked or killed because nothing reads its output. A slot is given to the next attempt when no process of the
+last one is left, its output is sent, and its directories are gone; that of a call before its output is sent, so that
+the next call has the same template.
+Out of scope: processes; what is read from the files (tail).
+Source: docs/adr/0053-each-attempt-has-new-directories.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import itertools
+import os
+import shutil
+import stat
+import struct
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from iris_core.messages.message import AttemptRef
+from iris_worker.data_directory import data_id
+
+ERROR_FILE = ".iris-error"
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+_GET_FLAGS, _SET_FLAGS, _TOP = 0x8008_6601, 0x4008_6602, 0x2_0000
+"""ioctl_iflags(2): FS_IOC_GETFLAGS, FS_IOC_SETFLAGS, FS_TOPDIR_FL."""
+_ERROR_LIMIT = 2000
+_THROWN = itertools.count(1)
+"""Numbers names in the trash."""
+
+
+@dataclass(slots=True, eq=False)
+class Workspace:
+    """The directories and output files of one attempt.
+
+    Attributes:
+        number: of its slot. directory: the name of its directories below those of the slot.
+        workdir: its directory. given: the directory of what Iris gives it: its token, the hosts of its gang.
+        out, err: open files that its process writes to.
+        broken: its directory could not be taken away; the slot is not used again.
+        output: the output directory of the attempt, below its own; empty: it has none.
+        line: its line of the job's file; empty: the job has none.
+        call: whether it is one of a map, and so leaves a result.
+        ends_s: when an attempt that is stopped is over at the latest; 0: it is not stopped.
+        early: the output of the attempt that had the slot before is perhaps not sent yet.
+        passed: the slot was passed on.
+        owner: the user and group of its processes; None: the worker's.
+    """
+
+    ref: AttemptRef
+    number: int
+    directory: str
+    workdir: str
+    given: str
+    out: int
+    err: int
+    broken: bool = False
+    output: str = ""
+    line: str = ""
+    ends_s: float = 0.0
+    call: bool = False
+    early: bool = False
+    passed: bool = False
+    owner: tuple[int, int] | None = None
+
+    def give_files_to(self, owner: tuple[int, int] | None) -> None:
+        """Make a user the owner of its output files, and later of its directory. Raises OSError."""
+        self.owner = owner
+        if owner is not None:
+            for file in (self.out, self.err):
+                os.chown(file, *owner)
+
+    def give_directory(self) -> None:
+        """Let the user of its processes into its directory, before the first of them starts. Raises OSError.
+
+        Until then it is filled by paths, which another process of that user could redirect.
+        """
+        if self.owner is not None:
+            os.chown(self.workdir, *self.owner)
+
+    @property
+    def below(self) -> str:
+        """Where its files and directories are below those of all slots."""
+        return f"{self.number}/{self.directory}".rstrip("/")
+
+    @property
+    def token_file(self) -> str:
+        """The file of the attempt's token, which is only there while it runs."""
+        return f"{self.given}/token"
+
+
+class Workspaces:
+    """The directories under a worker's data directory, and those of tokens. Raises OSError when the disk fails.
+
+    Attributes:
+        tokens: has a directory for each slot, and below it one for each attempt.
+        has_trash: something was left for `empty_trash`.
+    """
+
+    def __init__(self, root: Path, memory: str = "/dev/shm") -> None:
+        self.attempts = str(root / "attempts")
+        self._output = str(root / "output")
+        self._trash = str(root / "trash")
+        self._next = 0
+        self._free: list[int] = []
+        self._users: Counter[int] = Counter()
+        self._early: set[int] = set()
+        self._sent: list[str] = []
+        self.has_trash = False
+        for path in (self.attempts, self._output, self._trash):
+            os.makedirs(path, mode=0o700, exist_ok=True)
+        for path in (self.attempts, self._output):
+            _spread(path)
+        self.tokens = _token_directory(root, memory)
+        self._in_memory = os.stat(self.tokens).st_dev != root.stat().st_dev
+
+    def begin(self, alive: Collection[int], unreported: Collection[int]) -> None:
+        """A worker starts: everything goes to the trash except slots of live attempts and output that is not sent."""
+        self.has_trash = True
+        for name in os.listdir(self.attempts):
+            if not (name.isdigit() and int(name) in alive):
+                self.throw(f"{self.attempts}/{name}")
+        for name in os.listdir(self._output):
+            number = name.partition(".")[0]
+            if not (number.isdigit() and (int(number) in alive or int(number) in unreported)):
+                self.throw(f"{self._output}/{name}")
+        for name in os.listdir(self.tokens):
+            if not (name.isdigit() and int(name) in alive):
+                shutil.rmtree(f"{self.tokens}/{name}", ignore_errors=True)
+        used = {*alive, *unreported}
+        self._next = max(used, default=-1) + 1
+        self._free = [number for number in range(self._next) if number not in used]
+
+    @property
+    def trouble(self) -> str:
+        """Why attempts cannot be given a token; empty when they can. Tasks may fill the memory in which tokens are."""
+        with contextlib.suppress(OSError):  # somebody has deleted it; the next token brings it back
+            found = os.statvfs(self.tokens)
+            if found.f_blocks and not found.f_bavail:
+                return f"tokens: {os.path.dirname(self.tokens)} is full"
+        return ""
+
+    def reserve(self) -> int:
+        """The number of a slot that is taken from now on."""
+        number = self._free.pop() if self._free else self._next
+        self._next = max(self._next, number + 1)
+        return number
+
+    def unreserve(self, number: int) -> None:
+        """Nothing was made in a slot that was reserved."""
+        self._free.append(number)
+
+    def take(self, ref: AttemptRef, reserved: int | None = None) -> Workspace:
+        """A slot for ``ref``, the reserved one, with new directories and files, which are empty."""
+        number = self.reserve() if reserved is None else reserved
+        try:
+            slot = self.open(ref, number, f"{ref.job}-{ref.index}-{ref.attempt}")
+        except OSError:
+            self.unreserve(number)
+            raise
+        slot.early = number in self._early
+        self._early.discard(number)
+        try:
+            _make(slot.workdir, 0o700)
+            _make(slot.given, 0o711)
+        except OSError:
+            with contextlib.suppress(OSError):
+                self.clean(slot)
+            self.give(slot)
+            raise
+        return slot
+
+    def open(self, ref: AttemptRef, number: int, directory: str) -> Workspace:
+        """The attempt that has this directory of slot ``number``, with the files of its output."""
+        below = f"{number}/{directory}".rstrip("/")
+        out = _open(f"{self._output}/{below}.out")
+        try:
+            err = _open(f"{self._output}/{below}.err")
+        except OSError:
+            os.close(out)
+            raise
+        self._users[number] += 1
+        return Workspace(ref, number, directory, f"{self.attempts}/{below}", f"{self.tokens}/{below}", out, err)
+
+    def clean(self, slot: Workspace) -> None:
+        """No process is left in the slot: take its directories out of the sight of the next, for `empty_trash`."""
+        with contextlib.suppress(FileNotFoundError):  # it had no token
+            os.unlink(slot.token_file)
+        with contextlib.suppress(FileNotFoundError):
+            self._take_given(slot.given)
+        with contextlib.suppress(FileNotFoundError):  # the task deleted it itself
+            self.throw(slot.workdir)
+
+    def _take_given(self, path: str) -> None:
+        """Nothing can be moved to the disk from the memory, where it is deleted quickly."""
+        if not self._in_memory:
+            self.throw(path)
+            return
+        try:
+            os.rmdir(path)
+        except OSError:
+            shutil.rmtree(path, ignore_errors=True)
+
+    def give(self, slot: Workspace) -> None:
+        """The output is sent and the directories are gone: the slot is free for another attempt."""
+        os.close(slot.out)
+        os.close(slot.err)
+        self.has_trash = True
+        self._sent += [f"{self._output}/{slot.below}.{stream}" for stream in ("out", "err")]
+        if not slot.passed:
+            self._leave(slot)
+
+    def pass_on(self, slot: Workspace) -> None:
+        """No process is left and the directories are gone: another attempt may have the slot before the output is
+        sent.
+        """
+        if not slot.broken:
+            slot.passed = True
+            self._early.add(slot.number)
+            self._leave(slot)
+
+    def _leave(self, slot: Workspace) -> None:
+        self._users[slot.number] -= 1
+        if self._users[slot.number] <= 0:
+            del self._users[slot.number]
+            if not slot.broken:
+                self._free.append(slot.number)
+
+    def empty_trash(self) -> None:
+        """Delete the trash, and output that is sent; slow, for a thread: some disks take 2 ms for a directory."""
+        self.has_trash = False
+        left, self._sent = self._sent, []
+        left += [f"{self._trash}/{name}" for name in os.listdir(self._trash)]
+        while left:
+            self._take_apart(left.pop(), left)
+
+    def _take_apart(self, path: str, left: list[str]) -> None:
+        """Delete a file, or a directory whose subdirectories are first moved beside it.
+
+        This handles any depth and removed permissions; what cannot be deleted is tried again the next time. A process
+        that has a directory open may rename what is in it, so nothing is deleted by a path through a subdirectory.
+        """
+        with contextlib.suppress(OSError):
+            mode = os.lstat(path).st_mode
+            if not stat.S_ISDIR(mode):
+                os.unlink(path)
+                return
+            if mode & 0o700 != 0o700:
+                os.chmod(path, 0o700)
+            with os.scandir(path) as entries:
+                for entry in entries:  # of which there may be millions
+                    with contextlib.suppress(OSError):
+                        if entry.is_dir(follow_symlinks=False):
+                            left.append(self.throw(entry.path))
+                        else:
+                            os.unlink(entry.path)
+            os.rmdir(path)
+
+    def close(self) -> None:
+        """Remove the directories of tokens that hold none."""
+        for path, _, _ in os.walk(self.tokens, topdown=False):
+            with contextlib.suppress(OSError):  # that of an attempt that runs on without the worker
+                os.rmdir(path)
+
+    def throw(self, path: str) -> str:
+        """Move a file or directory to the trash, and return its new path."""
+        target = f"{self._trash}/{os.getpid()}-{next(_THROWN)}"
+        self.has_trash = True
+        try:
+            os.rename(path, target)
+        except PermissionError:  # a directory without permissions, which only root can move as it is
+            os.chmod(path, 0o700)
+            os.rename(path, target)
+        return target
+
+
+def _token_directory(root: Path, memory: str) -> str:
+    """Make the directory of a worker's tokens, if it is missing: in memory, or else on its disk. Raises OSError.
+
+    Only root's is in memory: systemd-logind deletes there what is another user's when that user logs out. Whoever comes
+    first may have put something else in its place.
+    """
+    if os.geteuid() == 0:
+        path = f"{memory}/iris-{data_id(root)}"
+        with contextlib.suppress(OSError):
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(path, 0o700)
+            found = os.lstat(path)
+            if stat.S_ISDIR(found.st_mode) and found.st_uid == 0 and not found.st_mode & 0o022:
+                return _passable(path)
+    return _passable(str(root / "tokens"))
+
+
+def _spread(path: str) -> None:
+    """Tell the file system that what is in the directories of this one is not read together.
+
+    Without it ext4 has all slots in one group of inodes, and without a journal it passes over each one there that was
+    deleted in the last minute to find one that is free. Others need no such word. Source: chattr(1), attribute T.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with contextlib.suppress(OSError):
+            [flags] = struct.unpack("l", fcntl.ioctl(fd, _GET_FLAGS, bytes(struct.calcsize("l"))))
+            fcntl.ioctl(fd, _SET_FLAGS, struct.pack("l", flags | _TOP))
+    finally:
+        os.close(fd)
+
+
+def _open(path: str) -> int:
+    """Open a file of an attempt's output; make it, and the directory of its slot, if it is missing. Raises OSError."""
+    try:
+        return os.open(path, _FLAGS, 0o600)
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
+        return os.open(path, _FLAGS, 0o600)
+
+
+def _make(path: str, mode: int) -> None:
+    """Make a directory of an attempt, and that of its slot if it is missing. Raises OSError."""
+    try:
+        os.mkdir(path, mode)
+    except FileNotFoundError:
+        _passable(os.path.dirname(path))
+        os.mkdir(path, mode)
+    if mode & 0o011:
+        os.chmod(path, mode)  # whatever the umask is
+
+
+def _passable(path: str) -> str:
+    """Make a directory that others may pass and nobody else may list or change, if it is missing."""
+    os.makedirs(path, 0o700, exist_ok=True)
+    os.chmod(path, 0o711)
+    return path
+
+
+def write_token(slot: Workspace, token: str) -> None:
+    """Replace the file of an attempt's token, as `write_given` does. Raises OSError."""
+    try:
+        _write_new(slot, slot.token_file, token)
+    except FileExistsError:
+        write_given(slot, "token", token)
+    except FileNotFoundError:  # somebody has deleted the directory
+        _make(slot.given, 0o711)
+        _write_new(slot, slot.token_file, token)
+
+
+def write_given(slot: Workspace, name: str, text: str) -> None:
+    """Replace a file that an attempt is given, for the owner of its directory only; who reads it finds the old or the
+    new one. Raises OSError.
+    """
+    path = f"{slot.given}/{name}"
+    draft = f"{path}.new"
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(draft)
+        _write_new(slot, draft, text)
+    except FileNotFoundError:  # somebody has deleted the directory
+        _make(slot.given, 0o711)
+        _write_new(slot, draft, text)
+    os.rename(draft, path)
+
+
+def _write_new(slot: Workspace, path: str, token: str) -> None:
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
+    try:
+        os.write(file, token.encode())
+        owner = os.stat(slot.workdir)
+        if owner.st_uid != os.geteuid():
+            os.fchown(file, owner.st_uid, owner.st_gid)
+    finally:
+        os.close(file)
+
+
+def read_error_file(workdir: str) -> str:
+    """The text a task wrote into its IRIS_ERROR_FILE, as one line; empty when there is none. Never raises."""
+    try:
+        fd = os.open(f"{workdir}/{ERROR_FILE}", os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except OSError:
+        return ""
+    try:
+        if os.fstat(fd).st_uid != os.stat(workdir).st_uid:
+            return ""  # a link to what the task may not read
+        return " ".join(os.read(fd, _ERROR_LIMIT).decode(errors="replace").split())
+    except OSError:
+        return ""
+    finally:
+        os.close(fd)
+
+
+def write_host_file(slot: Workspace, text: str) -> str:
+    """Write the hosts of a task's gang for it to read, and return the path. Raises OSError."""
+    path = f"{slot.given}/hosts"
+    _write_new(slot, path, text)
+    return path

@@ -1,0 +1,1 @@
+"""Which templates the launcher is asked for."""

@@ -1,0 +1,188 @@
+"""Has the launcher preload modules for the attempts of a job: they are cloned from one process then (templates).
+
+There is one template for each job; where tasks have users or sandboxes of their own, for each slot that a job has. It
+is made from a bare one of the same owner, which outlives the job; a map of one call is cloned from that itself.
+Out of scope: cloning (the launcher).
+Source: docs/adr/0073-clone-calls-from-a-template.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+
+from iris_core.admission.jobs import is_cloneable
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.state_worker import Ended, TaskTemplate
+from iris_core.states import Cause
+from iris_worker.agent.agent import Agent
+from iris_worker.attempt.output.logs import OutputLogs
+from iris_worker.attempt.output.tail import last_lines
+from iris_worker.attempt.requests import BARE_KEY, StartRequests, is_relative
+from iris_worker.attempt.running import RunningAttempt, RunningAttempts
+from iris_worker.attempt.templates.slot_templates import SlotTemplates
+from iris_worker.clock import HostClock
+from iris_worker.launcher.client import LauncherClient
+from iris_worker.launcher.records.records import BARE, EMPTIES, REUSE, EndTemplate, TemplateState
+
+_TRIES = 3
+_REMEMBERED = 1000
+
+
+class Preloading:
+    """The templates of this worker.
+
+    Args:
+        timeout_s: for preloading. on_change: called when there may be something to report.
+    """
+
+    def __init__(
+        self,
+        launcher: LauncherClient,
+        agent: Agent,
+        clock: HostClock,
+        requests: StartRequests,
+        attempts: RunningAttempts,
+        logs: OutputLogs,
+        slots: SlotTemplates,
+        timeout_s: float,
+        on_change: Callable[[], None],
+    ) -> None:
+        self._launcher = launcher
+        self._agent = agent
+        self._clock = clock
+        self._requests = requests
+        self._attempts = attempts
+        self._logs = logs
+        self._slots = slots
+        self._timeout_s = timeout_s
+        self._on_change = on_change
+        self._known: dict[str, TemplateState] = {}
+        self._waiting: dict[str, dict[AttemptRef, asyncio.Future[TemplateState | None]]] = {}
+
+    async def provide(self, ref: AttemptRef, template: TaskTemplate) -> Ended | None:
+        """Have a prepared attempt cloned, if that is possible; returns its end when preloading has failed."""
+        attempt = self._attempts.by_ref[ref]
+        attempt.fresh = self._unfit(template)
+        if attempt.fresh:
+            return None
+        key = self._key(attempt, template)
+        for _ in range(_TRIES):
+            state = self._known.get(key) or await self._wait(key, attempt, template)
+            if isinstance(state, Ended):
+                return state
+            if state.ready:
+                attempt.template = key
+                if template.calls is not None and template.calls.reuse > 1 and self._launcher.version < REUSE:
+                    attempt.fresh = "a new process: the launcher is of an older version, which reuses none"
+                return None
+            if state.text:
+                attempt.fresh = f"it is not cloned: {state.text}"
+                return None
+        attempt.fresh = "it is not cloned: its template has ended again and again"
+        return None
+
+    def _unfit(self, template: TaskTemplate) -> str:
+        """Why the attempts of a job are never cloned on this host; empty: they may be."""
+        isolated = self._requests.isolated
+        if self._launcher.version < (EMPTIES if self._requests.confines else BARE):
+            return "it is not cloned: the launcher is of an older version"
+        if template.environment is not None and template.environment.image:
+            return "it is not cloned: it runs in a container"
+        if isolated.sandboxed and os.geteuid():
+            return "it is not cloned: the sandbox of an ordinary user shows the directory of one attempt"
+        if isolated.sandboxed and template.resources.device is not None:
+            return "it is not cloned: a sandbox shows the devices of one attempt"
+        if template.calls is None and not is_cloneable(template.command):
+            return "it is not cloned: its command is not python and a script"
+        return ""
+
+    def _key(self, attempt: RunningAttempt, template: TaskTemplate) -> str:
+        """Of the template that an attempt is cloned from: that of its job, or for a single call the bare one."""
+        if not (template.preload or has_many_calls(template)):
+            return self._requests.of_template("", attempt, template).bare
+        return f"{template.job}/{attempt.slot.number}" if self._requests.confines else str(template.job)
+
+    async def _wait(self, key: str, attempt: RunningAttempt, template: TaskTemplate) -> TemplateState | Ended:
+        """What has become of a template that is being made, or of a new one."""
+        ref = attempt.ref
+        if not self._agent.on_building(ref):
+            return Ended(Cause.CANCELLED, error="stopped before it started")
+        what = ", ".join(template.preload) or "its function"
+        self._agent.on_detail(ref, f"preloads {what}", self._clock.wall_ms())
+        waiting = self._waiting.setdefault(key, {})
+        waiting[ref] = asyncio.get_running_loop().create_future()
+        try:
+            if len(waiting) == 1:
+                self._begin(key, attempt, template)
+            self._on_change()
+            async with asyncio.timeout(self._timeout_s):
+                state = await waiting[ref]
+        except OSError as error:
+            return TemplateState(key, text=str(error))
+        except TimeoutError:
+            self._launcher.send(EndTemplate(key))
+            self._launcher.flush()
+            return Ended(Cause.EXITED, 1, error=f"{what} were not preloaded within {self._timeout_s:g} s")
+        finally:
+            waiting.pop(ref, None)
+            if not waiting and self._waiting.get(key) is waiting:
+                del self._waiting[key]
+        if state is None:
+            return Ended(Cause.CANCELLED, error="stopped before it started")
+        if state.failed:
+            return Ended(Cause.EXITED, 1, error=f"preloading: {state.text}", stderr_tail=last_lines(attempt.slot.err))
+        return state
+
+    def _begin(self, key: str, attempt: RunningAttempt, template: TaskTemplate) -> None:
+        if not self._logs.follows(attempt.ref):  # what preloading prints begins its output
+            self._logs.follow(attempt.slot, self._clock.steady_s())
+        attempt.slot.give_directory()
+        request = self._requests.of_template(key, attempt, template)
+        own = is_relative(request.command[0], request.env)  # its bare one runs what the job has brought
+        job = 0 if key == request.bare and not own else template.job
+        self._slots.hold(attempt.slot.number, job, template.user, "" if own else request.bare)
+        self._launcher.send(request)
+        self._launcher.flush()
+
+    def on_state(self, state: TemplateState) -> None:
+        """The launcher tells of a template."""
+        self._known.pop(state.key, None)
+        waiting = self._waiting.pop(state.key, {})
+        if state.directory and state.directory not in self._directories(waiting):
+            state = TemplateState(state.key)  # that attempt was stopped, which may be the reason
+        if state.ready or (state.text and not state.failed and not state.key.startswith(BARE_KEY)):
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            self._known[state.key] = state
+        for future in waiting.values():
+            if not future.done():
+                future.set_result(state)
+
+    def _directories(self, waiting: Mapping[AttemptRef, asyncio.Future[TemplateState | None]]) -> set[str]:
+        """Of the attempts that still wait."""
+        return {self._attempts.by_ref[ref].slot.below for ref, future in waiting.items() if not future.done()}
+
+    def kill(self, ref: AttemptRef) -> bool:
+        """Stop an attempt that waits for its template; False when none does. Others that wait have it made again."""
+        for key, waiting in self._waiting.items():
+            if (future := waiting.get(ref)) is not None:
+                if next(iter(waiting)) == ref:
+                    self._launcher.send(EndTemplate(key))
+                    self._launcher.flush()
+                if not future.done():
+                    future.set_result(None)
+                return True
+        return False
+
+
+def is_cloned(template: TaskTemplate) -> bool:
+    """Whether the attempts of a job are to be clones: of one that preloads modules, and of a map."""
+    return bool(template.preload) or template.calls is not None
+
+
+def has_many_calls(template: TaskTemplate) -> bool:
+    """Whether a job has several calls, or may get some."""
+    calls = template.calls
+    return calls is not None and (template.replicas > 1 or calls.idle_s is not None)

@@ -1,0 +1,1 @@
+"""Limits of tasks, by process and by control group."""

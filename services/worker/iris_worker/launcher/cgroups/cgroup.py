@@ -1,0 +1,415 @@
+"""Control groups of attempts: one holds all processes of an attempt, limits them together, and ends them together.
+
+A process is born in the group of its parent, so the launcher waits in an empty group, and the process that it starts is
+a member from its first instruction. The launcher moves on before the next start, or a moment after this one (`leave`),
+and limits that could hit the launcher are set then. A task that has ended before leaves its group to the next one.
+
+To move a process holds up every fork and exit of the host, for a grace period of RCU (8 ms) when nothing was moved
+lately. Version 1 has a hierarchy for each controller, but moves single threads, which holds up nobody. Only files that
+were used lately stay open: each process that is started gets a copy of all descriptors, and closes them.
+Out of scope: whose group it is, and when it ends (runner).
+Source: docs/adr/0038-one-control-group-per-attempt.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from msgspec import structs
+
+from iris_worker.data_directory import data_id
+from iris_worker.launcher.cgroups import access, files
+from iris_worker.launcher.cgroups.files import UNIFIED, Cgroup, CgroupSupport, CgroupValues, GroupFile, GroupUsage
+
+_REUSE_BYTES = 32 << 20
+"""A group with a higher peak, which cannot be reset, would hide the peak of the next task."""
+_SPARES = 64
+_DIGITS = 32
+OPEN_FILES = 168
+"""Files of groups that stay open: seven for each of the two dozen that short tasks use in turns. With fewer than are
+used in turns, none is found open again.
+"""
+_NOTHING = Cgroup()
+
+
+class NoGroups(Exception):
+    """Control groups cannot be made here; the text says why."""
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """One group.
+
+    Attributes:
+        limits: of the attempt that has it; None while none has.
+        early, late: what was written; None: anything.
+        cpu_us: what was used in it so far, while nobody is in it; else None.
+        over: it held more memory than its limit before that was set. spoilt: it is not used again.
+    """
+
+    number: int
+    limits: Cgroup | None = None
+    early: CgroupValues | None = None
+    late: CgroupValues | None = None
+    cpu_us: int | None = None
+    over: bool = False
+    spoilt: bool = False
+
+
+class Cgroups:
+    """The groups of one launcher, which is this process. Raises OSError.
+
+    Args:
+        version: of the controllers. homes: where the launcher was started.
+        bases: the directories of its groups, by controller.
+    """
+
+    def __init__(self, version: int, homes: Collection[str], bases: dict[str, str]) -> None:
+        self._version = version
+        self._homes = homes
+        self._bases = bases
+        self._directories = tuple(dict.fromkeys(bases.values()))
+        fds = {base: os.open(base, os.O_PATH | os.O_CLOEXEC) for base in self._directories}
+        self._fds = {key: fds[base] for key, base in bases.items()}
+        self._entries = tuple(fds.values())
+        self._members = bases.get(UNIFIED) or bases.get("pids") or self._directories[0]
+        self._entry = files.ENTRY[version]
+        self._unlimited = files.late_files(0, 0, version)
+        self._here: Group | None = None
+        self._open: dict[tuple[int, str], int] = {}
+        self._spares: list[Group] = []
+        self._next = 1 + max((number for base in self._directories for number in access.numbers(base)), default=-1)
+        self._kills = os.path.exists(f"{self._members}/{self._move().number}/cgroup.kill")
+        self.go_home()
+
+    @property
+    def support(self) -> CgroupSupport:
+        return CgroupSupport(self._version, tuple(name for name in self._bases if name not in (UNIFIED, "cpuacct")))
+
+    # ── the life of a group ─────────────────────────────────────────────────────────────────────────────────────
+
+    def take(self, limits: Cgroup) -> Group:
+        """A group for the next process that is started: this process is in it now. Raises OSError."""
+        group = self._here
+        if group is None or group.limits is not None or group.spoilt:
+            group = self._move()
+        early = files.early_files(limits.cpu_share_millis, limits.pids, self._version)
+        if group.early is not early:
+            self._write(group, early)
+            group.early = early
+        cpu_us = group.cpu_us if group.cpu_us is not None else self._cpu_us(group)
+        group.cpu_us = None
+        group.limits = structs.replace(limits, number=group.number, cpu_us=cpu_us, io=self._io(group.number) or (0, 0))
+        return group
+
+    def place(self, pid: int, limits: Cgroup) -> Group:
+        """A group for a process that has one thread, and is in another group of this launcher. Raises OSError."""
+        group = self._spares.pop() if self._spares else self._make()
+        try:
+            early = files.early_files(limits.cpu_share_millis, limits.pids, self._version)
+            if group.early is not early:
+                self._write(group, early)
+                group.early = early
+            cpu_us, group.cpu_us = group.cpu_us if group.cpu_us is not None else self._cpu_us(group), None
+            io = self._io(group.number) or (0, 0)
+            group.limits = structs.replace(limits, number=group.number, cpu_us=cpu_us, io=io)
+            self._limit(group, group.limits)
+            path = f"{group.number}/{self._entry}"
+            for base in self._entries:
+                access.write_to(self._file(path, base, os.O_WRONLY), path, str(pid))
+        except OSError:
+            group.spoilt = True
+            self.give(group)
+            raise
+        return group
+
+    def renew(self, group: Group) -> None:
+        """Its process runs another attempt from now on, which what was used so far is not of."""
+        assert group.limits is not None
+        io = self._io(group.number) or (0, 0)
+        group.limits = structs.replace(group.limits, cpu_us=self._cpu_us(group), io=io)
+
+    def holds_others(self, group: Group, pid: int) -> bool:
+        """Whether another process is in it than this one."""
+        return self._number(group, files.COUNT) != 1 and any(one != pid for one in self._pids(group.number))
+
+    def leave(self) -> None:
+        """Leave a group that is taken, so that its limits can be set."""
+        if self._here is not None and self._here.limits is not None:
+            try:
+                self._move()
+            except OSError:
+                self.go_home()
+
+    def go_home(self) -> None:
+        """Return to where this process was started."""
+        if self._here is not None:
+            self._return()
+
+    def end(self, group: Group) -> GroupUsage:
+        """Give a group back, and return what its processes have used."""
+        usage = self.usage(group)
+        if group is not self._here and group.limits is not None:
+            group.cpu_us = group.limits.cpu_us + usage.cpu_us
+        self.give(group)
+        return usage
+
+    def give(self, group: Group) -> None:
+        """No process is left in it: the next attempt may have it."""
+        group.limits = None
+        if group is not self._here:
+            self._keep(group)
+
+    def adopt(self, limits: Cgroup) -> Group | None:
+        """The group of an attempt that an earlier launcher has started; None when it is not there."""
+        if not os.path.isdir(f"{self._members}/{limits.number}"):
+            return None
+        group = Group(limits.number, limits, spoilt=True)
+        self._limit(group, limits)
+        return group
+
+    def kill_others(self, alive: Collection[int]) -> int:
+        """Kill what is in groups of earlier launchers but these; returns how many still hold a process."""
+        kept = {group.number for group in self._spares} | set(alive)
+        others = {number for base in self._directories for number in access.numbers(base)} - kept
+        left = [number for number in others if self.kill(Group(number))]
+        for number in others.difference(left):
+            self._remove(number)
+        return len(left)
+
+    def close(self) -> None:
+        """Remove all groups that are empty."""
+        self.go_home()
+        for base in self._directories:
+            access.remove(base)
+
+    def _move(self) -> Group:
+        """Enter an empty group."""
+        group = self._spares.pop() if self._spares else self._make()
+        try:
+            if group.late is not self._unlimited:
+                self._write(group, self._unlimited)
+                group.late = self._unlimited
+            path = f"{group.number}/{self._entry}"
+            for base in self._entries:
+                access.write_to(self._file(path, base, os.O_WRONLY), path, "0")
+        except OSError:
+            self._return()
+            self._remove(group.number)
+            raise
+        self._enter(group)
+        return group
+
+    def _return(self) -> None:
+        for home in self._homes:
+            with contextlib.suppress(OSError):
+                access.put(f"{home}/{self._entry}", "0")
+        self._enter(None)
+
+    def _enter(self, group: Group | None) -> None:
+        """This process is in ``group`` now, and its old one can be limited or used again."""
+        old, self._here = self._here, group
+        if old is not None and old.limits is not None:
+            self._limit(old, old.limits)
+        elif old is not None:
+            old.cpu_us = None
+            self._keep(old)
+
+    def _limit(self, group: Group, limits: Cgroup) -> None:
+        """Set the limits under which this process must not come."""
+        late = files.late_files(limits.memory_limit_bytes, limits.cpu_limit_millis, self._version)
+        if group.late is late:
+            return
+        group.late = None
+        for key, value in late.items():
+            try:
+                self._write(group, {key: value})
+            except OSError as error:  # otherwise a group above has a lower limit, which version 1 does not let exceed
+                group.over |= error.errno == errno.EBUSY
+        if group.over:
+            self.kill(group)
+
+    def _keep(self, group: Group) -> None:
+        if group.spoilt or len(self._spares) >= _SPARES:
+            self._remove(group.number)
+        else:
+            self._spares.append(group)
+
+    def _make(self) -> Group:
+        group = Group(self._next, late=self._unlimited, cpu_us=0)
+        self._next += 1
+        for base in self._directories:
+            os.mkdir(f"{base}/{group.number}", 0o755)
+        for (controller, name), value in files.ONCE[self._version].items():
+            with contextlib.suppress(OSError):
+                access.put(f"{self._bases.get(controller)}/{group.number}/{name}", value)
+        return group
+
+    def _remove(self, number: int) -> None:
+        for base in self._directories:
+            access.remove(f"{base}/{number}")
+
+    def _write(self, group: Group, values: CgroupValues) -> None:
+        for (controller, name), value in values.items():
+            if (fd := self._fds.get(controller)) is not None:
+                access.put(f"{group.number}/{name}", value, fd)
+
+    # ── what is in it ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def kill(self, group: Group) -> bool:
+        """Kill all its processes; False when there was none."""
+        if self._is_empty(group) or not (pids := self._pids(group.number)):
+            return False
+        if group is self._here:
+            self.leave()
+        with contextlib.suppress(OSError):
+            if self._kills:
+                access.put(f"{self._members}/{group.number}/cgroup.kill", "1")
+                return True
+            group.early = None
+            self._write(group, {("pids", "pids.max"): "0"})  # none is born while they are killed
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        return True
+
+    def _is_empty(self, group: Group) -> bool:
+        """Whether nobody is in it but this process; False also where that takes a search."""
+        return self._number(group, files.COUNT) == int(group is self._here)
+
+    def _pids(self, number: int) -> list[int]:
+        """Its members, and those of groups that they have made in it, without this process."""
+        me = os.getpid()
+        found = (access.get(f"{path}/cgroup.procs").split() for path in access.tree(f"{self._members}/{number}"))
+        return [int(pid) for pids in found for pid in pids if int(pid) != me]
+
+    def usage(self, group: Group, *, now: bool = False) -> GroupUsage:
+        """What its processes have used since `take`; ``now``: and what they hold now."""
+        before = group.limits or _NOTHING
+        peak, io = self._number(group, ("memory", files.PEAK[self._version])) or 0, self._io(group.number)
+        killed = group.over or bool(before.memory_limit_bytes and self._table(group, files.OOM).get("oom_kill"))
+        cache = 0
+        group.spoilt |= killed or peak > _REUSE_BYTES
+        if peak > _REUSE_BYTES:
+            table = self._table(group, files.STAT)
+            cache = sum(table.get(name, 0) for name in files.FILE_CACHE[self._version])
+        return GroupUsage(
+            cpu_us=max(0, self._cpu_us(group) - before.cpu_us),
+            peak_bytes=peak if killed else max(0, peak - cache),
+            limit_bytes=before.memory_limit_bytes if killed else 0,
+            io=(io[0] - before.io[0], io[1] - before.io[1]) if io is not None else None,
+            rss_bytes=max(0, (self._number(group, ("memory", files.NOW[self._version])) or 0) - cache) if now else 0,
+        )
+
+    def _cpu_us(self, group: Group) -> int:
+        if self._version == 1:
+            return (self._number(group, files.CPU_NS) or 0) // 1000
+        return files.flat_keyed(access.get(f"{self._members}/{group.number}/cpu.stat")).get("usage_usec", 0)
+
+    def _io(self, number: int) -> tuple[int, int] | None:
+        base = self._bases.get("io")
+        return files.io_bytes(access.get(f"{base}/{number}/io.stat")) if base is not None else None
+
+    def _number(self, group: Group, file: GroupFile) -> int | None:
+        """What a file with one number says; None when it is not there."""
+        if (base := self._fds.get(file[0])) is None:
+            return None
+        try:
+            return int(os.pread(self._file(f"{group.number}/{file[1]}", base, os.O_RDONLY), _DIGITS, 0))
+        except (OSError, ValueError):  # its group was removed
+            return None
+
+    def _file(self, path: str, base: int, flags: int) -> int:
+        """A file of a group, which stays open until others have been used more lately. Raises OSError."""
+        key = (base, path)
+        fd = self._open.pop(key, -1)
+        if fd < 0:
+            fd = os.open(path, flags | os.O_CLOEXEC, dir_fd=base)
+            if len(self._open) >= OPEN_FILES:
+                os.close(self._open.pop(next(iter(self._open))))
+        self._open[key] = fd
+        return fd
+
+    def _table(self, group: Group, names: dict[int, str]) -> dict[str, int]:
+        return files.flat_keyed(access.get(f"{self._bases.get('memory', '')}/{group.number}/{names[self._version]}"))
+
+
+# ── finding them ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def open_groups(root: Path) -> Cgroups:
+    """The groups of the launcher of the worker with this data directory. Raises NoGroups."""
+    own = files.own_directories(access.get("/proc/self/mountinfo"), access.get("/proc/self/cgroup"))
+    return groups_below(own, f"iris-{data_id(root)}")
+
+
+def groups_below(own: dict[str, str], name: str) -> Cgroups:
+    """Groups in directories of this name below the present ones, by controller. Raises NoGroups."""
+    homes = {key: own[key] for key in files.WANTED[1] if key in own}
+    try:
+        if not homes and UNIFIED in own:
+            return Cgroups(2, [own[UNIFIED]], _bases_2(own[UNIFIED], name))
+        return Cgroups(1, set(homes.values()), _bases_1(homes, name))
+    except OSError as error:
+        raise NoGroups(f"{error.filename}: {error.strerror}") from error
+
+
+def _bases_1(homes: dict[str, str], name: str) -> dict[str, str]:
+    """Directories below the present groups of this process, in each hierarchy where it may make one."""
+    bases: dict[str, str] = {}
+    refused = OSError(errno.ENOENT, "not mounted", "/sys/fs/cgroup")
+    for key, home in homes.items():
+        try:
+            bases[key] = _base(home, name)
+        except OSError as error:
+            refused = error
+    if not bases:
+        raise refused
+    if "cpu" in bases:  # all tasks together weigh what all processors do, not what one process beside them does
+        access.put(f"{bases['cpu']}/cpu.shares", str(1024 * (os.cpu_count() or 1)))
+    return bases
+
+
+def _bases_2(own: str, name: str) -> dict[str, str]:
+    """A directory in the group above, where that is delegated to us, or else in the root group.
+
+    Only a group without processes can have controllers for the groups in it, so it is not in that of this process.
+    """
+    above = [str(path) for path in (Path(own), *Path(own).parents) if (path / "cgroup.procs").exists()]
+    roots = [path for path in above[-1:] if not os.path.exists(f"{path}/cgroup.events")]
+    parents = [*(path for path in above[1:2] if _is_delegated(path)), *roots]
+    if not parents:
+        raise NoGroups(f"{own}: the group above it is not delegated")
+    base = _base(parents[0], name, enable=True)
+    usable = access.get(f"{base}/cgroup.controllers").split()
+    _enable(base)
+    return {key: base for key in (*files.WANTED[2], UNIFIED) if key in usable or key == UNIFIED}
+
+
+def _is_delegated(path: str) -> bool:
+    for attribute in ("user.delegate", "trusted.delegate"):  # set by systemd
+        with contextlib.suppress(OSError):
+            if os.getxattr(path, attribute) == b"1":
+                return True
+    return os.geteuid() != 0 and os.access(f"{path}/cgroup.procs", os.W_OK)
+
+
+def _base(parent: str, name: str, enable: bool = False) -> str:
+    if enable:
+        _enable(parent)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(f"{parent}/{name}", 0o755)
+    return f"{parent}/{name}"
+
+
+def _enable(parent: str) -> None:
+    """Let groups in this one have controllers, where it has them itself."""
+    for controller in files.WANTED[2]:
+        with contextlib.suppress(OSError):
+            access.put(f"{parent}/cgroup.subtree_control", f"+{controller}")

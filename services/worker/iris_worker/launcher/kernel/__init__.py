@@ -1,0 +1,1 @@
+"""What Linux does for processes and their descendants."""

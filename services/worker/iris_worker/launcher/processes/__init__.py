@@ -1,0 +1,1 @@
+"""Processes that run: of attempts, beside them, and without one."""

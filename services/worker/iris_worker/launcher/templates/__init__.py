@@ -1,0 +1,1 @@
+"""Processes from which calls are cloned, and clones that make several."""

@@ -1,0 +1,225 @@
+"""Processes that make several calls of a job, one after the other; each call is an attempt.
+
+A process that has made its call says so and waits. Its attempt has ended when nothing but the process itself is left of
+it, and the next attempt that has the same template, limits and devices is given to it. Otherwise, and when no call
+comes for a while, its connection is closed, at which it ends.
+Out of scope: what such a process does (template_process), and what is left of an attempt (runner).
+Source: docs/adr/0062-a-process-takes-several-calls.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import marshal
+import os
+import signal
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from iris_core.messages.message import AttemptRef
+from iris_worker.launcher.kernel.event_loop import DelayedCall, EventLoop
+from iris_worker.launcher.processes.process import Process
+from iris_worker.launcher.processes.runner import Runner
+from iris_worker.launcher.records.records import StartProcess
+from iris_worker.launcher.starts.spawner import Spawner
+from iris_worker.launcher.templates import template_process as inside
+
+IDLE_S = 2.0
+"""How long a process waits for its next call."""
+_ANSWER_S = 5.0
+"""How long one may take to begin a call, or to end when it gets no further one."""
+_REASONS = 1000
+
+
+@dataclass(slots=True, eq=False)
+class _Reused:
+    """One process, its present or last attempt, how many calls it may make after that, and since when it runs.
+
+    ``link``: how it is told of calls; closed when it gets no further one. ``timer``: until it must have a call, begin
+    one, or end.
+    """
+
+    request: StartProcess
+    process: Process
+    link: socket.socket
+    left: int
+    after_s: float
+    timer: DelayedCall | None = None
+
+    def fits(self, request: StartProcess) -> bool:
+        mine = self.request
+        return (mine.template, mine.cgroup, mine.limits, mine.record.devices) == (
+            *(request.template, request.cgroup, request.limits, request.record.devices),
+        )
+
+
+class ReusedProcesses:
+    """Those of one launcher.
+
+    Args:
+        on_call: told of each attempt that one of them is to make, and since when that runs. on_begun: that it does.
+        on_again: told of an attempt whose process has ended before it had begun: it is to be started again.
+    """
+
+    def __init__(
+        self,
+        loop: EventLoop,
+        runner: Runner,
+        spawner: Spawner,
+        on_call: Callable[[StartProcess, Process, float], object],
+        on_begun: Callable[[AttemptRef], object],
+        on_again: Callable[[StartProcess], object],
+    ) -> None:
+        self._loop = loop
+        self._runner = runner
+        self._spawner = spawner
+        self._on_call = on_call
+        self._on_begun = on_begun
+        self._on_again = on_again
+        self._waiting: list[_Reused] = []
+        self._idle: dict[int, _Reused] = {}
+        self._why: dict[str, str] = {}
+        self._beginning: dict[AttemptRef, _Reused] = {}
+        self._again: dict[AttemptRef, StartProcess] = {}
+        runner.on_unbegun = self._unbegun
+
+    def note(self, request: StartProcess) -> str:
+        """Why an attempt has a new process that was to be reused, as far as that has not been said."""
+        why = self._why.pop(request.template, "")
+        return f"a new process: that of an earlier call was not reused: {why}" if why else ""
+
+    def keep(self, request: StartProcess, process: Process, fd: int) -> None:
+        """A clone, which makes its first call, can be reused. ``fd``: the launcher's end of its socket."""
+        link = socket.socket(fileno=fd)
+        link.setblocking(False)
+        one = _Reused(request, process, link, request.reuse - 1, request.record.after_s)
+        self._loop.watch(link.fileno(), partial(self._read, one))
+
+    def give(self, request: StartProcess, call: Mapping[str, object]) -> bool:
+        """Have a process that waits make the call of an attempt; False when there is none for it."""
+        one = next((one for one in reversed(self._waiting) if one.fits(request)), None)
+        if one is None or request.reuse < 2:
+            return False
+        self._stop_waiting(one)
+        one.left -= 1
+        order = {**call, "workdir": self._spawner.workdir_of(request.record.below), "again": one.left > 0}
+        try:
+            with self._spawner.output_of(request.record.below) as (_, out, err):
+                socket.send_fds(one.link, [marshal.dumps(order)], [out, err])
+        except OSError:
+            self._end(one)
+            return False
+        del self._idle[one.process.pid]
+        one.request, one.process = request, self._runner.begin_call(request.record, one.process)
+        one.timer = self._loop.call_later(_ANSWER_S, self._kill, one)
+        self._beginning[one.process.ref] = one
+        self._on_call(request, one.process, one.after_s)
+        return True
+
+    def _unbegun(self, process: Process) -> bool:
+        """A process has ended; returns whether its call is to be made again, as it has not said that it had begun."""
+        one = self._beginning[process.ref]
+        self._read(one)
+        self._beginning.pop(process.ref, None)
+        self._stop_waiting(one)
+        self._close(one)
+        if process.begun or process.terminated:
+            return False
+        self._again[process.ref] = one.request
+        self._loop.call_later(0.0, self._start_again, process.ref)  # not while the runner judges ends
+        return True
+
+    def _start_again(self, ref: AttemptRef) -> None:
+        if (request := self._again.pop(ref, None)) is not None:
+            self._on_again(request)
+
+    def stop(self, ref: AttemptRef) -> bool:
+        """Stop an attempt that is to be started again; False when it is not."""
+        return self._again.pop(ref, None) is not None
+
+    @property
+    def unbegun(self) -> list[AttemptRef]:
+        """Attempts that are to be started again."""
+        return list(self._again)
+
+    def _read(self, one: _Reused) -> None:
+        try:
+            data = one.link.recv(inside.MESSAGE_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not one.process.begun and data == inside.HELLO:
+            self._beginning.pop(one.process.ref, None)
+            one.process.begun = True
+            self._stop_waiting(one)
+            self._on_begun(one.process.ref)
+        elif one.process.pid in self._idle:  # it has ended, or says what it was not asked
+            self._end(one)
+        elif data[:1] != inside.DONE or len(data) != len(inside.DONE) + 1:
+            if data[:1] == inside.LAST:
+                self._note_why(one, data[1:].decode(errors="replace"))
+            self._stop_waiting(one)
+            self._close(one)
+        elif why := self._runner.finish_call(one.process, data[1]):
+            self._note_why(one, why)
+            self._close(one)
+        else:
+            self._idle[one.process.pid] = one
+            self._waiting.append(one)
+            one.timer = self._loop.call_later(IDLE_S, self._end, one)
+
+    def _note_why(self, one: _Reused, why: str) -> None:
+        """For the next call of its template."""
+        if len(self._why) >= _REASONS:
+            del self._why[next(iter(self._why))]
+        self._why[one.request.template] = why
+
+    # ── ends ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _end(self, one: _Reused) -> None:
+        """Have a process without an attempt end."""
+        self._stop_waiting(one)
+        self._close(one)
+        one.timer = self._loop.call_later(_ANSWER_S, self._kill, one)
+
+    def _stop_waiting(self, one: _Reused) -> None:
+        if one in self._waiting:
+            self._waiting.remove(one)
+        if one.timer is not None:
+            one.timer.cancel()
+
+    def _close(self, one: _Reused) -> None:
+        if one.link.fileno() >= 0:
+            self._loop.forget(one.link.fileno())
+            one.link.close()
+
+    def _kill(self, one: _Reused) -> None:
+        self._stop_waiting(one)
+        self._close(one)
+        if one.process.exit is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(one.process.pid, signal.SIGKILL)
+
+    def ended(self, pid: int) -> None:
+        """A child that is no attempt's has ended, maybe one of these."""
+        if (one := self._idle.pop(pid, None)) is not None:
+            self._stop_waiting(one)
+            self._close(one)
+
+    def end_in(self, slot: int) -> None:
+        """Kill those in a slot that have no attempt."""
+        for one in [one for one in self._idle.values() if one.process.slot == slot]:
+            self._kill(one)
+
+    def end_of(self, key: str) -> None:
+        """Kill those of a template that have no attempt."""
+        self._why.pop(key, None)
+        for one in [one for one in self._idle.values() if one.request.template == key]:
+            self._kill(one)
+
+    def close(self) -> None:
+        for one in list(self._idle.values()):
+            self._kill(one)

@@ -1,0 +1,121 @@
+"""One template as the launcher has it: a process, and what is ordered of it and not cloned yet.
+
+Out of scope: when there is one, and what becomes of its clones (templates); what it does (template_process).
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from iris_worker.launcher.kernel.event_loop import DelayedCall
+from iris_worker.launcher.records.records import StartProcess, StartTemplate
+from iris_worker.launcher.templates import template_process as inside
+
+_BOOT = f"""
+import _socket, marshal, os
+
+def compiled(source, path):
+    read_end, write_end = os.pipe()
+    if not os.fork():  # compiling leaves memory behind, which each call would cost
+        try:
+            with open(write_end, "wb") as file:
+                marshal.dump(compile(source, path, "exec"), file)
+        finally:
+            os._exit(0)
+    os.close(write_end)
+    with open(read_end, "rb") as file:
+        code = file.read()
+    os.wait()
+    return marshal.loads(code)
+
+control = _socket.socket(fileno=0)
+source = control.recv({inside.MESSAGE_BYTES})
+exec(compiled(source, "iris_template"), {{"__name__": "iris_template", "control": control, "compiled": compiled}})
+"""
+_SOURCE = Path(inside.__file__)
+_ROOM = 4096
+"""Bytes by which the variables of a clone may be longer than those of its template."""
+_CREDENTIALS = struct.Struct("iII")
+_SPACE = socket.CMSG_SPACE(_CREDENTIALS.size)
+
+
+@dataclass(slots=True, eq=False)
+class OrderedClone:
+    """An attempt, or the template of a job, that is being cloned.
+
+    ``go``: where it is told to go on; when that closes, the clone ends; -1: others have it. ``control``: of a template,
+    the launcher's end of its socket. ``again``: it may make several calls.
+    """
+
+    request: StartProcess | StartTemplate
+    go: int
+    late: DelayedCall
+    control: socket.socket | None = None
+    again: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class RunningTemplate:
+    """One template.
+
+    ``slot``: in whose sandbox, or as whose user it runs; -1: it is not confined, and serves all slots.
+    ``control``: a socket of datagrams, which its clones share until they are told to go. ``used_s``: when it was.
+    ``request``: by which it was started. ``waiting``: requests for templates of jobs, until it is ready.
+    """
+
+    request: StartTemplate
+    pid: int
+    control: socket.socket
+    used_s: float
+    ready: bool = False
+    clones: dict[int, OrderedClone] = field(default_factory=dict)
+    waiting: list[StartTemplate] = field(default_factory=list)
+
+    @property
+    def key(self) -> str:
+        return self.request.key
+
+    @property
+    def slot(self) -> int:
+        return self.request.slot if self.request.sandbox is not None else -1
+
+    @property
+    def is_bare(self) -> bool:
+        return self.request.key == self.request.bare
+
+    def messages(self) -> Iterator[tuple[bytes, int]]:
+        """What it and its clones have said, each with the process that has, as the kernel signs. Ends with empty data,
+        of no process, when they are gone, else raises BlockingIOError; ConnectionResetError.
+        """
+        while self.control.fileno() >= 0:
+            data, control, _, _ = self.control.recvmsg(inside.MESSAGE_BYTES, _SPACE)
+            signed = (_CREDENTIALS.unpack(part)[0] for _, kind, part in control if kind == socket.SCM_CREDENTIALS)
+            yield data, next(signed, 0)
+
+
+def connection() -> tuple[socket.socket, socket.socket]:
+    """Two ends of a socket of datagrams."""
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+
+def control() -> tuple[socket.socket, socket.socket]:
+    """The launcher's end of a template's socket, and that of the template: the kernel signs all that this one sends."""
+    mine, its = connection()
+    mine.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+    mine.setblocking(False)
+    return mine, its
+
+
+def command_of(request: StartTemplate) -> tuple[tuple[str, ...], dict[str, str]]:
+    """The command of a bare template and its variables, with room for those of calls."""
+    used = sum(len(name) + len(value) + 2 for name, value in request.env.items())
+    return (request.command[0], "-I", "-S", "-c", _BOOT), {**request.env, inside.ROOM: " " * (_ROOM + used // 4)}
+
+
+def source() -> bytes:
+    """What a bare template is to be sent first."""
+    return _SOURCE.read_bytes()
