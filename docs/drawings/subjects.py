@@ -9,11 +9,21 @@ from drawings.fields import answer_table
 from drawings.markdown import document, grid
 from iris_core import subjects
 from iris_core.access.roles import ACCOUNT, ROLES, BusRole, Login, permissions
-from iris_core.views.events import DeploymentEvent, JobEvent, RouteEvent, SessionEvent, TaskEvent
+from iris_core.views.events import (
+    AmendmentEvent,
+    DeploymentEvent,
+    HoldEvent,
+    JobEvent,
+    NoticeEvent,
+    RouteEvent,
+    SessionEvent,
+    TaskEvent,
+)
 
 EXPLAINED = (
-    "Only `*.state.*`, such as `job.state.succeeded`, is for others to subscribe to; every other subject is internal "
-    "and may change between releases. Names of jobs, tasks and workers stand in it only as tokens derived from them."
+    "The subjects of the stream `IRIS_EVENTS`, such as `job.state.succeeded`, are for others to subscribe to; every "
+    "other subject is internal and may change between releases. Names of jobs, tasks and workers stand in it "
+    "only as tokens derived from them."
 )
 
 
@@ -27,13 +37,14 @@ ROLES_EXPLAINED = (
 
 EVENTS_EXPLAINED = (
     "One message for each stored change, in the order of the changes of a task. The body is JSON. `state` is the last "
-    "token of the subject, `previous` the state before, null for a new object. `cause` is why, `at_ms` when, in ms "
+    "token of a subject `*.state.*`, `previous` the state before, null for a new object. Amendments and notices change "
+    "no state: both are the present one. `cause` is why, `at_ms` when, in ms "
     "since 1970, `by` whose command caused it, left out without one. `seq` is the position in the journal of the "
     "commit that holds the change. The header `Nats-Msg-Id` is `seq` and the event's place in that commit, `12.0`: an "
     "event that is published again has the same. Other headers: `Iris-Job`, `Iris-Task`, `Iris-Attempt`, "
     "`Iris-Deployment`, and `traceparent` of the submission where it has one."
 )
-EVENTS = (TaskEvent, JobEvent, SessionEvent, DeploymentEvent, RouteEvent)
+EVENTS = (TaskEvent, NoticeEvent, JobEvent, AmendmentEvent, SessionEvent, DeploymentEvent, RouteEvent, HoldEvent)
 
 
 def event_sections() -> list[str]:

@@ -94,7 +94,7 @@ async def _read(nats_url: str, credentials: Credentials, tasks: Told, rollouts: 
     while last is not None and (not ids or ids[-1] < _place(last.headers["Nats-Msg-Id"])):
         for message in await reader.batch(wait=5):
             ids.append(_place(message.headers["Nats-Msg-Id"]))
-            if message.subject.startswith("task."):
+            if message.subject.startswith("task.state."):
                 event = codec.from_json(message.data, TaskEvent)
                 tasks[event.task].append(event)
             elif kind := _OF_ROLLOUT.get(message.subject.partition(".")[0]):

@@ -12,9 +12,9 @@ from iris_core.spec.jobs import JobSpec
 from iris_core.views import queries as view_queries
 from iris_core.views.queries import PageQuery, ViewQuery
 from iris_gateway.dashboard.snippets import options_of
-from iris_state.deployments.records import PublicFact
 from iris_state.effects.kinds import Effect
 from iris_state.records.changes import Change
+from iris_state.records.facts import PublicFact
 from iris_state.views import KINDS
 from tests.house.repository import texts
 from tests.unit.core.test_spec_facts import ELSEWHERE, OTHERS

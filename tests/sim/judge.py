@@ -383,10 +383,10 @@ class Judge:
         heard = Heard()
         for message in self._server.streams[subjects.EVENTS.name].messages.values():
             heard.ids.append(event_place(message.headers["Nats-Msg-Id"]))
-            if message.subject.startswith("task."):
+            if message.subject.startswith("task.state."):
                 event = codec.from_json(message.data, TaskEvent)
                 heard.tasks[event.task].append(event)
-            elif message.subject.startswith("job."):
+            elif message.subject.startswith("job.state."):
                 job = codec.from_json(message.data, JobEvent)
                 heard.jobs[job.job].append(job)
         expect(heard.ids == sorted(set(heard.ids)), "events were told twice or out of order")

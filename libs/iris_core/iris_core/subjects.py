@@ -49,7 +49,10 @@ DAY_S = 86_400
 JOURNAL = Stream("IRIS_JOURNAL", ("iris.journal",), "the record: commits, in parts when they are large")
 EVENTS = Stream(
     "IRIS_EVENTS",
-    ("task.state.*", "job.state.*", "session.state.*", "deployment.state.*", "route.state.*"),
+    (
+        *("task.state.*", "job.state.*", "session.state.*", "deployment.state.*", "route.state.*", "queue.state.*"),
+        *("task.notice.*", "job.spec.*"),
+    ),
     "the public facts; can be rebuilt from the journal",
     fsync=False,
     discard_new=False,
@@ -162,6 +165,9 @@ SUBJECTS = (
     Subject("session.state.*", MessagePattern.STREAM, "state (leader)", "anyone", "SessionEvent"),
     Subject("deployment.state.*", MessagePattern.STREAM, "state (leader)", "anyone", "DeploymentEvent"),
     Subject("route.state.*", MessagePattern.STREAM, "state (leader)", "anyone", "RouteEvent"),
+    Subject("queue.state.*", MessagePattern.STREAM, "state (leader)", "anyone", "HoldEvent"),
+    Subject("task.notice.*", MessagePattern.STREAM, "state (leader)", "anyone", "NoticeEvent"),
+    Subject("job.spec.*", MessagePattern.STREAM, "state (leader)", "anyone", "AmendmentEvent"),
     Subject("iris.log.*.*.*", MessagePattern.STREAM, "worker", "gateway", "TaskOutput"),
     Subject("iris.artifact.*.*.*", MessagePattern.STREAM, "worker", "gateway", "bytes of tar.gz"),
     Subject("iris.result.*.*", MessagePattern.STREAM, "worker", "gateway", "CallResults"),
@@ -276,6 +282,6 @@ def job_logs(job: int) -> str:
 
 
 @cache
-def event(entity: str, state: str) -> str:
-    """The subject of an event, e.g. of ``task.state.running``: exactly three tokens."""
-    return f"{entity}.state.{state}"
+def event(entity: str, word: str, about: str = "state") -> str:
+    """The subject of an event, e.g. of ``task.state.running`` or ``task.notice.drain``: exactly three tokens."""
+    return f"{entity}.{about}.{word}"

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from iris.cli import main
+from iris.cli.commands.look.events import details, whose
 from iris.cli.commands.look.show import show_original, task_columns
 from iris.cli.commands.look.top import USED
 from iris.cli.commands.look.why import explain_lines
@@ -266,3 +267,10 @@ def test_tasks_of_an_array_are_shown_with_their_values(capsys):
     spec = JobSpec(name="/a", command=("true",), array="0-15:4,20", indexes="1,4", replicas=5)
     print_table([{**ATTEMPTED, "index": 1}, {**ATTEMPTED, "index": 4}], task_columns(spec)[:2])
     assert capsys.readouterr().out.split() == ["TASK", "VALUE", "1", "4", "4", "20"]
+
+
+def test_events_of_amendments_and_holds_say_what_and_why():
+    amended = {"job": "/a", "changes": ["band batch, was interactive", "held"], "by": "mia"}
+    assert (whose(amended), details(amended)) == ("/a", "changes=band batch, was interactive; held  by=mia")
+    held = {"hold": "h1", "user": "mia", "reason": "data", "worker": None}
+    assert (whose(held), details(held)) == ("h1", "reason=data")

@@ -101,7 +101,9 @@ def test_events_of_a_run_are_those_of_its_record_and_of_what_was_below_it():
     assert found == [[1, 2, 0], [3, 4, 0], [5, 6, 0], [1, 3, 5, 2, 4, 6, 0]]
 
 
-@pytest.mark.parametrize("query", ["type=worker", "type=task.state.*", "order=up", "after=-1", "cursor=e", "within=a"])
+@pytest.mark.parametrize(
+    "query", ["type=worker", "type=task.state.*", "type=job.notice", "order=up", "after=-1", "cursor=e", "within=a"]
+)
 async def test_an_invalid_filter_is_refused(iris: House, query: str):
     assert (await iris.http.get(f"/v1/events?{query}")).status_code in (404, 422)
 
@@ -282,3 +284,16 @@ async def test_a_gateway_that_is_about_to_end_opens_no_stream(iris: House):
     iris.gateway.closing = True
     again = await iris.http.get("/v1/events", headers={"accept": "text/event-stream"})
     assert [(r.status_code, r.headers["retry-after"]) for r in (response, again)] == [(503, "1")] * 2
+
+
+async def test_amendments_holds_and_notices_are_kinds_of_their_own(iris: House):
+    bodies = {
+        "job.spec.amended": b'{"job": "/a", "changes": ["held"]}',
+        "queue.state.held": b'{"hold": "h1", "state": "held"}',
+        "task.notice.drain": b'{"job": "/a", "task": "/a/0", "reason": "drain"}',
+        "task.state.failed": b'{"job": "/a", "task": "/a/0"}',
+    }
+    for subject, body in bodies.items():
+        await iris.state.streams.publish(subject, body)
+    for kind, wanted in (("job.spec", ["1"]), ("queue", ["2"]), ("task.notice.drain", ["3"]), ("task", ["4", "3"])):
+        assert await ids(iris, f"type={kind}") == wanted

@@ -22,8 +22,8 @@ class CausedEvent(RecordEvent, kw_only=True):
     by: str | msgspec.UnsetType = msgspec.UNSET
 
 
-class TaskEvent(CausedEvent, kw_only=True):
-    """Body of ``task.state.<state>``. ``job_id`` (``j35``) and ``task_id`` (``j35/42``) name them for good."""
+class EventOfTask(CausedEvent, kw_only=True):
+    """One about a task. ``job_id`` (``j35``) and ``task_id`` (``j35/42``) name them for good."""
 
     task: str
     attempt: int | None
@@ -35,21 +35,59 @@ class TaskEvent(CausedEvent, kw_only=True):
     task_id: str = ""
 
 
-class JobEvent(CausedEvent, kw_only=True):
-    """Body of ``job.state.<state>``."""
+class TaskEvent(EventOfTask, kw_only=True):
+    """Body of ``task.state.<state>``. ``job_id`` (``j35``) and ``task_id`` (``j35/42``) name them for good."""
+
+
+class NoticeEvent(EventOfTask, kw_only=True):
+    """Body of ``task.notice.<reason>``: an attempt was told that it will be stopped.
+
+    The state is that of the task, which did not change. ``deadline_ms``: until when nothing further is done to the
+    attempt; null: it may go on.
+    """
+
+    reason: str
+    deadline_ms: int | None
+
+
+class EventOfJob(CausedEvent, kw_only=True):
+    """One about a job."""
 
     job: str
     cause: str | None
     job_id: str = ""
 
 
-class SessionEvent(CausedEvent, kw_only=True):
+class JobEvent(EventOfJob, kw_only=True):
+    """Body of ``job.state.<state>``."""
+
+
+class AmendmentEvent(EventOfJob, kw_only=True):
+    """Body of ``job.spec.amended``: a submitted job was changed, held or released.
+
+    The state is that of the job, which did not change. ``changes``: in words, such as ``band production, was batch``.
+    """
+
+    changes: list[str]
+
+
+class SessionEvent(EventOfJob, kw_only=True):
     """Body of ``session.state.<status>``."""
 
     session: str
-    job: str
-    cause: str | None
-    job_id: str = ""
+
+
+class HoldEvent(CausedEvent, kw_only=True):
+    """Body of ``queue.state.held`` and ``queue.state.released``: a hold on a part of the queue, which has no job.
+
+    ``user``, ``band``, ``label``: what a job must have to be held; empty: anything.
+    """
+
+    hold: str
+    user: str
+    band: str
+    label: str
+    reason: str
 
 
 class DeploymentEvent(CausedEvent, kw_only=True):

@@ -14,8 +14,11 @@ from typing import Any
 import msgspec
 
 from iris_bus.contract import Message
+from iris_core.subjects import EVENTS
 
-A_TYPE = r"(task|job|session|deployment|route)(\.state(\.[a-z_]{1,32})?)?"
+_PREFIXES = tuple(subject.removesuffix(".*") for subject in EVENTS.subjects)
+_ENTITIES = dict.fromkeys(prefix.partition(".")[0] for prefix in _PREFIXES)
+A_TYPE = rf"({'|'.join(_ENTITIES)}|({'|'.join(map(re.escape, _PREFIXES))})(\.[a-z_]{{1,32}})?)"
 """A valid type of events in a filter, as a regular expression."""
 
 _JOB_ID = re.compile(r"j[0-9]{1,18}\Z")

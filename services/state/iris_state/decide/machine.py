@@ -29,7 +29,7 @@ from iris_state.commands.decode import decode
 from iris_state.commands.executor import CommandExecutor
 from iris_state.decide.retention import Retention
 from iris_state.decide.round import Round
-from iris_state.deployments.records import PublicFact, discovery_of
+from iris_state.deployments.records import discovery_of
 from iris_state.effects import deltas, outbox
 from iris_state.effects.kinds import (
     AnswerTo,
@@ -60,6 +60,7 @@ from iris_state.records.changes import (
     Led,
     RoutesDiscovered,
 )
+from iris_state.records.facts import PublicFact
 from iris_state.records.ledger import Ledger
 from iris_state.records.reactions import KINDS
 from iris_state.snapshots import snapshot

@@ -6,8 +6,6 @@ docs/design/semantics.md#deployments-and-routes, docs/design/serving.md#update.
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import msgspec
 
 from iris_core.access.actor import Actor
@@ -17,7 +15,7 @@ from iris_core.tables.deployment import LIVE as LIVE_DEPLOYMENT
 from iris_core.tables.route import LIVE
 from iris_state.deployments.pacing import RESTED, Pacing
 from iris_state.deployments.rollout import Member, RolloutProgress
-from iris_state.records.entities import Fact, HistoryEntry
+from iris_state.records.entities import HistoryEntry
 
 ITSELF = -1
 """The ``index`` of a row of history that is about the deployment and not one of its routes."""
@@ -222,6 +220,3 @@ class DeploymentFact(msgspec.Struct, frozen=True, gc=False):
     reason: str = ""
     tasks: int = 1
     by: Actor | None = None
-
-
-PublicFact: TypeAlias = Fact | DeploymentFact

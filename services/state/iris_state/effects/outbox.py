@@ -6,7 +6,7 @@ makes the same events. Source: docs/design/reliability.md#promises.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any
 
@@ -16,17 +16,27 @@ from iris_bus.contract import Publication
 from iris_core import codec, subjects
 from iris_core.access.actor import Actor, named
 from iris_core.states import Cause
-from iris_core.views.events import DeploymentEvent, JobEvent, RouteEvent, SessionEvent, TaskEvent
-from iris_state.deployments.records import DeploymentFact, PublicFact
-from iris_state.records.entities import Fact
+from iris_core.views.events import (
+    AmendmentEvent,
+    DeploymentEvent,
+    HoldEvent,
+    JobEvent,
+    NoticeEvent,
+    RouteEvent,
+    SessionEvent,
+    TaskEvent,
+)
+from iris_state.deployments.records import DeploymentFact
+from iris_state.records.entities import Fact, Job
+from iris_state.records.facts import AmendmentFact, HoldFact, NoticeFact, PublicFact
 
 
 def events(facts: Sequence[PublicFact], sequence: int) -> list[Publication]:
     """The events for the facts of the commit with this journal sequence, in order."""
     out: list[Publication] = []
     for fact in facts:
-        if isinstance(fact, DeploymentFact):
-            out.append(_deployment_event(fact, sequence, len(out)))
+        if not isinstance(fact, Fact):
+            out.append(_OTHERS[type(fact)](fact, sequence, len(out)))
         elif fact.task is None:
             out.append(_whole_event(fact, sequence, len(out)))
         else:
@@ -46,11 +56,9 @@ def _task_events(fact: Fact, index: int, sequence: int, first: int) -> list[Publ
     job, attempt, tasks = fact.job, fact.attempt, fact.tasks
     name, id_, subject, why = job.name, job.id, subjects.event("task", fact.state), _word(fact.cause)
     number, worker = (None, None) if attempt is None else (attempt.number, attempt.worker)
-    shared = {"Iris-Job": name}
+    shared = _headers_of(job)
     if number is not None:
         shared["Iris-Attempt"] = str(number)
-    if job.traceparent:
-        shared["traceparent"] = job.traceparent
     by, out = _name(fact.by) if fact.by is not None else msgspec.UNSET, []
     indexes = islice(job.indexes.since(index), tasks) if tasks > 1 else (index,)  # of a new job, or added to one
     for place, number_of_task in enumerate(indexes):
@@ -89,10 +97,8 @@ def _whole_event(fact: Fact, sequence: int, place: int) -> Publication:
         "by": _name(fact.by),
     }
     body = JobEvent(**shared) if fact.entity == "job" else SessionEvent(session=job.id, **shared)
-    headers = {"Iris-Job": job.name}
-    if job.traceparent:
-        headers["traceparent"] = job.traceparent
-    return Publication(subjects.event(fact.entity, fact.state), codec.to_json(body), f"{sequence}.{place}", headers)
+    message_id = f"{sequence}.{place}"
+    return Publication(subjects.event(fact.entity, fact.state), codec.to_json(body), message_id, _headers_of(job))
 
 
 def _deployment_event(fact: DeploymentFact, sequence: int, place: int) -> Publication:
@@ -126,6 +132,79 @@ def _deployment_event(fact: DeploymentFact, sequence: int, place: int) -> Public
     if deployment.traceparent:
         headers["traceparent"] = deployment.traceparent
     return Publication(subjects.event(fact.entity, fact.state), codec.to_json(body), f"{sequence}.{place}", headers)
+
+
+def _amendment_event(fact: AmendmentFact, sequence: int, place: int) -> Publication:
+    job = fact.job
+    body = AmendmentEvent(
+        job=job.name,
+        state=fact.state,
+        previous=fact.state,
+        cause=None,
+        changes=list(fact.changes),
+        at_ms=fact.at_ms,
+        seq=sequence,
+        job_id=job.id,
+        by=_name(fact.by),
+    )
+    subject = subjects.event("job", "amended", "spec")
+    return Publication(subject, codec.to_json(body), f"{sequence}.{place}", _headers_of(job))
+
+
+def _hold_event(fact: HoldFact, sequence: int, place: int) -> Publication:
+    hold = fact.hold
+    body = HoldEvent(
+        hold=hold.id,
+        user=hold.user,
+        band=hold.band,
+        label=hold.label,
+        reason=hold.reason,
+        state=fact.state,
+        previous=fact.previous,
+        at_ms=fact.at_ms,
+        seq=sequence,
+        by=_name(fact.by),
+    )
+    return Publication(subjects.event("queue", fact.state), codec.to_json(body), f"{sequence}.{place}", {})
+
+
+def _notice_event(fact: NoticeFact, sequence: int, place: int) -> Publication:
+    job, notice = fact.job, fact.notice
+    task = f"{job.name}/{fact.task}"
+    body = NoticeEvent(
+        task=task,
+        attempt=fact.attempt.number,
+        job=job.name,
+        state=fact.state,
+        previous=fact.state,
+        cause=None,
+        exit_code=None,
+        worker=fact.attempt.worker,
+        reason=notice.reason.value,
+        deadline_ms=notice.deadline_ms or None,
+        at_ms=fact.at_ms,
+        seq=sequence,
+        job_id=job.id,
+        task_id=f"{job.id}/{fact.task}",
+    )
+    headers = {**_headers_of(job), "Iris-Task": task, "Iris-Attempt": str(fact.attempt.number)}
+    subject = subjects.event("task", notice.reason.value, "notice")
+    return Publication(subject, codec.to_json(body), f"{sequence}.{place}", headers)
+
+
+_OTHERS: dict[type, Callable[[Any, int, int], Publication]] = {
+    DeploymentFact: _deployment_event,
+    AmendmentFact: _amendment_event,
+    HoldFact: _hold_event,
+    NoticeFact: _notice_event,
+}
+
+
+def _headers_of(job: Job) -> dict[str, str]:
+    headers = {"Iris-Job": job.name}
+    if job.traceparent:
+        headers["traceparent"] = job.traceparent
+    return headers
 
 
 def _word(cause: Cause | None) -> str | None:

@@ -22,7 +22,7 @@ from iris_core.spec.resources import Amount
 from iris_core.states import KernelStatus, PriorityBand, SessionStatus, TaskState
 from iris_core.tables.session import SINGLE, StatusTimeout
 from iris_state.deployments.load import Loads
-from iris_state.deployments.records import Deployment, Probes, PublicFact, Route
+from iris_state.deployments.records import Deployment, Probes, Route
 from iris_state.records import changes as c
 from iris_state.records.answers import KeptAnswers, SpentKeys
 from iris_state.records.audit import AuditLog
@@ -39,6 +39,7 @@ from iris_state.records.entities import (
     lingers,
     was_cancelled,
 )
+from iris_state.records.facts import PublicFact
 from iris_state.records.hosts import Presence, Worker
 from iris_state.records.indexes.gates import GateIndex
 from iris_state.records.indexes.index import WAITING, JobIndex

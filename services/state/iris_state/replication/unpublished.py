@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from iris_bus.contract import Publication
 from iris_bus.streams.window import KEPT
-from iris_state.deployments.records import PublicFact
 from iris_state.effects.outbox import event_place, unheard
+from iris_state.records.facts import PublicFact
 
 _WHOLE = 1 << 62
 """An index after every event of a commit."""

@@ -6,23 +6,35 @@ from collections.abc import Iterable, Iterator
 
 from iris.client.decode import from_json
 from iris.client.http.event_stream import EventStream, ServerEvent
-from iris_core.views.events import DeploymentEvent, JobEvent, RouteEvent, SessionEvent, TaskEvent
+from iris_core.views.events import (
+    AmendmentEvent,
+    DeploymentEvent,
+    HoldEvent,
+    JobEvent,
+    NoticeEvent,
+    RouteEvent,
+    SessionEvent,
+    TaskEvent,
+)
 from iris_core.views.streams import LogLineView
 
-Event = TaskEvent | JobEvent | SessionEvent | DeploymentEvent | RouteEvent
+Event = TaskEvent | NoticeEvent | JobEvent | AmendmentEvent | SessionEvent | HoldEvent | DeploymentEvent | RouteEvent
 
 _KINDS: dict[str, type[Event]] = {
-    "task": TaskEvent,
-    "job": JobEvent,
-    "session": SessionEvent,
-    "deployment": DeploymentEvent,
-    "route": RouteEvent,
+    "task.state": TaskEvent,
+    "task.notice": NoticeEvent,
+    "job.state": JobEvent,
+    "job.spec": AmendmentEvent,
+    "session.state": SessionEvent,
+    "queue.state": HoldEvent,
+    "deployment.state": DeploymentEvent,
+    "route.state": RouteEvent,
 }
 
 
 def read_event(message: ServerEvent) -> Event | None:
     """The event in a server-sent event, by its name (``task.state.running``); None for an unknown type."""
-    kind = _KINDS.get(message.name.partition(".")[0])
+    kind = _KINDS.get(message.name.rpartition(".")[0])
     return None if kind is None else from_json(message.data, kind)
 
 

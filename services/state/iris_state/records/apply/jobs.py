@@ -15,6 +15,7 @@ from iris_core.states import JobState, KernelStatus, SchedulingResult, SessionSt
 from iris_state.records import changes as c
 from iris_state.records.apply.sessions import remember
 from iris_state.records.entities import Fact, HistoryEntry, Job, Session, Task, has_budget_left, idempotency
+from iris_state.records.facts import AmendmentFact
 from iris_state.records.indexes.index import fields_of
 from iris_state.records.ledger import Ledger
 
@@ -120,7 +121,9 @@ def amended(ledger: Ledger, change: c.JobAmended, at_ms: int) -> None:
     job = ledger.jobs[change.job]
     was_gated, before = job.is_gated, job.gates
     ledger.timers.stop_scheduling(job)
-    _remember(ledger, job, change, at_ms)
+    changes = _changes_in_words(job, change)
+    _remember(ledger, job, change, changes, at_ms)
+    ledger.facts.append(AmendmentFact(job, display_name(job.state), changes, at_ms, change.by))
     kept = {gate.number for gate in change.gates}
     dropped = sum(gate.bit for gate in before if gate.each and gate.number not in kept)
     job.version += 1
@@ -143,16 +146,21 @@ AMEND = "AmendJob"
 """In place of a handler, in the history of a job that somebody has changed."""
 
 
-def _remember(ledger: Ledger, job: Job, change: c.JobAmended, at_ms: int) -> None:
-    """Add what changes to the job's history."""
+def _changes_in_words(job: Job, change: c.JobAmended) -> tuple[str, ...]:
+    """What changes of a job, for a person."""
     before, after = ({gate for gate in gates if gate.is_closed} for gates in (job.gates, change.gates))
     words = changes_in_words(job.spec, change.spec)
     words += [f"held: {gate.reason}".removesuffix(": ") for gate in after - before if gate.kind is GateKind.HELD]
     words += ["released" for gate in before - after if gate.kind is GateKind.HELD]
     if any(gate.kind is GateKind.DEPENDENCY for gate in before - after):
         words.append("waits for no other job")
+    return tuple(words)
+
+
+def _remember(ledger: Ledger, job: Job, change: c.JobAmended, changes: Sequence[str], at_ms: int) -> None:
+    """Add what changes to the job's history."""
     status = job.session.status if job.session is not None else SessionStatus.PENDING
-    judged = (status.value, status.value, SchedulingResult.SUCCESS, "; ".join(words))
+    judged = (status.value, status.value, SchedulingResult.SUCCESS, "; ".join(changes))
     remember(ledger, job, HistoryEntry(c.GANG, AMEND, *judged, 1, at_ms, at_ms, change.by))
 
 

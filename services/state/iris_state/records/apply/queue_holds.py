@@ -10,6 +10,7 @@ from iris_core.states import PriorityBand
 from iris_state.records import changes as c
 from iris_state.records.apply.jobs import suspend
 from iris_state.records.entities import Job
+from iris_state.records.facts import HoldFact
 from iris_state.records.indexes.index import Field
 from iris_state.records.ledger import Ledger
 from iris_state.records.queue_holds import QueueHold
@@ -20,6 +21,7 @@ def held(ledger: Ledger, change: c.QueueHeld, at_ms: int) -> None:
     wanted = (change.user, change.band, change.label)
     hold = QueueHold(change.number, *wanted, by=change.by, at_ms=at_ms, reason=change.reason)
     ledger.queue_holds[change.number] = hold
+    ledger.facts.append(HoldFact(hold, "held", None, at_ms, change.by))
     ledger.next_hold = max(ledger.next_hold, change.number + 1)
     for job in matched(ledger, hold):
         ledger.timers.stop_scheduling(job)
@@ -43,7 +45,8 @@ def matched(ledger: Ledger, hold: QueueHold) -> Iterator[Job]:
 
 def released(ledger: Ledger, change: c.QueueReleased, at_ms: int) -> None:
     """Forget a hold; the gates of the jobs that it held are judged in the next rounds, so many at a time."""
-    del ledger.queue_holds[change.number]
+    hold = ledger.queue_holds.pop(change.number)
+    ledger.facts.append(HoldFact(hold, "released", "held", at_ms, change.by))
     for number in ledger.gates.gated:
         if any(gate.hold == change.number for gate in ledger.jobs[number].gates):
             ledger.gates.later.append(number)

@@ -22,6 +22,7 @@ from iris_core.tables.task import ASSIGN, STAGES, becomes
 from iris_state.records import changes as c
 from iris_state.records.apply.sessions import remember
 from iris_state.records.entities import Attempt, Fact, HistoryEntry, Job, Task, has_budget_left, kernel_status
+from iris_state.records.facts import NoticeFact
 from iris_state.records.indexes import minutes
 from iris_state.records.ledger import Ledger
 from iris_state.records.stops import Ending
@@ -170,8 +171,10 @@ def stop_ordered(ledger: Ledger, change: c.StopOrdered, at_ms: int) -> None:
 def noticed(ledger: Ledger, change: c.Noticed, at_ms: int) -> None:
     """Keep that an attempt was given a notice, and show it in the history of its job."""
     job = ledger.jobs[change.job]
-    attempt = job.task(change.index).attempts[change.attempt]
+    task = job.task(change.index)
+    attempt = task.attempts[change.attempt]
     attempt.notices = (*attempt.notices, change.notice)
+    ledger.facts.append(NoticeFact(job, change.index, attempt, WORDS[task.state], change.notice, at_ms))
     status = SINGLE[attempt.status].value
     words = f"attempt {attempt.number} was told: {change.notice.reason}"
     row = (change.index, "notice", status, status, SchedulingResult.SUCCESS, words, 1, at_ms, at_ms)

@@ -12,7 +12,7 @@ from iris.cli.parsing.options import NAME, connected, form_option
 from iris.client.client import Client
 from iris.client.http.transport import UrlQuery
 
-DETAILS = ("attempt", "worker", "cause", "exit_code", "by")
+DETAILS = ("attempt", "worker", "cause", "exit_code", "reason", "changes", "by")
 
 
 @click.command(cls=CliCommand)
@@ -54,12 +54,20 @@ def print_event(event: Row, form: str) -> None:
 
 def whose(event: Row) -> str:
     """The name of what an event is about."""
-    return event.get("task") or event.get("session") or event.get("job") or event.get("deployment") or ""
+    return (
+        event.get("task")
+        or event.get("session")
+        or event.get("job")
+        or event.get("deployment")
+        or event.get("hold")
+        or ""
+    )
 
 
 def details(event: Row) -> str:
     """``attempt=0  worker=w0``."""
-    return "  ".join(f"{name}={event[name]}" for name in DETAILS if event.get(name) is not None)
+    found = {name: event[name] for name in DETAILS if event.get(name) not in (None, "")}
+    return "  ".join(f"{name}={'; '.join(v) if isinstance(v, list) else v}" for name, v in found.items())
 
 
 def id_of(event: Row) -> str:
