@@ -15,7 +15,6 @@ HEADING = re.compile(r"^#{1,6}\s+(.+?)\s*$", re.MULTILINE)
 LONGEST_FUNCTION = 80
 LONGEST_FILE = 450
 LONG_FILES = {
-    "services/worker/iris_worker/agent/agent.py": "the state machine of attempts: each stimulus, and what follows",
     "services/worker/iris_worker/attempt/executor.py": "the one owner of what runs on a host",
 }
 """Why each is longer."""

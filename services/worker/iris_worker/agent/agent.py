@@ -142,7 +142,7 @@ class Agent:
             self.reports.add(held.stage)
         if template.code or template.environment is not None or template.preload:
             if not held.chained:
-                self._report(held, K.PULLING, now_ms)
+                self._report(held, Stage(ref, K.PULLING, now_ms))
             held.preparing = True
             self._starting.add(ref)
             todo.append(Prepare(ref, template))
@@ -164,8 +164,8 @@ class Agent:
         """Begin what has waited for others that have ended."""
         todo: list[Instruction] = []
         while self._chains.next:
-            held = self._held.get(self._chains.next.popleft())
-            if held is None or held.is_over or held.template is None:
+            held = self._living(self._chains.next.popleft())
+            if held is None or held.template is None:
                 continue
             if self.closing:
                 self._let_go(held, Cause.CANCELLED, 0, now_ms, todo)
@@ -203,7 +203,7 @@ class Agent:
             self._make_ready(held)
             return
         self._starting.discard(held.ref)  # others wait for this one
-        self._report(held, K.PREPARED, now_ms)
+        self._report(held, Stage(held.ref, K.PREPARED, now_ms))
         if held.go:
             self._create(held, now_ms)
 
@@ -221,7 +221,7 @@ class Agent:
             self._create(held, now_ms)
 
     def _create(self, held: LocalAttempt, now_ms: int) -> None:
-        self._report(held, K.CREATING, now_ms)
+        self._report(held, Stage(held.ref, K.CREATING, now_ms))
         self._make_ready(held)
 
     def _make_ready(self, held: LocalAttempt) -> None:
@@ -315,8 +315,7 @@ class Agent:
 
     def on_prepared(self, ref: AttemptRef, now_ms: int) -> list[Instruction]:
         """Its bundle is unpacked, and its environment is there."""
-        held = self._held.get(ref)
-        if held is None or held.is_over:
+        if (held := self._living(ref)) is None:
             return [Discard(ref)]
         held.preparing = held.building = False
         if held.stopping is not None:
@@ -327,25 +326,20 @@ class Agent:
 
     def on_building(self, ref: AttemptRef) -> bool:
         """Its environment is about to be built; False when it is not needed any more."""
-        held = self._held.get(ref)
-        if held is None or held.is_over:
+        if (held := self._living(ref)) is None:
             return False
         held.building = True
         return True
 
     def on_detail(self, ref: AttemptRef, detail: str, now_ms: int) -> None:
         """What is done in its present status, for a person."""
-        held = self._held.get(ref)
-        if held is not None and not held.is_over:
-            held.stage = Stage(ref, held.stage.status, now_ms, detail=detail, notices=held.stage.notices)
-            self.reports.add(held.stage)
+        if (held := self._living(ref)) is not None:
+            self._report(held, Stage(ref, held.stage.status, now_ms, detail=detail, notices=held.stage.notices))
 
     def on_noticed(self, ref: AttemptRef, notice: GivenNotice) -> None:
         """It was given a notice."""
-        held = self._held.get(ref)
-        if held is not None and not held.is_over:
-            held.stage = structs.replace(held.stage, notices=(*held.stage.notices, notice))
-            self.reports.add(held.stage)
+        if (held := self._living(ref)) is not None:
+            self._report(held, structs.replace(held.stage, notices=(*held.stage.notices, notice)))
 
     def on_unprepared(self, ref: AttemptRef, ended: Ended, now_ms: int) -> list[Instruction]:
         """Its bundle or its environment could not be provided."""
@@ -358,8 +352,7 @@ class Agent:
         if held is None or held.template is None or held.template.calls is None or len(self._held) > 1:
             self._starting.discard(ref)
         if held is not None and not held.is_over:
-            held.stage = Stage(ref, K.RUNNING, now_ms, detail=detail)
-            self.reports.add(held.stage)
+            self._report(held, Stage(ref, K.RUNNING, now_ms, detail=detail))
 
     def on_exited(self, ref: AttemptRef) -> None:
         """Its process has ended; what that means is reported when its output directory is stored."""
@@ -369,10 +362,8 @@ class Agent:
 
     def on_ended(self, ref: AttemptRef, ended: Ended, now_ms: int) -> None:
         """Its process has ended for good; the cause of an ordered stop overrides the exit code."""
-        held = self._held.get(ref)
-        if held is None or held.is_over:
-            return
-        self._end(held, now_ms, self.as_reported(ref, ended))
+        if (held := self._living(ref)) is not None:
+            self._end(held, now_ms, self.as_reported(ref, ended))
 
     def as_reported(self, ref: AttemptRef, ended: Ended) -> Ended:
         """An end as it is reported, by this worker or its successor: with the cause of the stop, if it was stopped."""
@@ -427,19 +418,14 @@ class Agent:
         for stage in stages:
             if stage.ended is not None:
                 self._held.pop(stage.ref, None)
-        return self._drop(answer.drop, now_ms)
+        todo: list[Instruction] = []
+        for held in filter(None, map(self._held.get, answer.drop)):
+            self._let_go(held, Cause.CANCELLED, DROP_GRACE_MS, now_ms, todo, held.settle_ms)
+        return todo
 
     def on_untaken(self, stages: Iterable[Stage]) -> None:
         """A report was not answered: report its stages again."""
         self.reports.give_back(stages)
-
-    def _drop(self, refs: Iterable[AttemptRef], now_ms: int) -> list[Instruction]:
-        todo: list[Instruction] = []
-        for ref in refs:
-            held = self._held.get(ref)
-            if held is not None:
-                self._let_go(held, Cause.CANCELLED, DROP_GRACE_MS, now_ms, todo, held.settle_ms)
-        return todo
 
     def _missing(self, ref: AttemptRef, now_ms: int) -> None:
         """Report an unknown attempt as missing, and never start it later."""
@@ -450,9 +436,13 @@ class Agent:
     def _end(self, held: LocalAttempt, now_ms: int, ended: Ended) -> None:
         self._starting.discard(held.ref)
         self.on_free(held.ref, now_ms)
-        held.stage = end_stage(held.ref, ended, now_ms)
-        self.reports.add(held.stage)
+        self._report(held, end_stage(held.ref, ended, now_ms))
 
-    def _report(self, held: LocalAttempt, status: KernelStatus, now_ms: int) -> None:
-        held.stage = Stage(held.ref, status, now_ms)
-        self.reports.add(held.stage)
+    def _report(self, held: LocalAttempt, stage: Stage) -> None:
+        held.stage = stage
+        self.reports.add(stage)
+
+    def _living(self, ref: AttemptRef) -> LocalAttempt | None:
+        """An attempt of this host whose end is not known yet."""
+        held = self._held.get(ref)
+        return None if held is None or held.is_over else held
