@@ -401,7 +401,8 @@ class Script:
             f"{task['state'].upper()} failures={task['failure_count']} preemptions={task['preemption_count']} "
             f"requeues={task['requeue_count']} "
             f"worker={task['worker'] or '-'} attempts={len(task['attempts'])} "
-            f"no_retry={_word(task['no_retry'])} error={task['error'] or '-'}"
+            f"no_retry={_word(task['no_retry'])} note={(task['note'] or '-').replace(' ', '_')} "
+            f"error={task['error'] or '-'}"
         )
 
     def _job(self, line: Line) -> str:

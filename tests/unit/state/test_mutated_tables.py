@@ -115,7 +115,11 @@ def path(status: SessionStatus) -> str:
 STORIES: dict[str, tuple[str, ...]] = {
     "assign": (STRAIGHT,),
     "build": (STRAIGHT,),
-    "run": (STRAIGHT, "worker w0\n submit /a\n schedule\n /a/0 running -> RUNNING\n attempt /a/0#0 -> state=running"),
+    "run": (
+        STRAIGHT,
+        "worker w0\n submit /a\n schedule\n /a/0 running -> RUNNING\n attempt /a/0#0 -> state=running",
+        "worker w0\n submit /a\n schedule\n /a/0 running\n /a/0 running detail=storing -> RUNNING note=storing",
+    ),
     "succeed": (three() + each("@ exit 0 -> SUCCEEDED\n attempt @#0 -> state=succeeded", 0, 1, 2),),
     "fail": (
         three() + each("@ exit 1 -> FAILED failures=1\n attempt @#0 -> state=failed charged_to=failure", 0, 1, 2),

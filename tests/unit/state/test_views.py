@@ -323,3 +323,18 @@ def test_what_is_odd_about_a_process_is_said_after_its_end(script):
     query = script.world.query
     assert query("task", task="/a/0")["note"] == query("why", job="/a")["note"] == "uncloned"
     assert query("task", task="/b/0")["note"] is None
+
+
+def test_what_a_running_task_does_is_shown_until_its_end_only(script):
+    """Its output was being stored for minutes, and neither `iris why` nor `iris show` said so."""
+    script.play("""
+        worker w0
+        submit /a
+        place /a/0 w0
+        /a/0 run detail=uncloned        -> RUNNING note=uncloned
+        /a/0 run detail=storing_2GiB    -> RUNNING note=storing_2GiB
+        heartbeat w0
+        /a/0 run detail=uncloned        -> RUNNING note=storing_2GiB
+    """)
+    assert script.world.query("why", job="/a")["note"] == "storing_2GiB"
+    script.play("/a/0 exit 0 -> SUCCEEDED note=uncloned")

@@ -26,7 +26,7 @@ _FREE_TOO_OFTEN = to(T.UNSCHEDULABLE, attempt=T.WORKER_FAILED)
 
 ASSIGN = TaskRule(name="assign", sources=frozenset({T.PENDING}), outcomes=SUCCEEDS, success=to(T.ASSIGNED))
 BUILD = TaskRule(name="build", sources=frozenset({T.ASSIGNED, T.BUILDING}), outcomes=SUCCEEDS, success=to(T.BUILDING))
-RUN = TaskRule(name="run", sources=frozenset({T.ASSIGNED, T.BUILDING}), outcomes=SUCCEEDS, success=to(T.RUNNING))
+RUN = TaskRule(name="run", sources=ACTIVE, outcomes=SUCCEEDS, success=to(T.RUNNING))
 SUCCEED = TaskRule(name="succeed", sources=ACTIVE, outcomes=SUCCEEDS, success=to(T.SUCCEEDED))
 
 FAIL = TaskRule(

@@ -70,7 +70,7 @@ def _stage(claim: Claim, attempt: Attempt | None) -> Change | None:
     assert claim.status is not None
     if attempt is None or STAGE_ORDER[claim.status] < STAGE_ORDER[attempt.status]:
         return None  # an attempt never returns to an earlier stage
-    if claim.status is attempt.status and claim.detail in ("", attempt.detail):
+    if claim.status is attempt.status and claim.detail in ("", attempt.detail, attempt.doing):
         return None  # a repeat
     return Staged(claim.job, claim.index, attempt.number, claim.status, claim.detail)
 

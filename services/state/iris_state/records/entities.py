@@ -47,10 +47,10 @@ class Attempt(msgspec.Struct, array_like=True, gc=False):
     """One placement of a task on one worker. Open, and so holding resources, until ``closed_ms``.
 
     ``since_ms`` is when it entered its status; counters are before and after its end was charged. ``suspect``: it may
-    have crashed its worker, see `poison`. ``detail``: what its worker does in this status. ``by``: whose command ended
-    it. ``alone``: nothing is placed beside it, because an earlier attempt of its task is suspect. ``requeued``: its
-    task was requeued while it was being stopped. ``chain``: as of `changes.Assigned`. ``ending``: it is being stopped,
-    and its task stays in its state until the end is known. ``notices``: that it was given.
+    have crashed its worker, see `poison`. ``detail``: what its worker does in this status; ``doing``: since it runs.
+    ``by``: whose command ended it. ``alone``: nothing is placed beside it, because an earlier attempt of its task is
+    suspect. ``requeued``: its task was requeued while it was being stopped. ``chain``: as of `changes.Assigned`.
+    ``ending``: it is being stopped, its task stays in its state until the end is known. ``notices``: that it was given.
     """
 
     number: int
@@ -84,6 +84,7 @@ class Attempt(msgspec.Struct, array_like=True, gc=False):
     chain: tuple[int, int] | None = None
     ending: Ending | None = None
     notices: tuple[GivenNotice, ...] = ()
+    doing: str = ""
 
     @property
     def is_open(self) -> bool:

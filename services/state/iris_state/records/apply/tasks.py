@@ -75,7 +75,10 @@ def staged(ledger: Ledger, change: c.Staged, at_ms: int) -> None:
     task = job.task(change.index)
     attempt = task.attempts[change.attempt]
     before, attempt.status = attempt.status, change.status
-    attempt.detail = change.detail
+    if before is change.status is KernelStatus.RUNNING:
+        attempt.doing = change.detail
+    else:
+        attempt.detail = change.detail
     if before is change.status:
         return
     if change.status is KernelStatus.RUNNING:
@@ -210,6 +213,7 @@ def _record_end(task: Task, attempt: Attempt, change: c.Moved, at_ms: int) -> No
     attempt.error = change.note
     attempt.suspect = change.suspect
     attempt.by = change.by
+    attempt.doing = ""
 
 
 def _charge(task: Task, budget: Budget | None, by: int = 1) -> None:

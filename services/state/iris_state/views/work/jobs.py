@@ -307,6 +307,7 @@ def note_of_task(ledger: Ledger, record: Job, task: Task) -> str | None:
             return last.detail or None if last is not None and last.started_ms else None
         return (
             note_of_stop(record, current)
+            or current.doing
             or current.detail
             or _queued_behind(record, current)
             or _apart(task, current)
