@@ -11,7 +11,6 @@ import msgspec
 
 from iris_core import codec
 from iris_core.messages.gateway_state import AmendJob, HoldQueue, SubmitJob
-from iris_core.placement.gates import Gate, GateKind
 from iris_core.spec.jobs import JobSpec
 from iris_core.states import Cause, KernelStatus
 from iris_state.records.changes import (
@@ -25,6 +24,7 @@ from iris_state.records.changes import (
     QueueReleased,
     Staged,
 )
+from iris_state.records.gates import Gate, GateKind
 from iris_state.records.queue_holds import QueueHold
 from tests.sim.people import ADMIN, USER
 

@@ -19,7 +19,6 @@ from iris_bus.streams.window import Window
 from iris_core import codec
 from iris_core.messages.gateway_state import Answer, Caller
 from iris_core.messages.state_worker import Register, WorkerReport
-from iris_core.placement.gates import GateKind
 from iris_core.placement.queue import TaskQueue
 from iris_core.spec.jobs import Coscheduling, Level
 from iris_core.states import ACTIVE, Budget, Cause, Initiator, RouteStatus, TaskState
@@ -49,6 +48,7 @@ from iris_state.records.apply import jobs as apply_jobs
 from iris_state.records.changes import Answered, Commit, JobPruned, Led
 from iris_state.records.check import records as check
 from iris_state.records.entities import Attempt, Job, Task
+from iris_state.records.gates import GateKind
 from iris_state.records.indexes.gates import GateIndex
 from iris_state.records.indexes.timer_queue import TimeoutQueue
 from iris_state.records.ledger import Ledger

@@ -16,7 +16,6 @@ from msgspec.structs import asdict
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from iris_core.placement.gates import GateKind
 from iris_core.placement.reasons import NOT_YET_LOOKED_AT, ReasonCode
 from iris_core.spec.resources import RESOURCES, Amount
 from iris_core.states import JobState, RouteStatus, TaskState, WorkerState, display_name
@@ -26,6 +25,7 @@ from iris_state.decide.machine import Machine
 from iris_state.effects.kinds import Output, PlacementRefused
 from iris_state.records import changes as c
 from iris_state.records.entities import Fact
+from iris_state.records.gates import GateKind
 from iris_state.records.indexes.index import WAITING
 from iris_state.records.reactions import complete
 from iris_state.store_metrics import StoreCollector

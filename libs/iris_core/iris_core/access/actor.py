@@ -8,7 +8,6 @@ from __future__ import annotations
 import msgspec
 
 from iris_core.messages.gateway_state import Caller
-from iris_core.views.jobs import ActorView
 
 
 class Actor(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -48,17 +47,3 @@ def described(actor: Actor) -> str:
     token = f"token {actor.token}" if actor.token else ""
     facts = ", ".join(filter(None, (actor.role, token, actor.address)))
     return f"{named(actor)} ({facts})" if facts else named(actor)
-
-
-def actor_view(actor: Actor | None) -> ActorView | None:
-    """The actor as the API shows it."""
-    if actor is None:
-        return None
-    return ActorView(
-        name=named(actor),
-        user=actor.user or None,
-        role=actor.role or None,
-        task=actor.task or None,
-        token=actor.token or None,
-        address=actor.address or None,
-    )

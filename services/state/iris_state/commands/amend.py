@@ -14,7 +14,6 @@ from iris_core.access.actor import actor_of, named
 from iris_core.admission.amendments import patched_job
 from iris_core.errors import Code, Refused
 from iris_core.messages.gateway_state import AmendJob
-from iris_core.placement.gates import GateKind
 from iris_core.spec.jobs import JobSpec
 from iris_core.states import Cause, Initiator
 from iris_core.tables import task as table
@@ -23,6 +22,7 @@ from iris_state.decide import gates, quota
 from iris_state.inputs.claims import Claim, Step
 from iris_state.records.changes import JobAmended
 from iris_state.records.entities import Job
+from iris_state.records.gates import GateKind
 from iris_state.records.ledger import Ledger
 
 

@@ -15,7 +15,6 @@ from iris_core.admission.jobs import pointer_to
 from iris_core.errors import Invalid, Mistake
 from iris_core.moments import parse_moment
 from iris_core.placement import reasons
-from iris_core.placement.gates import BACKOFF, WHOLE, Gate, GateKind, Verdict, judge_dependency, next_number
 from iris_core.placement.queue import as_ranges
 from iris_core.placement.reasons import Reason
 from iris_core.spec.jobs import Dependency, JobSpec
@@ -25,6 +24,7 @@ from iris_state.decide import cascade
 from iris_state.inputs.claims import Claim, Step
 from iris_state.records.changes import GatesOpened
 from iris_state.records.entities import Job, Task
+from iris_state.records.gates import BACKOFF, WHOLE, Gate, GateKind, Verdict, judge_dependency, next_number
 from iris_state.records.ledger import Ledger
 
 

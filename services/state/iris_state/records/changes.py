@@ -14,7 +14,6 @@ import msgspec
 from iris_core.access.actor import Actor
 from iris_core.limits import ATTEMPTS
 from iris_core.messages.state_worker import Ended
-from iris_core.placement.gates import Gate
 from iris_core.placement.queue import Range
 from iris_core.quota import Quota
 from iris_core.spec.jobs import Attribute, JobSpec
@@ -41,6 +40,7 @@ from iris_state.records.deployment_changes import RouteCreated as RouteCreated
 from iris_state.records.deployment_changes import RouteMoved as RouteMoved
 from iris_state.records.deployment_changes import RouteProbed as RouteProbed
 from iris_state.records.deployment_changes import RoutesDiscovered as RoutesDiscovered
+from iris_state.records.gates import Gate
 from iris_state.records.stops import Noticed as Noticed
 from iris_state.records.stops import StopOrdered as StopOrdered
 

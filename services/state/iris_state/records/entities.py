@@ -13,7 +13,6 @@ import msgspec
 from iris_core.access.actor import Actor
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Artifact, GivenNotice, TaskUsage
-from iris_core.placement.gates import Gate
 from iris_core.placement.priority import PriorityKey, priority_key
 from iris_core.spec.index_set import IndexSet
 from iris_core.spec.jobs import JobSpec
@@ -34,6 +33,7 @@ from iris_core.states import (
     TaskState,
 )
 from iris_core.tables.task import BUDGET_OF_STATE, is_finished
+from iris_state.records.gates import Gate
 from iris_state.records.stops import GRACE_MS, UNCONFIRMED_MS, Ending
 
 Key = tuple[int, int]

@@ -14,7 +14,6 @@ import msgspec
 from sortedcontainers import SortedDict
 
 from iris_core.messages.scheduler_state import OCCUPIED
-from iris_core.placement.gates import WHOLE, GateKind
 from iris_core.placement.queue import TaskQueue, as_ranges
 from iris_core.placement.reasons import Reason, ReasonCode
 from iris_core.quota import Quota
@@ -40,6 +39,7 @@ from iris_state.records.entities import (
     was_cancelled,
 )
 from iris_state.records.facts import PublicFact
+from iris_state.records.gates import WHOLE, GateKind
 from iris_state.records.hosts import Presence, Worker
 from iris_state.records.indexes.gates import GateIndex
 from iris_state.records.indexes.index import WAITING, JobIndex

@@ -8,8 +8,8 @@ from __future__ import annotations
 import msgspec
 
 from iris_core.access.actor import Actor
-from iris_core.placement.gates import Gate, GateKind
 from iris_core.spec.jobs import JobSpec
+from iris_state.records.gates import Gate, GateKind
 
 
 class QueueHold(msgspec.Struct, array_like=True, frozen=True):

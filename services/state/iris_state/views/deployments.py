@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from iris_core.access.actor import actor_view
 from iris_core.errors import Code, Refused
 from iris_core.limits import clipped
 from iris_core.states import DeploymentLifecycle, RouteStatus
@@ -27,6 +26,7 @@ from iris_state.deployments.records import AUTOSCALE, ITSELF, Deployment, Route
 from iris_state.deployments.routes import failed_probes, healths
 from iris_state.records.entities import HistoryEntry
 from iris_state.records.ledger import Ledger
+from iris_state.views.actors import actor_view
 from iris_state.views.pages import MAX_TEXT, behind, numbers_behind, page, shortened
 from iris_state.views.redaction import redacted_env
 from iris_state.views.work.jobs import reason_of

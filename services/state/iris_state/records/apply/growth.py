@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from iris_core.placement.gates import WHOLE
 from iris_core.states import TaskState
 from iris_state.records import changes as c
 from iris_state.records.entities import Fact, Task
+from iris_state.records.gates import WHOLE
 from iris_state.records.ledger import Ledger
 
 

@@ -9,13 +9,13 @@ import msgspec
 
 from iris_core.admission.amendments import changes_in_words
 from iris_core.names import JobName
-from iris_core.placement.gates import BACKOFF, WHOLE, GateKind
 from iris_core.spec.jobs import JobSpec
 from iris_core.states import JobState, KernelStatus, SchedulingResult, SessionStatus, TaskState, display_name
 from iris_state.records import changes as c
 from iris_state.records.apply.sessions import remember
 from iris_state.records.entities import Fact, HistoryEntry, Job, Session, Task, has_budget_left, idempotency
 from iris_state.records.facts import AmendmentFact
+from iris_state.records.gates import BACKOFF, WHOLE, GateKind
 from iris_state.records.indexes.index import fields_of
 from iris_state.records.ledger import Ledger
 

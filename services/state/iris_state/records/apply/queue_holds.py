@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from iris_core.placement.gates import next_number
 from iris_core.states import PriorityBand
 from iris_state.records import changes as c
 from iris_state.records.apply.jobs import suspend
 from iris_state.records.entities import Job
 from iris_state.records.facts import HoldFact
+from iris_state.records.gates import next_number
 from iris_state.records.indexes.index import Field
 from iris_state.records.ledger import Ledger
 from iris_state.records.queue_holds import QueueHold

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from iris_core.errors import InvariantBroken
-from iris_core.placement.gates import WHOLE, GateKind
 from iris_core.placement.reasons import ReasonCode
 from iris_core.spec.resources import NOTHING
 from iris_core.states import (
@@ -20,6 +19,7 @@ from iris_core.tables import session as session_table
 from iris_state.records.changes import GANG
 from iris_state.records.check.deployments import Wrongs, deployments_are_indexed
 from iris_state.records.entities import AttemptKey, Job, Key, Task
+from iris_state.records.gates import WHOLE, GateKind
 from iris_state.records.indexes.chains import chain_of
 from iris_state.records.indexes.gates import GateIndex
 from iris_state.records.indexes.index import JobIndex

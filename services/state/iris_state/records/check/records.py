@@ -12,7 +12,6 @@ from collections.abc import Callable, Container
 
 from iris_core.errors import InvariantBroken
 from iris_core.placement.coscheduling import is_split
-from iris_core.placement.gates import WHOLE, GateKind
 from iris_core.states import (
     ACTIVE,
     SESSION_TERMINAL,
@@ -30,6 +29,7 @@ from iris_state.inputs.kinds import TimerKey
 from iris_state.records.check.deployments import OF_DEPLOYMENT, Wrongs
 from iris_state.records.check.ledger import OF_LEDGER
 from iris_state.records.entities import Job, kernel_status, lingers, spent_and_limit
+from iris_state.records.gates import WHOLE, GateKind
 from iris_state.records.ledger import Ledger
 from iris_state.snapshots.compacted import is_compacted
 

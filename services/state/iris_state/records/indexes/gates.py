@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Mapping
 from itertools import islice
 
-from iris_core.placement.gates import WHOLE, Gate, GateKind
 from iris_state.records.entities import Job, Key
+from iris_state.records.gates import WHOLE, Gate, GateKind
 
 
 class GateIndex:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from iris_core.placement.gates import WHOLE
 from iris_core.states import TaskState
 from iris_state.records.entities import Job
+from iris_state.records.gates import WHOLE
 from iris_state.records.indexes.timer_queue import TimerQueue
 
 

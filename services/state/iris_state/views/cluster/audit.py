@@ -5,13 +5,13 @@ Admins read all of it; others what they did, and what was done to their own reco
 
 from __future__ import annotations
 
-from iris_core.access.actor import actor_view
 from iris_core.messages.gateway_state import Caller
 from iris_core.views.jobs import AuditView, Page, moment
 from iris_core.views.queries import AuditQuery
 from iris_state.records.audit import AuditEntry
 from iris_state.records.changes import Audited
 from iris_state.records.ledger import Ledger
+from iris_state.views.actors import actor_view
 from iris_state.views.pages import behind, page
 
 

@@ -10,7 +10,6 @@ from typing import Any
 from msgspec.structs import asdict
 
 from iris_core import codec
-from iris_core.access.actor import actor_view
 from iris_core.errors import Code, Refused
 from iris_core.placement.constraints import TPU_NAME, TPU_TOPOLOGY
 from iris_core.placement.topology import topology_of
@@ -21,6 +20,7 @@ from iris_core.views.queries import DeadLettersQuery, LastHourQuery, SlicesQuery
 from iris_state.records.hosts import Worker
 from iris_state.records.indexes.minutes import held_by_all, held_in_last_hour
 from iris_state.records.ledger import Ledger
+from iris_state.views.actors import actor_view
 from iris_state.views.pages import MAX_TEXT, behind, behind_name, cursor_of, page, shortened
 
 WARNINGS = 8

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from iris_core.access.actor import Actor, actor_view
+from iris_core.access.actor import Actor
 from iris_core.lifecycle import Derivation
 from iris_core.states import Cause
 from iris_core.states import SchedulingResult as Result
@@ -19,6 +19,7 @@ from iris_core.views.jobs import HistoryRow, moment
 from iris_state.decide.coordinator import REQUEUED_BY_A_HANDLER
 from iris_state.records.changes import GANG
 from iris_state.records.entities import Attempt, HistoryEntry, Job, Task, ended_waiting, was_cancelled
+from iris_state.views.actors import actor_view
 
 TASKS, ATTEMPTS = 100, 500
 """At most so many tasks, and attempts of them, are sorted by time together: see `parts`."""

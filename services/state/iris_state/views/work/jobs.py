@@ -12,8 +12,6 @@ from typing import Any
 
 from sortedcontainers import SortedList
 
-from iris_core.access.actor import actor_view
-from iris_core.placement.gates import Gate, GateKind
 from iris_core.placement.reasons import NOT_YET_LOOKED_AT, Reason, run_before_ending, still_ending
 from iris_core.states import TERMINAL, JobState, PriorityBand, TaskState, display_name
 from iris_core.views.jobs import (
@@ -30,8 +28,10 @@ from iris_core.views.jobs import (
 from iris_core.views.queries import HistoryQuery, JobsQuery, NamedJobsQuery, TreeQuery, WhyQuery
 from iris_state.decide import gates
 from iris_state.records.entities import Attempt, HistoryEntry, Job, Task
+from iris_state.records.gates import Gate, GateKind
 from iris_state.records.indexes.index import Field, has
 from iris_state.records.ledger import Ledger
+from iris_state.views.actors import actor_view
 from iris_state.views.order import in_order
 from iris_state.views.pages import MAX_TEXT, SCANNED, behind, found_job, found_task, numbers_behind, page, shortened
 from iris_state.views.redaction import redacted

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from iris_core import codec
-from iris_core.access.actor import actor_view
 from iris_core.codec import Undecodable
 from iris_core.errors import Code, Refused
 from iris_core.placement.priority import PriorityKey
@@ -15,6 +14,7 @@ from iris_state.decide import gates
 from iris_state.records.entities import Job
 from iris_state.records.ledger import Ledger
 from iris_state.records.queue_holds import QueueHold
+from iris_state.views.actors import actor_view
 from iris_state.views.pages import behind, page
 from iris_state.views.work.jobs import reason_of
 

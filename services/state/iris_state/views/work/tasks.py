@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import groupby
 
 from iris_core import codec
-from iris_core.access.actor import actor_view
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import LiveUsage
 from iris_core.states import TaskState, display_name
@@ -13,6 +12,7 @@ from iris_core.views.jobs import ArtifactView, AttemptPage, AttemptView, Page, T
 from iris_core.views.queries import AttemptsQuery, TasksQuery, TaskStatesQuery
 from iris_state.records.entities import Attempt, Job
 from iris_state.records.ledger import Ledger
+from iris_state.views.actors import actor_view
 from iris_state.views.pages import MAX_TEXT, behind, found_job, found_task, page, shortened
 from iris_state.views.work.interruptions import error_of
 from iris_state.views.work.jobs import note_of_task, reason_of_task

@@ -1,7 +1,7 @@
 """Gates: what keeps the tasks of a job, or one of them, out of the queue. Types, and the verdict on a dependency. Pure.
 
 A gate opens once and is never closed again; only a hold is added after the admission. Out of scope: when a gate is
-judged, and what follows from the verdict (`iris_state`). Source: docs/adr/0079-gates-keep-tasks-out-of-the-queue.md.
+judged, and what follows from the verdict (`decide.gates`). Source: docs/adr/0079-gates-keep-tasks-out-of-the-queue.md.
 """
 
 from __future__ import annotations
