@@ -142,6 +142,7 @@ def pages_of(state: FakeState) -> dict[str, dict[str, Any]]:
         "history": listing(),
         "queue": listing(QUEUED),
         "queue_holds": {"items": [], "next_cursor": None},
+        "gated_jobs": {"items": [], "next_cursor": None},
         "workers": listing(WORKER),
         "worker": WORKER,
         "slices": {"items": []},

@@ -22,11 +22,20 @@ HOLD = {
 }
 
 
+def gated(number: int) -> dict[str, Any]:
+    """A job that waits for another one."""
+    reason = {"code": "dependency", "message": "waits for /a (j1) to succeed", "facts": {}}
+    named = {"job": f"/b{number}", "job_id": f"j{number}", "user": "mia", "band": "batch"}
+    return {**named, "submitted_at": None, "tasks": number - 1, "pending_reason": reason}
+
+
 @pytest.fixture
 def gateway() -> Iterator[Answers]:
     def answer(asked: Asked) -> Said:
         if asked.method == "GET" and asked.path.startswith("/v1/queue/holds"):
             return Said(200, {"items": [HOLD], "next_cursor": None})
+        if asked.path.startswith("/v1/queue/gated"):
+            return Said(200, {"items": [gated(n) for n in range(2, 14)], "next_cursor": None})
         return Said(201, HOLD) if asked.method == "POST" else Said(200, {"items": [], "next_cursor": None})
 
     with answering(answer) as answers:
@@ -42,6 +51,15 @@ def test_a_hold_says_what_it_holds(iris: Any, gateway: Answers) -> None:
 def test_the_queue_tells_what_is_held(iris: Any, gateway: Answers) -> None:
     code, _, err = iris("queue", "--url", gateway.url)
     assert (code, err.splitlines()[0]) == (0, "held: band batch by root: repairs (2 jobs, 5 pending)")
+
+
+def test_the_queue_tells_which_jobs_wait_outside_it(iris: Any, gateway: Answers) -> None:
+    _, _, err = iris("queue", "--url", gateway.url)
+    first, second, *_, last = err.splitlines()[1:]
+    assert first == "not in the queue: /b2 (j2, 1 task): waits for /a (j1) to succeed"
+    assert second == "not in the queue: /b3 (j3, 2 tasks): waits for /a (j1) to succeed"
+    assert (len(err.splitlines()), last) == (12, "not in the queue: further jobs; list them: iris queue --gated")
+    assert iris("queue", "--gated", "-o", "name", "--url", gateway.url)[1].splitlines()[:2] == ["/b2", "/b3"]
 
 
 def test_a_release_ends_the_hold_of_exactly_its_options(iris: Any, gateway: Answers) -> None:

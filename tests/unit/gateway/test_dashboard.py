@@ -606,3 +606,14 @@ async def test_a_page_releases_the_hold_of_its_job_only(iris: House, hold: str |
     shown = (await page(iris, "/jobs/j1")).partition('action="/jobs/j1/change"')[2].partition("</form>")[0]
     assert f'value="{button}"' in shown
     assert f'value="{"hold" if hold is None else "release"}"' not in shown
+
+
+async def test_jobs_that_wait_outside_the_queue_stand_on_its_page(iris: House):
+    assert "Not in the queue yet" not in await page(iris, "/queue")
+    row = {"job": "/b", "job_id": "j2", "user": "mia", "band": "batch", "submitted_at": None, "tasks": 3}
+    reason = {"code": "dependency", "message": "waits for <a> (j1)", "facts": {}}
+    iris.state.pages["gated_jobs"] = {"items": [{**row, "pending_reason": reason}], "next_cursor": "2"}
+    shown = await page(iris, "/queue")
+    assert '<a class="name" href="/jobs/j2">/b</a> <span class="faint">3 tasks of mia</span>' in shown
+    assert "waits for &lt;a&gt; (j1)" in shown
+    assert "iris queue --gated --all" in shown

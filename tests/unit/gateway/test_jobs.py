@@ -266,6 +266,7 @@ async def test_every_view_is_asked_for_by_its_name(iris: House):
         "/v1/sessions?status=running": ("sessions", {"status": "running"}),
         "/v1/sessions/j1-0": ("session", {"id": "j1-0"}),
         "/v1/queue?limit=2": ("queue", {"limit": 2}),
+        "/v1/queue/gated?limit=2": ("gated_jobs", {"limit": 2}),
         "/v1/slices": ("slices", {}),
         "/v1/quotas": ("quotas", {}),
         "/v1/quotas/ada": ("quota", {"user": "ada"}),

@@ -68,6 +68,7 @@ DECISIONS = {
     ("POST", "/v1/workers/{worker}/forget"): REFUSED,
     ("GET", "/v1/slices"): REFUSED,
     ("GET", "/v1/queue"): REFUSED,
+    ("GET", "/v1/queue/gated"): REFUSED,
     ("GET", "/v1/queue/holds"): REFUSED,
     ("POST", "/v1/queue/holds"): REFUSED,
     ("DELETE", "/v1/queue/holds/{hold}"): REFUSED,

@@ -476,3 +476,26 @@ def test_one_of_two_gates_for_the_same_job_opens_alone(script: Script) -> None:
         /prep/0 exit 0
         queue                                     -> /a/0
     """)
+
+
+def test_jobs_outside_the_queue_are_listed_with_what_they_wait_for(script: Script) -> None:
+    """`iris queue` showed none of them: whoever looked for a job that waits found neither it nor why."""
+    script.play("""
+        worker w0
+        submit /a
+        submit /b after=/a replicas=3
+        submit /c hold=yes
+        submit /d
+        submit /e after=/a each=yes
+    """)
+    rows = script.world.query("gated_jobs")["items"]
+    assert [(row["job"], row["job_id"], row["tasks"], row["pending_reason"]["code"]) for row in rows] == [
+        ("/b", "j2", 3, "dependency"),
+        ("/c", "j3", 1, "held"),
+        ("/e", "j5", 1, "dependency"),
+    ]
+    page = script.world.query("gated_jobs", limit=2)
+    rest = script.world.query("gated_jobs", limit=2, cursor=page["next_cursor"])
+    assert ([row["job"] for row in page["items"]], [row["job"] for row in rest["items"]]) == (["/b", "/c"], ["/e"])
+    script.play("release /c")
+    assert [row["job"] for row in script.world.query("gated_jobs")["items"]] == ["/b", "/e"]

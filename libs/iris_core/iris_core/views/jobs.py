@@ -140,6 +140,21 @@ class QueueHoldView(View, kw_only=True):
     tasks: int = 0
 
 
+class GatedJobView(View, kw_only=True):
+    """A job with pending tasks that are not in the queue, since they wait for a job, a time or a release.
+
+    ``tasks``: how many of them.
+    """
+
+    job: str
+    job_id: str
+    user: str
+    band: str
+    submitted_at: datetime | None
+    tasks: int
+    pending_reason: Reason | None
+
+
 class ClosedGate(View, kw_only=True):
     """What a job would wait for besides capacity; None: nothing."""
 

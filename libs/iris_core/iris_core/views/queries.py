@@ -188,6 +188,10 @@ class QueueQuery(PageQuery, frozen=True):
     """What is pending, in scheduling order."""
 
 
+class GatedJobsQuery(PageQuery, frozen=True):
+    """Jobs with tasks that are not in the queue, since they wait for a job, a time or a release; oldest first."""
+
+
 class QueueHoldsQuery(PageQuery, frozen=True):
     """The holds on the queue, oldest first."""
 

@@ -11,7 +11,7 @@ from iris_core.codec import to_builtins
 from iris_core.messages.gateway_state import AdminCommand
 from iris_core.views import queries as q
 from iris_core.views.cluster import DemandView, ProcessView, WorkerView
-from iris_core.views.jobs import QueueRow, SessionView, moment
+from iris_core.views.jobs import GatedJobView, QueueRow, SessionView, moment
 from iris_gateway.api.handling import json_body, listing, page_of, request_key, view
 from iris_gateway.commands import UNSENT
 from iris_gateway.http.endpoint import Answers, Call, Endpoint, json_response, passed_on
@@ -64,6 +64,7 @@ ENDPOINTS = (
     _action(ForgetWorker, "Forget a lost worker", Answers("Its id.", dict[str, str])),
     listing("/v1/slices", q.SlicesQuery, "Groups of workers", dict[str, Any]),
     listing("/v1/queue", q.QueueQuery, "The queue, in scheduling order", page_of(QueueRow)),
+    listing("/v1/queue/gated", q.GatedJobsQuery, "Jobs outside the queue, and why", page_of(GatedJobView)),
     listing("/v1/sessions", q.SessionsQuery, "List sessions", page_of(SessionView)),
     view("/v1/sessions/{session}", q.SessionQuery, "Show a session", Answers("The session.", SessionView)),
     view("/v1/demand", q.DemandQuery, "Capacity that pending work lacks", Answers("It.", DemandView)),

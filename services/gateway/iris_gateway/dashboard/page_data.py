@@ -217,9 +217,10 @@ async def task(look: PageData) -> Facts:
 
 
 async def queue(look: PageData) -> Facts:
-    """What waits, in order, and the first of the holds that keep jobs out of it."""
+    """What waits, in order, the first jobs that wait outside the queue, and the first of the holds."""
     return {
         "queue": await look.page_of(q.QueueQuery()),
+        "gated": await look.at(q.GatedJobsQuery(limit=ROWS)),
         "holds": await look.at(q.QueueHoldsQuery(limit=ROWS)),
         "form_key": look.gateway.new_id(),
     }

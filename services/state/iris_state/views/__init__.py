@@ -97,6 +97,7 @@ READS: dict[type[q.ViewQuery], Callable[[Ledger, Any], Any]] = {
     q.SessionsQuery: sessions.sessions,
     q.SessionQuery: sessions.session,
     q.QueueQuery: queue.queue,
+    q.GatedJobsQuery: queue.gated,
     q.QueueHoldsQuery: queue.holds,
     q.ClosedGateQuery: queue.closed_gate,
     q.WorkersQuery: hosts.workers,

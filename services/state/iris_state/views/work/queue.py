@@ -8,10 +8,10 @@ from iris_core.errors import Code, Refused
 from iris_core.placement.priority import PriorityKey
 from iris_core.spec.jobs import JobSpec
 from iris_core.states import PriorityBand, TaskState, display_name
-from iris_core.views.jobs import ClosedGate, Page, QueueHoldView, QueueRow, moment
-from iris_core.views.queries import ClosedGateQuery, QueueHoldsQuery, QueueQuery
+from iris_core.views.jobs import ClosedGate, GatedJobView, Page, QueueHoldView, QueueRow, moment
+from iris_core.views.queries import ClosedGateQuery, GatedJobsQuery, QueueHoldsQuery, QueueQuery
 from iris_state.decide import gates
-from iris_state.records.entities import Job
+from iris_state.records.entities import Job, Task
 from iris_state.records.ledger import Ledger
 from iris_state.records.queue_holds import QueueHold
 from iris_state.views.actors import actor_view
@@ -57,6 +57,32 @@ def _queue_row(ledger: Ledger, number: int) -> QueueRow:
         pending_reason=reason_of(ledger, record),
         id=f"{record.id}/{pending[0]}",
         job_id=record.id,
+    )
+
+
+def gated(ledger: Ledger, query: GatedJobsQuery) -> Page:
+    """The jobs with tasks that a gate keeps out of the queue, oldest first."""
+    after = behind(query.cursor) or 0
+    numbers = ((number, number) for number in sorted(ledger.gates.gated) if number > after)
+    return page(numbers, lambda number: _gated_row(ledger, number), query, lambda number: _outside(ledger, number) > 0)
+
+
+def _outside(ledger: Ledger, number: int) -> int:
+    """How many pending tasks of a job are not in the queue."""
+    return ledger.jobs[number].counts[TaskState.PENDING] - len(ledger.queue.pending(number))
+
+
+def _gated_row(ledger: Ledger, number: int) -> GatedJobView:
+    record = ledger.jobs[number]
+    waiting = (task for task in record.tasks if task.state is TaskState.PENDING and (record.is_gated or task.is_gated))
+    return GatedJobView(
+        job=record.name,
+        job_id=record.id,
+        user=record.user,
+        band=display_name(record.band),
+        submitted_at=moment(record.submitted_ms),
+        tasks=_outside(ledger, number),
+        pending_reason=gates.reason_for(ledger, record, next(waiting, Task())),
     )
 
 

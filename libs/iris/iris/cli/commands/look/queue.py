@@ -33,26 +33,52 @@ COLUMNS = (
     Column("WHY", reason_words, wraps=True),
 )
 
+GATED_COLUMNS = (
+    Column("JOB", lambda row: row["job"]),
+    Column("ID", lambda row: row["job_id"], gives=3),
+    Column("TASKS", lambda row: str(row["tasks"]), right=True),
+    Column("BAND", lambda row: row["band"], gives=2),
+    Column("AGE", lambda row: age(row["submitted_at"]), right=True, gives=4),
+    Column("USER", lambda row: row["user"], gives=1),
+    Column("WHY", reason_words, wraps=True),
+)
+_GATED_SHOWN = 10
+
 
 @click.group(cls=CliGroup, invoke_without_command=True)
 @click.option("-n", "--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of rows.")
 @click.option("-a", "--all", "everything", is_flag=True, help="The whole queue.")
+@click.option("--gated", is_flag=True, help="Instead the jobs that wait outside it: for a job, a time or a release.")
 @form_option()
 @click.option("--url", help="Address of the gateway.", metavar="URL")
 @click.option("--context", help="Use this named gateway.", metavar="NAME")
 @click.pass_context
-def queue(ctx: click.Context, url: str | None, context: str | None, limit: int, everything: bool, form: str) -> None:
-    """Show what waits, in its exact order, with the columns of the key; and what of the queue is held."""
+def queue(
+    ctx: click.Context, url: str | None, context: str | None, limit: int, everything: bool, gated: bool, form: str
+) -> None:
+    """Show what waits, in its exact order, with the columns of the key; what of the queue is held, and which jobs wait
+    outside it.
+    """
     if ctx.invoked_subcommand is None:
+        most = None if everything else limit
         with connect(ctx, url, context) as client:
-            show(client, None if everything else limit, form)
+            if gated:
+                print_page(client.pages("/v1/queue/gated", dict, None, most), GATED_COLUMNS, form, name="job")
+            else:
+                show(client, most, form)
 
 
 def show(client: Client, limit: int | None, form: str) -> None:
-    """Print the queue, and before it, for people, what of it is held."""
+    """Print the queue, and before it, for people, what of it is held and the first jobs that wait outside it."""
     if form in ("table", "wide"):
         for hold in client.queue_holds():
             click.echo(f"held: {described(hold)}", err=True)
+        outside = list(client.pages("/v1/queue/gated", dict, None, _GATED_SHOWN + 1))
+        for row in outside[:_GATED_SHOWN]:
+            tasks = f"{row['tasks']} {'task' if row['tasks'] == 1 else 'tasks'}"
+            click.echo(f"not in the queue: {row['job']} ({row['job_id']}, {tasks}): {reason_words(row)}", err=True)
+        if len(outside) > _GATED_SHOWN:
+            click.echo("not in the queue: further jobs; list them: iris queue --gated", err=True)
     print_page(client.pages("/v1/queue", dict, None, limit), COLUMNS, form, name="job")
 
 
