@@ -15,7 +15,7 @@ import click
 
 from iris.cli.exit_codes import ExitCode
 from iris.cli.output.terminal import guarded
-from iris.cli.parsing.command import unknown_command
+from iris.cli.parsing.command import CliGroup
 from iris_core import DISTRIBUTION, __version__
 
 SECTIONS = {
@@ -76,7 +76,7 @@ COMMANDS = {
 }
 
 
-class LazyGroup(click.Group):
+class LazyGroup(CliGroup):
     """A group that knows its commands by name and imports one when it is called."""
 
     def __init__(self, *, table: Mapping[str, tuple[str, str]], **options: object) -> None:
@@ -92,13 +92,6 @@ class LazyGroup(click.Group):
         module, _, attribute = self._table[cmd_name][1].partition(":")
         command: click.Command = getattr(import_module(f"iris.cli.commands.{module}"), attribute)
         return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in self._table and not args[0].startswith("-") and not ctx.resilient_parsing:
-            raise unknown_command(args[0], self._table, ctx)
-        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, commands in SECTIONS.items():

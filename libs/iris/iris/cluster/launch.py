@@ -162,14 +162,16 @@ def look_ready(client: Client) -> str:
     return ""
 
 
+def _unless_denied(error: ClientError) -> str:
+    return "" if isinstance(error, Problem) and error.status in (401, 403) else str(error)
+
+
 def look_scheduler(client: Client) -> str:
     """Check the scheduler by a dry run; skipped when the caller is not authorized."""
     try:
         client.post("/v1/jobs:plan", dict, body={"name": "/ready", "command": ["true"]})
-    except Problem as problem:
-        return "" if problem.status in (401, 403) else str(problem)
     except ClientError as error:
-        return str(error)
+        return _unless_denied(error)
     return ""
 
 
@@ -181,10 +183,8 @@ def look_workers(wanted: int) -> Callable[[Client], str]:
             return ""
         try:
             found = sum(worker["state"] == "healthy" for worker in client.pages("/v1/workers", dict))
-        except Problem as problem:
-            return "" if problem.status in (401, 403) else str(problem)
         except ClientError as error:
-            return str(error)
+            return _unless_denied(error)
         return "" if found >= wanted else f"{found} of {wanted} workers have registered"
 
     return look

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TextIO
+from typing import Self, TextIO
 
 import click
 
@@ -53,55 +53,55 @@ class Progress:
                 self._out.flush()
 
 
-class CountedBytes:
-    """A line that counts bytes, while it is entered; nothing when ``out`` is not a terminal."""
+class _Line:
+    """A line that is there while it is entered; nothing when ``out`` is not a terminal."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out if out.isatty() else None
+
+    def _draw(self, line: str) -> None:
+        if self._out is not None:
+            self._out.write(_ERASE)
+            self._out.write(line)
+            self._out.flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._draw("")
+
+
+class CountedBytes(_Line):
+    """A line that counts bytes."""
 
     def __init__(self, out: TextIO, title: str) -> None:
-        self._out = out if out.isatty() else None
+        super().__init__(out)
         self._title = title
         self._drawn_s = 0.0
 
     def show(self, read: int, size: int) -> None:
         """``results  12 of 300 MiB``."""
         now_s = time.monotonic()
-        if self._out is not None and now_s - self._drawn_s > _DRAW_S:
+        if now_s - self._drawn_s > _DRAW_S:
             self._drawn_s = now_s
-            self._out.write(_ERASE)
-            self._out.write(f"{self._title}  {show_bytes(read)} of {show_bytes(size)}")
-            self._out.flush()
-
-    def __enter__(self) -> CountedBytes:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._out is not None:
-            self._out.write(_ERASE)
+            self._draw(f"{self._title}  {show_bytes(read)} of {show_bytes(size)}")
 
 
-class StatusLine:
-    """A line that says what is waited for, while it is entered; nothing when ``out`` is not a terminal."""
+class StatusLine(_Line):
+    """A line that says what is waited for."""
 
     def __init__(self, out: TextIO) -> None:
-        self._out = out if out.isatty() else None
+        super().__init__(out)
         self._began_s = time.monotonic()
         self._drawn = ""
 
     def show(self, text: str) -> None:
         """``12 s  1 of 2 workers have registered``; drawn when it has changed."""
         line = f"{time.monotonic() - self._began_s:3.0f} s  {text}"
-        if self._out is not None and line != self._drawn:
+        if line != self._drawn:
             self._drawn = line
-            self._out.write(_ERASE)
-            self._out.write(line)
-            self._out.flush()
-
-    def __enter__(self) -> StatusLine:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._out is not None:
-            self._out.write(_ERASE)
-            self._out.flush()
+            self._draw(line)
 
 
 def bar(view: JobView) -> str:

@@ -5,7 +5,7 @@ Mistakes in the combination of options are reported by the command.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import click
 
@@ -39,13 +39,9 @@ class CliGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if self.get_command(ctx, args[0]) is None and not args[0].startswith("-") and not ctx.resilient_parsing:
-            raise unknown_command(args[0], self.commands, ctx)
+            near = did_you_mean(args[0], self.list_commands(ctx))
+            raise click.UsageError(f"There is no command {args[0]!r}.{near}", ctx)
         return super().resolve_command(ctx, args)
-
-
-def unknown_command(word: str, known: Iterable[str], ctx: click.Context) -> click.UsageError:
-    """The error of a word that is not a command."""
-    return click.UsageError(f"There is no command {word!r}.{did_you_mean(word, known)}", ctx)
 
 
 def _mistakes(command: click.Command, ctx: click.Context, args: list[str]) -> Iterator[click.UsageError]:

@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem
 from iris.cli.parsing.option_pointers import option_of
 from iris.cli.parsing.suggestions import nearest_name
 from iris.client.client import Client
-from iris.client.http.transport import RETRY_FOR_S
+from iris.client.http.transport import RETRY_FOR_S, UrlQuery
 from iris.client.options.units import parse_duration
 from iris.client.problems import ClientError, NotFound, Rejected
 
@@ -101,6 +101,15 @@ def with_nearest(client: Client, problem: NotFound) -> NotFound:
     return problem.explained(f"{problem.document.detail}; did you mean {near}?") if near else problem
 
 
+def completions(ctx: click.Context, path: str, state: str, query: UrlQuery | None = None) -> list[CompletionItem]:
+    """The names of what is at ``path``, each with its ``state``; none when the gateway does not answer."""
+    try:
+        with connect(ctx, retry_for_s=0.0) as client:
+            return [CompletionItem(one["name"], help=one[state]) for one in client.pages(path, dict, query, 50)]
+    except ClientError:
+        return []
+
+
 class Name(click.ParamType):  # type: ignore[type-arg]
     """A job or task by name or id; completed from the gateway's list of jobs."""
 
@@ -112,12 +121,7 @@ class Name(click.ParamType):  # type: ignore[type-arg]
         return full(value)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        try:
-            with connect(ctx, retry_for_s=0.0) as client:
-                found = client.pages("/v1/jobs", dict, {"name_prefix": full(incomplete) if incomplete else None}, 50)
-                return [CompletionItem(job["name"], help=job["state"]) for job in found]
-        except ClientError:
-            return []
+        return completions(ctx, "/v1/jobs", "state", {"name_prefix": full(incomplete) if incomplete else None})
 
 
 NAME = Name()

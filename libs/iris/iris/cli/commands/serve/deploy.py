@@ -20,7 +20,7 @@ from iris.cli.output.tables import Row, print_object, print_page
 from iris.cli.output.terminal import raw_option
 from iris.cli.parsing.command import CliGroup
 from iris.cli.parsing.flags import flag_option, with_options
-from iris.cli.parsing.options import connect, connected, form_option
+from iris.cli.parsing.options import completions, connected, form_option
 from iris.client.client import Client
 from iris.client.deployments import Deployment
 from iris.client.http.events import read_events
@@ -39,12 +39,7 @@ class DeploymentName(click.ParamType):  # type: ignore[type-arg]
     name = "name"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        try:
-            with connect(ctx, retry_for_s=0.0) as client:
-                found = client.pages("/v1/deployments", dict, None, 50)
-                return [CompletionItem(one["name"], help=one["status"]) for one in found]
-        except ClientError:
-            return []
+        return completions(ctx, "/v1/deployments", "status")
 
 
 NAME = DeploymentName()
