@@ -7,7 +7,7 @@ import pytest
 
 from iris.cli import main
 from iris.cli.commands.look.events import details, whose
-from iris.cli.commands.look.show import show_original, task_columns
+from iris.cli.commands.look.show import outcome, show_original, task_columns, why_pending
 from iris.cli.commands.look.top import USED
 from iris.cli.commands.look.why import explain_lines
 from iris.cli.commands.operate.quota import describe
@@ -274,3 +274,17 @@ def test_events_of_amendments_and_holds_say_what_and_why():
     assert (whose(amended), details(amended)) == ("/a", "changes=band batch, was interactive; held  by=mia")
     held = {"hold": "h1", "user": "mia", "reason": "data", "worker": None}
     assert (whose(held), details(held)) == ("h1", "reason=data")
+
+
+@pytest.mark.parametrize(
+    ("task", "end", "why"),
+    [
+        ({"state": "killed", "exit_code": None, "signal": 9, "error": "ran too long"}, "signal 9", "ran too long"),
+        ({"state": "killed", "cause": "cancelled", "by": {"name": "mia"}}, "", "cancelled by mia"),
+        ({"state": "killed", "cause": "job_ended", "note": "uncloned"}, "", "job ended"),
+        ({"state": "succeeded", "exit_code": 0, "cause": "exited"}, "exit 0", ""),
+        ({"state": "running", "cause": None, "note": "storing"}, "", "storing"),
+    ],
+)
+def test_a_task_says_how_and_why_it_ended(task, end, why):
+    assert (outcome(task), why_pending(task)) == (end, why)

@@ -5,6 +5,8 @@ docs/design/semantics.md#tasks-and-attempts.
 
 from iris_core.messages.gateway_state import Caller
 from iris_core.messages.message import AttemptRef
+from iris_core.messages.state_worker import Ended, Stage
+from iris_core.states import Cause, KernelStatus
 from tests.support.script import Script
 
 
@@ -75,3 +77,17 @@ def test_a_task_cancels_calls_of_its_own_subtree_only(script: Script) -> None:
     token = Caller("mia", "task", AttemptRef(1, 0, 0), "w0")
     answers = [script.world.cancel(task, token).status for task in ("/m/child/1", "/m/1", "/other/0")]
     assert answers == ["accepted", "accepted", "forbidden"]
+
+
+def test_a_killed_task_has_the_signal_that_ended_it(script: Script) -> None:
+    script.play("""
+        worker w0
+        submit /a for_user=mia
+        schedule
+        /a/0 run
+        cancel /a user=mia
+    """)
+    assert script.world.query("task", task="/a/0")["signal"] is None
+    ended = Ended(Cause.CANCELLED, signal=9)
+    script.world.say("w0", Stage(AttemptRef(1, 0, 0), KernelStatus.TERMINATED, script.world.now_ms, ended))
+    assert script.world.query("task", task="/a/0")["signal"] == 9

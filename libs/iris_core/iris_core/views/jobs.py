@@ -317,6 +317,7 @@ class TaskView(View, kw_only=True):
     by: ActorView | None = None
     requeue_count: int = 0
     levels: dict[str, str] = {}
+    signal: int | None = None
 
 
 class TaskStatesView(View, kw_only=True):

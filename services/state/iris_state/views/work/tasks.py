@@ -37,6 +37,7 @@ def task_view(ledger: Ledger, record: Job, index: int) -> TaskView:
         worker=last.worker if last is not None and task.state is not TaskState.PENDING else None,
         attempts=_newest(ledger, record, index),
         exit_code=last.exit_code if last is not None else None,
+        signal=last.signal if last is not None else None,
         error=shortened(error_of(task), MAX_TEXT) or None,
         cause=task.cause.value if task.cause is not None else None,
         no_retry=task.no_retry,

@@ -9,6 +9,7 @@ from itertools import islice
 
 import click
 
+from iris.cli.commands.look.why import ENDED
 from iris.cli.output.tables import Column, Row, print_facts, print_object, print_table, state_word
 from iris.cli.output.times import show_moment, show_span, span_between, standing
 from iris.cli.parsing.command import CliCommand
@@ -36,9 +37,17 @@ def outcome(row: Row) -> str:
 
 
 def why_pending(task: Row) -> str:
-    """The pending reason's sentence, the error of an ended task, or what is odd about it."""
+    """The pending reason's sentence, the error or cause of a task's end, or what is odd about it."""
     reason = task.get("pending_reason")
-    return reason["message"] if reason else task.get("error") or task.get("note") or ""
+    return reason["message"] if reason else task.get("error") or cause_of(task) or task.get("note") or ""
+
+
+def cause_of(task: Row) -> str:
+    """``cancelled by mia``: why a task was ended otherwise than by its own exit."""
+    if task["state"] not in ENDED - {"succeeded", "failed"} or not task.get("cause"):
+        return ""
+    cause, by = task["cause"].replace("_", " "), name_of(task.get("by"))
+    return f"{cause} by {by}" if by else str(cause)
 
 
 def name_of(by: Row | None) -> str:
