@@ -127,6 +127,13 @@ def test_run_sends_what_was_said(iris):
         )
 
 
+def test_an_empty_name_between_commas_is_sent_and_so_refused(iris):
+    with answering(a_run("succeeded")) as server:
+        iris("run", "-d", "--url", server.url, "--preload", "json,", "--preload", "a,b", "--", "python", "t.py")
+
+        assert server.requests[0].json["preload"] == ["json", "", "a", "b"]
+
+
 @pytest.mark.parametrize("words", [("grep", "-n", "x"), ("--", "grep", "-n", "x")])
 def test_options_after_the_task_belong_to_the_command_that_is_executed(iris, words):
     with answering(in_turn(problem(409, "conflict", "it has ended"))) as server:

@@ -96,6 +96,8 @@ def test_a_wrong_word_is_refused_with_those_that_are_known(client, options, mess
         ({"order": "x"}, "order must be one of items, done, not 'x'"),
         ({"kwargs": 3}, "kwargs is a dictionary, not 3; write for example kwargs={'scale': 2}"),
         ({"chunksize": 2.5}, "chunksize must be a whole number of at least 1, not 2.5"),
+        ({"retries": 1.5}, "retries must be a whole number of at least 0, not 1.5"),
+        ({"retries": -1}, "retries must be a whole number of at least 0, not -1"),
         ({"chunksize": 0}, "chunksize must be a whole number of at least 1, not 0"),
         ({"lookahead": 0}, "lookahead must be a whole number of at least 1, not 0"),
         (

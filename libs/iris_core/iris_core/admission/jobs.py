@@ -27,6 +27,7 @@ from iris_core.spec import exit_rules, field_rules
 from iris_core.spec.calls import INLINE_BYTES, inlined, is_inline
 from iris_core.spec.index_set import IndexSet
 from iris_core.spec.jobs import (
+    DEFAULT_MAX_BACKOFF_S,
     MAX_AFTER,
     MAX_COMMAND_BYTES,
     MAX_ENV_BYTES,
@@ -285,6 +286,14 @@ def _image(spec: JobSpec, wanted: Environment) -> Iterator[Mistake]:
             yield Mistake(pointer=pointer_to("env", key), code="not_a_line", message=message, hint="put it into a file")
 
 
+def _backoff(spec: JobSpec) -> Iterator[Mistake]:
+    """The default longest pause is no limit below the first one, so that --backoff alone may be longer."""
+    if spec.backoff_s is not None and DEFAULT_MAX_BACKOFF_S != spec.max_backoff_s < spec.backoff_s:
+        message = f"the longest pause, {spec.max_backoff_s:g} s, is shorter than the first one, {spec.backoff_s:g} s"
+        hint = f"at least {spec.backoff_s:g}, or leave it out"
+        yield Mistake(pointer="/max_backoff_s", code="out_of_range", message=message, hint=hint)
+
+
 def _output(spec: JobSpec) -> Iterator[Mistake]:
     if spec.output:
         yield from _plain_path("/output", spec.output, "a directory below the task's own", "out, or results/final")
@@ -292,8 +301,9 @@ def _output(spec: JobSpec) -> Iterator[Mistake]:
 
 def _preload(spec: JobSpec) -> Iterator[Mistake]:
     for number, name in enumerate(spec.preload[:MAX_PRELOAD]):
-        if not all(part.isidentifier() for part in name.split(".")) or len(name) > _MODULE:
-            message = f"{name[:80]!r} is not the name of a Python module"
+        parts = name.split(".")
+        if not all(part.isidentifier() for part in parts) or "__main__" in parts or len(name) > _MODULE:
+            message = f"{name[:80]!r} is not the name of a Python module that can be imported"
             yield Mistake(pointer=pointer_to("preload", number), code="bad_module", message=message, hint="torch")
     if spec.preload and spec.environment is not None and spec.environment.image:
         message = "modules are preloaded on the host, so the job takes no image"
@@ -370,6 +380,7 @@ _RULES: tuple[SpecRule, ...] = (
     _constraints,
     topology.validate_coscheduling,
     _on_exit,
+    _backoff,
     stop_admission.mistakes,
     _calls,
     _ports,

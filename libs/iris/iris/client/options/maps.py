@@ -50,9 +50,9 @@ def check_options(options: Mapping[str, object]) -> None:
         raise InvalidOption(f"order must be one of {', '.join(orders)}, not {order!r}")
     if not isinstance(kwargs := options.get("kwargs") or {}, Mapping):
         raise InvalidOption(f"kwargs is a dictionary, not {kwargs!r}; write for example kwargs={{'scale': 2}}")
-    for name in ("chunksize", "lookahead"):
-        if not isinstance(number := options.get(name, 1), int) or number < 1:
-            raise InvalidOption(f"{name} must be a whole number of at least 1, not {number!r}")
+    for name, least in (("chunksize", 1), ("lookahead", 1), ("retries", 0)):
+        if not isinstance(number := options.get(name, least), int) or number < least:
+            raise InvalidOption(f"{name} must be a whole number of at least {least}, not {number!r}")
 
 
 def split_options(options: MapOptions, tasks: int = 0, most: int = 0) -> tuple[MapOptions, JobOptions]:

@@ -59,9 +59,7 @@ _WORKDIR = click.option(
 _MORE: dict[str, dict[str, Any]] = {
     "parent": {"type": NAME},
     "each_line": {"type": click.Path(exists=True, dir_okay=False)},
-    "preload": {
-        "callback": lambda context, option, given: [name for text in given for name in text.split(",") if name]
-    },
+    "preload": {"callback": lambda context, option, given: [name for text in given for name in text.split(",")]},
 }
 """What click is told of an option besides what the table says."""
 TASK_OPTIONS = (*map(resource_option, REQUESTED), *map(flag_option, rows_of(TaskOptions)), _WORKDIR)
