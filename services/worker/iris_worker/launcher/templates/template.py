@@ -64,13 +64,15 @@ class RunningTemplate:
 
     ``slot``: in whose sandbox, or as whose user it runs; -1: it is not confined, and serves all slots.
     ``control``: a socket of datagrams, which its clones share until they are told to go. ``used_s``: when it was.
-    ``request``: by which it was started. ``waiting``: requests for templates of jobs, until it is ready.
+    ``late``: ends it, unless it answers. ``request``: by which it was started. ``waiting``: requests for templates of
+    jobs, until it is ready.
     """
 
     request: StartTemplate
     pid: int
     control: socket.socket
     used_s: float
+    late: DelayedCall
     ready: bool = False
     clones: dict[int, OrderedClone] = field(default_factory=dict)
     waiting: list[StartTemplate] = field(default_factory=list)

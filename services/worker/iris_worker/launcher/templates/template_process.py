@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     """Names of variables that a process loses, those that it gets, and all of them as the kernel shows them."""
 
 MESSAGE_BYTES = 1 << 18
-HELLO, READY, UNUSABLE, FAILED = b"h", b"r", b"u", b"f"
-"""What is told to the launcher: a call's process is there; calls can begin; why they cannot; why preloading failed."""
+HELLO, BEGUN, READY, UNUSABLE, FAILED = b"h", b"b", b"r", b"u", b"f"
+"""What the launcher hears: a process is there; it preloads; calls can begin; why they cannot; why preloading failed."""
 GO = b"g"
 """What a call's process is told."""
 DONE, LAST = b"d", b"l"
@@ -84,6 +84,7 @@ class Template:
 
     def be_template(self, order: dict[str, Any]) -> None:
         """Serve one job until the launcher ends: its modules to preload, its program, paths of further device files."""
+        self.control.send(BEGUN)
         self.devices = order["accelerators"]
         try:
             self.program = self._program(order["function"])

@@ -44,7 +44,8 @@ from iris_worker.launcher.templates.template import (
     source,
 )
 
-_ANSWER_S = 5.0
+_BEGIN_S, _ANSWER_S = 30.0, 5.0
+"""How long an interpreter may take to start, and a template to answer."""
 _IDLE_S, _BARE_IDLE_S = 30.0, 300.0
 _BARE = 16
 """Bare templates that are kept longer than others; what more there are cost a host memory."""
@@ -155,7 +156,9 @@ class Templates:
         return template
 
     def _add(self, request: StartTemplate, pid: int, mine: socket.socket, group: Group | None) -> RunningTemplate:
-        template = RunningTemplate(request, pid, mine, used_s=time.monotonic())
+        due_s = _BEGIN_S if request.key == request.bare else _ANSWER_S
+        late = self._loop.call_later(due_s, lambda: self._silent(template))
+        template = RunningTemplate(request, pid, mine, time.monotonic(), late)
         self._by_key[request.key] = self._by_pid[pid] = template
         self._runner.spares.add(pid, template.slot, group)
         self._loop.watch(mine.fileno(), partial(self._read, template))
@@ -262,7 +265,7 @@ class Templates:
         self._observer.on_template(TemplateState(clone.request.key))
 
     def _silent(self, template: RunningTemplate) -> None:
-        """It has not cloned what was ordered, for `_ANSWER_S`: a fault of the host, as far as is known."""
+        """It has not answered in time: a fault of the host, as far as is known."""
         for number in list(template.clones):
             self._fail(self._take(template, number), f"its template has not answered for {_ANSWER_S:g} s")
         self.end(template.key)
@@ -279,16 +282,18 @@ class Templates:
         kind, text = data[:1], data[1:]
         if kind == inside.HELLO:
             self._cloned(template, int.from_bytes(text, "big"), pid)
-        elif pid != template.pid or template.ready:
             return
-        elif kind == inside.READY:
+        if pid != template.pid or template.ready:
+            return
+        template.late.cancel()
+        if kind == inside.READY:
             template.ready, template.used_s = True, time.monotonic()
             self._loop.call_later(_IDLE_S, self._look, template)
             self._observer.on_template(TemplateState(template.key, ready=True))
             waiting, template.waiting = template.waiting, []
             for request in waiting:
                 self.start(request)
-        else:
+        elif kind != inside.BEGUN:
             self._over(template, failed=kind == inside.FAILED, text=text.decode(errors="replace"))
 
     def _cloned(self, template: RunningTemplate, number: int, pid: int) -> None:
@@ -395,6 +400,7 @@ class Templates:
         """It is not used any more, and killed; attempts that were ordered of it are started by their commands."""
         if self._by_key.pop(template.key, None) is None:
             return
+        template.late.cancel()
         self._reused.end_of(template.key)
         self._loop.forget(template.control.fileno())
         template.control.close()
