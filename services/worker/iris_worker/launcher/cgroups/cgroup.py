@@ -99,26 +99,23 @@ class Cgroups:
         group = self._here
         if group is None or group.limits is not None or group.spoilt:
             group = self._move()
+        group.limits = self._begin(group, limits)
+        return group
+
+    def _begin(self, group: Group, limits: Cgroup) -> Cgroup:
+        """Set what no member has to be there for; the limits of the group, with what it has used before."""
         early = files.early_files(limits.cpu_share_millis, limits.pids, self._version)
         if group.early is not early:
             self._write(group, early)
             group.early = early
-        cpu_us = group.cpu_us if group.cpu_us is not None else self._cpu_us(group)
-        group.cpu_us = None
-        group.limits = structs.replace(limits, number=group.number, cpu_us=cpu_us, io=self._io(group.number) or (0, 0))
-        return group
+        cpu_us, group.cpu_us = group.cpu_us if group.cpu_us is not None else self._cpu_us(group), None
+        return structs.replace(limits, number=group.number, cpu_us=cpu_us, io=self._io(group.number) or (0, 0))
 
     def place(self, pid: int, limits: Cgroup) -> Group:
         """A group for a process that has one thread, and is in another group of this launcher. Raises OSError."""
         group = self._spares.pop() if self._spares else self._make()
         try:
-            early = files.early_files(limits.cpu_share_millis, limits.pids, self._version)
-            if group.early is not early:
-                self._write(group, early)
-                group.early = early
-            cpu_us, group.cpu_us = group.cpu_us if group.cpu_us is not None else self._cpu_us(group), None
-            io = self._io(group.number) or (0, 0)
-            group.limits = structs.replace(limits, number=group.number, cpu_us=cpu_us, io=io)
+            group.limits = self._begin(group, limits)
             self._limit(group, group.limits)
             path = f"{group.number}/{self._entry}"
             for base in self._entries:
