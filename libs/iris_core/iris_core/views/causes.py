@@ -57,9 +57,12 @@ def failure_groups(tasks: Iterable[Mapping[str, Any]]) -> list[FailureGroup]:
 
 def last_line(task: Mapping[str, Any]) -> str:
     """The last line that a task's last attempt printed to stderr, else why it ended."""
-    if lines := _stderr(task):
-        return lines[-1].strip()
-    return str(_last(task).get("error") or task["error"] or f"exit code {task['exit_code']}")
+    return last_printed(task) or str(_last(task).get("error") or task["error"] or f"exit code {task['exit_code']}")
+
+
+def last_printed(task: Mapping[str, Any]) -> str:
+    """The last line that a task's last attempt printed to stderr; empty when there is none."""
+    return "".join(_stderr(task)[-1:]).strip()
 
 
 def _stderr(task: Mapping[str, Any]) -> list[str]:

@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from iris_core.spec.jobs import BANDS, JobSpec
 from iris_core.views import queries as q
-from iris_core.views.causes import LOOKED_AT, failure_groups, last_line
+from iris_core.views.causes import LOOKED_AT, failure_groups, last_line, last_printed
 from iris_core.views.jobs import JOB_COLUMNS, JOBS_ORDERED, NEWEST_FIRST
 from iris_core.views.queries import ViewQuery
 from iris_core.views.spec_facts import facts_of
@@ -32,7 +32,7 @@ from iris_gateway.dashboard.render import ENDED, STATES
 from iris_gateway.http.parameters import identifier, job_reference, task_reference
 from iris_gateway.http.problem import ProblemResponse
 from iris_gateway.streams.event import EVERYTHING, Filter, of_run
-from iris_gateway.streams.event_history import STRETCH, newest_first
+from iris_gateway.streams.event_history import BUDGET, STRETCH, newest_first
 from iris_gateway.streams.log_lines import LogLine
 from iris_gateway.streams.logs import LogQuery
 
@@ -150,7 +150,6 @@ async def job(look: PageData) -> Facts:
     name = job_reference(look.segments["job"])
     shown = await look.at(q.JobQuery(job=name))
     own = of_run(EVERYTHING, shown["id"], shown["name"], shown["next_run"])
-    events, _ = await newest_first(look.gateway.feed.streams, own, 20, None, STRETCH)
     failures = shown["task_counts"].get("failed", 0)
     failed = (
         (await look.at(q.TasksQuery(job=shown["id"], state="failed", limit=LOOKED_AT)))["items"] if failures else []
@@ -177,7 +176,7 @@ async def job(look: PageData) -> Facts:
         "grid": await _grid(look, shown, spec),
         "tree": await look.at(q.TreeQuery(job=shown["id"])),
         "history": (await look.at(q.HistoryQuery(job=shown["id"], limit=100)))["items"],
-        "events": [event.shown() for event in events],
+        "events": await _newest(look, own),
         "output": await output_of(look, shown, look.number("task"), look.number("attempt")),
     }
 
@@ -235,13 +234,12 @@ async def deployment(look: PageData) -> Facts:
     name = identifier(look.segments["deployment"], "deployment")
     shown = await look.at(q.DeploymentQuery(deployment=name))
     minutes = (await look.at(q.DeploymentRequestsQuery(deployment=shown["name"])))["minutes"]
-    events, _ = await newest_first(look.gateway.feed.streams, Filter(deployment=shown["name"]), 20, None, STRETCH)
     return {
         "title": f"{shown['ready']} of {shown['replicas']} ready: {shown['name']}",
         "deployment": shown,
         "routes": await look.page_of(q.DeploymentRoutesQuery(deployment=shown["name"])),
         "history": (await look.all_of(q.DeploymentHistoryQuery(deployment=shown["name"])))[: -DECISIONS_SHOWN - 1 : -1],
-        "events": [event.shown() for event in events],
+        "events": await _newest(look, Filter(deployment=shown["name"])),
         "proxy_url": look.gateway.proxy_url,
         "form_key": look.gateway.new_id(),
         "hour": requests_over_time(minutes, look.now),
@@ -267,9 +265,7 @@ async def _revisions(look: PageData, deployment: Mapping[str, Any]) -> list[Fact
 async def _last_line(look: PageData, route: Mapping[str, Any]) -> str:
     """What a route printed last, as far as the caller may read it; empty when its job is not kept any more."""
     with contextlib.suppress(ProblemResponse):
-        shown = await look.at(q.TaskQuery(task=f"{route['job_id']}/0"))
-        lines = (shown["attempts"][-1]["stderr_tail"] or "").strip().splitlines() if shown["attempts"] else []
-        return str(lines[-1]) if lines else ""
+        return last_printed(await look.at(q.TaskQuery(task=f"{route['job_id']}/0")))
     return ""
 
 
@@ -298,20 +294,25 @@ async def workers(look: PageData) -> Facts:
 
 async def worker(look: PageData) -> Facts:
     shown = await look.at(q.WorkerQuery(worker=identifier(look.segments["worker"], "worker")))
-    events, _ = await newest_first(look.gateway.feed.streams, Filter(worker=shown["id"]), 20, None, STRETCH)
     hour = await look.at(q.LastHourQuery(worker=shown["id"]))
     return {
         "worker": shown,
         "held": held_over_time(hour["held"], look.now),
-        "events": [event.shown() for event in events],
+        "events": await _newest(look, Filter(worker=shown["id"])),
         "lost": await _lost_with(look, shown["id"]) if shown["state"] == "lost" else None,
     }
+
+
+async def _newest(look: PageData, wanted: Filter, most: int = 20, budget: int = STRETCH) -> list[Facts]:
+    """The newest events that are wanted, of the last ``budget``."""
+    found, _ = await newest_first(look.gateway.feed.streams, wanted, most, None, budget)
+    return [event.shown() for event in found]
 
 
 async def _lost_with(look: PageData, worker: str) -> list[Facts]:
     """The tasks that a host ran when it was lost, as far as events are kept: what each was then, and what it is now."""
     on_it = Filter(("task",), worker=worker)
-    events = [event.shown() for event in (await newest_first(look.gateway.feed.streams, on_it, EVENTS, None))[0]]
+    events = await _newest(look, on_it, EVENTS, BUDGET)
     then = {event["task_id"]: event for event in events if event.get("cause") == "worker_lost" and event.get("task_id")}
     found = []
     for id_, event in islice(then.items(), ROWS):

@@ -9,12 +9,13 @@ from collections.abc import Iterator
 
 from iris.cli.commands.serve.deployment_tables import ENDED, giving_up
 from iris.cli.follow import note
-from iris.cli.output.tables import Row, state_word
+from iris.cli.output.tables import state_word
 from iris.client.client import Client
 from iris.client.deployments import Deployment
 from iris.client.http.transport import in_path
 from iris.client.problems import ClientError
 from iris_core.codec import to_builtins
+from iris_core.views.causes import last_printed
 from iris_core.views.deployments import DeploymentView, RouteView
 
 
@@ -43,11 +44,9 @@ class RouteDeaths:
     def _last_line(self, route: RouteView) -> str:
         """What it printed last to stderr; empty when that is not kept, or not for this caller."""
         try:
-            task: Row = self._client.get(f"/v1/tasks/{in_path(f'{route.job_id or route.job}/0')}", dict)
+            return last_printed(self._client.get(f"/v1/tasks/{in_path(f'{route.job_id or route.job}/0')}", dict))
         except ClientError:
             return ""
-        lines = (task["attempts"][-1]["stderr_tail"] or "").strip().splitlines() if task["attempts"] else []
-        return lines[-1] if lines else ""
 
 
 def _ended(seen: DeploymentView) -> Iterator[RouteView]:
