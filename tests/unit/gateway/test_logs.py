@@ -234,6 +234,12 @@ async def test_a_stream_of_lines_is_taken_up_where_its_reader_says(printed: Hous
     assert lines == ["oops", "o", "end"]
 
 
+async def test_a_position_beyond_the_stream_of_output_is_refused(printed: House):
+    headers = {"accept": "text/event-stream", "last-event-id": "900"}
+    answer = await printed.http.get("/v1/tasks/j1%2F0/logs", headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (410, "gone")
+
+
 class DamagedCopy(MemoryStreams):
     """The streams of a server whose copy has lost a message: nothing is delivered from it on."""
 

@@ -50,3 +50,13 @@ async def test_results_of_a_map_deleted_since_its_submission_are_not_found():
         now_s = iris.gateway.clock()
         iris.gateway.clock = lambda: now_s + 60.0
         assert (await iris.http.get(results, headers=ANN)).status_code == 404
+
+
+async def test_a_position_beyond_the_stream_of_results_is_refused():
+    """It was answered with the end, as if every result had been read."""
+    async with house(parse_tokens(TOKENS)) as iris:
+        results = await mapped(iris.http)
+        await iris.state.tell_job("/m", "succeeded")
+        ahead = await iris.http.get(results, headers={**ANN, "Last-Event-ID": "7"})
+        assert (ahead.status_code, ahead.json()["code"]) == (410, "gone")
+        assert "position 7 is not in the stream" in ahead.json()["detail"]

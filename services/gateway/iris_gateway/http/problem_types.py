@@ -108,8 +108,9 @@ PROBLEM_TYPES: Mapping[str, ProblemType] = {
     "gone": ProblemType(
         410,
         "No longer kept",
-        "The events or the code that the request needs were deleted, because they are kept for a time only.",
-        "Read events again without a position; run the job again from its directory.",
+        "What the request needs of events, results, output or code was deleted, because it is kept for a time only, or "
+        "its Last-Event-ID is beyond the end of the stream.",
+        "Read the stream again without a position; run the job again from its directory.",
         for_readers="It was kept for a time only, and is deleted. Nothing brings it back.",
     ),
     "precondition_failed": ProblemType(

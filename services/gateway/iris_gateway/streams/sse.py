@@ -10,7 +10,9 @@ from collections.abc import AsyncIterator
 
 from starlette.responses import Response, StreamingResponse
 
+from iris_bus.contract import Unavailable
 from iris_core.codec import to_json
+from iris_core.subjects import EVENTS, Stream
 from iris_gateway.http.endpoint import EVENT_STREAM, Call
 from iris_gateway.http.problem import ProblemResponse
 from iris_gateway.streams.event import EventRecord, Filter
@@ -65,6 +67,17 @@ def resume_point(call: Call, after: int | None) -> int | None:
     return int(text)
 
 
+async def resume_in(call: Call, stored: Stream) -> int:
+    """Where to resume a stream by ``Last-Event-ID``; 0: none is given.
+
+    Raises ProblemResponse malformed, gone, unavailable.
+    """
+    after = resume_point(call, None) or 0
+    if after:
+        await _check_not_ahead(call, stored, after)
+    return after
+
+
 async def stream_events(call: Call, wanted: Filter, after: int | None) -> Response:
     """Matching events after ``after``, or from now on.
 
@@ -75,7 +88,7 @@ async def stream_events(call: Call, wanted: Filter, after: int | None) -> Respon
     feed = call.gateway.feed
     await feed.wake()
     if after is not None and after > feed.newest:
-        await _check_not_ahead(call, after)
+        await _check_not_ahead(call, EVENTS, after)
     position = feed.newest if after is None else after
     events = feed.watch(wanted, position)
     try:
@@ -87,9 +100,14 @@ async def stream_events(call: Call, wanted: Filter, after: int | None) -> Respon
     return stream(call, _frames(call, first, events))
 
 
-async def _check_not_ahead(call: Call, after: int) -> None:
-    if after > await call.gateway.feed.last():
-        raise ProblemResponse("gone", "this position is not in the stream: its events were kept elsewhere or are lost")
+async def _check_not_ahead(call: Call, stored: Stream, after: int) -> None:
+    try:
+        end = await call.gateway.feed.streams.end(stored.name)
+    except Unavailable:
+        raise ProblemResponse("unavailable", "the stream cannot be read") from None
+    if after > end:
+        words = f"position {after} is not in the stream, which ends at {end}: what was there is kept elsewhere or lost"
+        raise ProblemResponse("gone", words)
 
 
 async def _frames(call: Call, first: NewEvents, rest: AsyncIterator[NewEvents]) -> AsyncIterator[bytes]:

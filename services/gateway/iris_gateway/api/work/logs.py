@@ -13,6 +13,7 @@ from typing import Annotated
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
+from iris_core.subjects import LOGS
 from iris_core.views.queries import JobQuery, about
 from iris_core.views.streams import LogEnd, LogLineView
 from iris_gateway.api.work.jobs import job_of
@@ -24,7 +25,7 @@ from iris_gateway.streams.completion import Completion
 from iris_gateway.streams.log_formats import Shown, Write, write_job_text, write_text
 from iris_gateway.streams.log_lines import LogLine
 from iris_gateway.streams.logs import LogQuery, Reading
-from iris_gateway.streams.sse import frame, resume_point, stream
+from iris_gateway.streams.sse import frame, resume_in, stream
 
 FORMATS = {"text": TEXT, "jsonl": JSON_LINES, "sse": EVENT_STREAM}
 STREAMS = ("stdout", "stderr")
@@ -132,7 +133,7 @@ async def _respond(
     job, task, state = known
     follow = asked.follow and call.request.method == "GET"
     media_type = FORMATS[asked.format] if asked.format else _accepted(call)
-    after = resume_point(call, None) or 0
+    after = await resume_in(call, LOGS)
     shown = Shown(job)
     write = {TEXT: plain, JSON_LINES: shown.write_json_lines, EVENT_STREAM: shown.write_frames}[media_type]
     request = LogRequest(query, job, task, state, ask, media_type, write, follow, None if after else asked.tail, after)
@@ -232,6 +233,7 @@ ENDPOINTS = (
         "Output of a task",
         _ANSWERS,
         parameters=TaskLogsParameters,
+        problems=("gone",),
         task=True,
     ),
     Endpoint(
@@ -241,6 +243,7 @@ ENDPOINTS = (
         "Output of all tasks of a job",
         _ANSWERS,
         parameters=JobLogsParameters,
+        problems=("gone",),
         task=True,
     ),
 )

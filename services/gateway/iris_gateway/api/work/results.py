@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from iris_core.messages.gateway_worker import CallResult
 from iris_core.states import display_name
+from iris_core.subjects import RESULTS
 from iris_core.views.queries import JobQuery
 from iris_core.views.streams import CallResultView, ResultsEnd, ResultsView
 from iris_gateway.api.work.jobs import job_of
@@ -17,7 +18,7 @@ from iris_gateway.auth.bearer import require_reader
 from iris_gateway.http.endpoint import EVENT_STREAM, Answers, Call, Endpoint
 from iris_gateway.streams.completion import Completion, position_of
 from iris_gateway.streams.recent_maps import MapJob
-from iris_gateway.streams.sse import GREETING, frame, resume_point, stream
+from iris_gateway.streams.sse import GREETING, frame, resume_in, stream
 
 _STILL_HERE = b":\n\n"
 
@@ -25,7 +26,7 @@ _STILL_HERE = b":\n\n"
 async def followed(call: Call) -> Response:
     job, since = _known(call) or await _found(call, job_of(call))
     require_reader(call.caller, job.user, job.name)
-    return stream(call, _written(call, job, since, resume_point(call, None) or 0))
+    return stream(call, _written(call, job, since, await resume_in(call, RESULTS)))
 
 
 def _known(call: Call) -> tuple[MapJob, int] | None:
@@ -85,6 +86,7 @@ ENDPOINTS = (
         followed,
         "What the calls of a map return",
         {200: Answers("Results as they arrive, until the job has ended.", ResultsView, media_types=(EVENT_STREAM,))},
+        problems=("gone",),
         task=True,
     ),
 )
