@@ -275,14 +275,14 @@ class Mapped(list[CallFuture[R]]):
             return
         outcomes: Sequence[tuple[Any, BaseException | None]]
         if result.kind == "died":
-            outcomes = [(None, death_of(f"{self.job.name}/{result.index}", result))] * len(futures)
+            outcomes = [(None, death_of(f"{self.job.name}/{result.index}", result, len(futures)))] * len(futures)
         else:
             outcomes = outcomes_of(result, payload_of(self._api, self.job.id, result))
 
         def settle(task: TaskView | None = None) -> None:
             """``task``: its record, which says why it was stopped."""
             if task is not None and result.kind == "died" and result.cause == "cancelled":
-                self._fail(futures, ending_of(task.task, task, result))
+                self._fail(futures, ending_of(task.task, task, len(futures), result))
             for future, (value, error) in zip(futures, outcomes, strict=True):
                 future.settle(value, error)
 
@@ -360,7 +360,7 @@ class Mapped(list[CallFuture[R]]):
             rest_s = 0.0 if task.state == "killed" else _LOOK_S
             is_lost = not task.attempts or now_s - self._suspects.get(index, math.inf) >= rest_s
             if not self._decide(task) and is_lost:
-                self._fail(self._of(index), ending_of(task.task, task))
+                self._fail_lost(task)
         self._suspects = {index: self._suspects.get(index, now_s) for index in found}
 
     def _decide(self, task: TaskView) -> bool:
@@ -376,8 +376,13 @@ class Mapped(list[CallFuture[R]]):
         left = {future.index for future in self.futures if not future.done()}
         for task in self.job.tasks() if left else ():
             if task.index in left and not self._decide(task):
-                self._fail(self._of(task.index), ending_of(task.task, task))
+                self._fail_lost(task)
         self._fail(self.futures, ClientError(f"{self.job.name} ended, and nothing is known of this call"))
+
+    def _fail_lost(self, task: TaskView) -> None:
+        """Fail the futures of a task that left no result."""
+        futures = self._of(task.index)
+        self._fail(futures, ending_of(task.task, task, len(futures)))
 
     def _fail(self, futures: Iterable[CallFuture[R]], error: BaseException) -> None:
         for future in futures:

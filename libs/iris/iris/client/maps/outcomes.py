@@ -97,8 +97,8 @@ def payload_of(api: GatewayApi, job: str, result: CallResultView) -> bytes:
                 raise RemoteError(f"{job}/{result.index} returned a large value that is not kept: {error}") from error
 
 
-def death_of(name: str, result: CallResultView) -> JobEnded:
-    """The exception of a call whose process ended without a result."""
+def death_of(name: str, result: CallResultView, calls: int) -> JobEnded:
+    """The exception of the calls of a task whose process ended without a result."""
     state = "failed" if result.cause == "exited" else "killed"
     words = f"killed by signal {result.signal}" if result.signal else f"exit code {result.exit_code}"
     if result.exit_code == 0:
@@ -107,18 +107,27 @@ def death_of(name: str, result: CallResultView) -> JobEnded:
         words += f", as of a command that is not found: `iris why {name}` says whether its host has a `python`"
     elif result.cause != "exited":
         words = result.cause.replace("_", " ")
-    return _died(name, state, words, result.exit_code, result.signal)
+    return _died(name, state, words + _lost(calls), result.exit_code, result.signal)
 
 
-def ending_of(name: str, task: TaskView, result: CallResultView | None = None) -> JobEnded:
-    """The exception of a call whose task has ended and left nothing to read. ``result``: how its process ended."""
+def ending_of(name: str, task: TaskView, calls: int, result: CallResultView | None = None) -> JobEnded:
+    """The exception of the calls of a task that has ended and left nothing to read. ``result``: how its process
+    ended.
+    """
     last = task.attempts[-1] if task.attempts else None
     if task.state == "succeeded":
         return _died(name, "succeeded", "its result is not kept any more", 0, None)
     words = [] if last is None else [part for part in (task.error or last.cause, _last_line(last.stderr_tail)) if part]
     ended = result or last
     code, signal = (None, None) if ended is None else (ended.exit_code, ended.signal)
-    return _died(name, task.state, ": ".join(words), code, signal)
+    return _died(name, task.state, ": ".join(words) + _lost(calls), code, signal)
+
+
+def _lost(calls: int) -> str:
+    """What else is lost with a process: results of one task are stored together."""
+    if calls == 1:
+        return ""
+    return f"; none of the {calls} calls of this task has a result, also those that had returned"
 
 
 def _last_line(text: str | None) -> str:
