@@ -54,7 +54,7 @@ def unheard(facts: Sequence[PublicFact], sequence: int, place: tuple[int, int]) 
 
 def _task_events(fact: Fact, index: int, sequence: int, first: int) -> list[Publication]:
     job, attempt, tasks = fact.job, fact.attempt, fact.tasks
-    name, id_, subject, why = job.name, job.id, subjects.event("task", fact.state), _word(fact.cause)
+    name, id_, subject, why = job.name, job.id, subjects.event("task", fact.state), fact.cause and fact.cause.value
     number, worker = (None, None) if attempt is None else (attempt.number, attempt.worker)
     shared = _headers_of(job)
     if number is not None:

@@ -351,7 +351,7 @@ class Agent:
         held = self._held.get(ref)
         if held is None or held.template is None or held.template.calls is None or len(self._held) > 1:
             self._starting.discard(ref)
-        if held is not None and not held.is_over:
+        if held is not None and held.stage.ended is None:
             self._report(held, Stage(ref, K.RUNNING, now_ms, detail=detail))
 
     def on_exited(self, ref: AttemptRef) -> None:
@@ -362,7 +362,8 @@ class Agent:
 
     def on_ended(self, ref: AttemptRef, ended: Ended, now_ms: int) -> None:
         """Its process has ended for good; the cause of an ordered stop overrides the exit code."""
-        if (held := self._living(ref)) is not None:
+        held = self._held.get(ref)
+        if held is not None and held.stage.ended is None:
             self._end(held, now_ms, self.as_reported(ref, ended))
 
     def as_reported(self, ref: AttemptRef, ended: Ended) -> Ended:
@@ -445,4 +446,4 @@ class Agent:
     def _living(self, ref: AttemptRef) -> LocalAttempt | None:
         """An attempt of this host whose end is not known yet."""
         held = self._held.get(ref)
-        return None if held is None or held.is_over else held
+        return held if held is not None and held.stage.ended is None else None
