@@ -22,6 +22,7 @@ import psutil
 from benchmarks.group import RunGroup
 from benchmarks.http import TOKEN
 from iris_core.access.token_file import line_of, token_of
+from iris_worker.launcher.rescue import MODULE
 from tests.support.nats import OpenServer
 
 READY_S = 30.0
@@ -111,7 +112,7 @@ class Cluster:
             for process in processes:
                 yield name, process
                 if name == "worker":
-                    yield from (("launcher", child) for child in process.children())
+                    yield from (("launcher", child) for child in process.children() if _is_launcher(child))
 
     def launchers(self) -> list[int]:
         """The ids of the workers' launchers."""
@@ -167,6 +168,13 @@ def cluster(
             nats.stop()
             if made.group is not None:
                 made.group.remove()
+
+
+def _is_launcher(child: psutil.Process) -> bool:
+    """Workers have other children for a moment: they ask the container runtime for its version."""
+    with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+        return MODULE in child.cmdline()
+    return False
 
 
 def _on_cpu_s(pid: int) -> float:

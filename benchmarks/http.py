@@ -14,6 +14,7 @@ TOKEN = "iris_benchmark"
 """Of everybody here, as an admin: requests are authenticated, as they are in use."""
 _AUTHORIZATION = f"Bearer {TOKEN}"
 _RETRY_S = 0.1
+_REPEATED_S = 60.0
 
 
 class Gateway:
@@ -22,20 +23,29 @@ class Gateway:
     def __init__(self, url: str) -> None:
         self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
 
-    def ask(self, method: str, path: str, body: Any = None) -> Any:
+    def close(self) -> None:
+        self._connection.close()
+
+    def ask(self, method: str, path: str, body: Any = None, key: str = "") -> Any:
+        """With a ``key``, a request that a busy cluster does not answer (503) is repeated for at most a minute."""
         headers = {"Authorization": _AUTHORIZATION}
         headers |= {"Content-Type": "application/json"} if body is not None else {}
+        headers |= {"Idempotency-Key": key} if key else {}
         data = msgspec.json.encode(body) if body is not None else None
-        self._connection.request(method, path, data, headers)
-        answer = self._connection.getresponse()
-        text = answer.read()
-        if answer.status >= 300:
-            raise RuntimeError(f"{method} {path}: {answer.status} {text[:2000]!r}")
-        return msgspec.json.decode(text)
+        deadline = time.monotonic() + _REPEATED_S
+        while True:
+            self._connection.request(method, path, data, headers)
+            answer = self._connection.getresponse()
+            text = answer.read()
+            if answer.status < 300:
+                return msgspec.json.decode(text)
+            if answer.status != 503 or not key or time.monotonic() > deadline:
+                raise RuntimeError(f"{method} {path}: {answer.status} {text[:2000]!r}")
+            time.sleep(_RETRY_S)
 
-    def submit(self, **spec: Any) -> str:
+    def submit(self, key: str = "", **spec: Any) -> str:
         """Submit one job; its id."""
-        return str(self.ask("POST", "/v1/jobs", spec)["id"])
+        return str(self.ask("POST", "/v1/jobs", spec, key)["id"])
 
     def job(self, job: str) -> dict[str, Any]:
         found: dict[str, Any] = self.ask("GET", f"/v1/jobs/{quote(job, safe='')}")

@@ -40,7 +40,7 @@ async def run_round(made: Cluster, gateway: Gateway, watcher: Watcher, name: str
     names = [f"/{name}-{part}" for part in range(len(sizes))]
     began = time.perf_counter()
     for job, size in zip(names, sizes, strict=True):
-        await asyncio.to_thread(gateway.submit, name=job, command=["true"], replicas=size)
+        await asyncio.to_thread(gateway.submit, key=job, name=job, command=["true"], replicas=size)
     ended = await watcher.until_ended(set(names), within_s=60 + tasks / 500)
     wanted = {f"task.state.{state}": events.get(f"task.state.{state}", 0) + tasks for state in EVENTS}
     await watcher.until_stored(wanted, within_s=30 + tasks / 2000)

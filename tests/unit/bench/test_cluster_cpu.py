@@ -21,6 +21,12 @@ print("done", flush=True)
 input()
 """
 
+PARENT = """import subprocess, sys
+words = ("podman", "iris_worker.launcher.launcher")
+start = [sys.executable, "-c", "input()"]
+children = [subprocess.Popen([*start, word], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) for word in words]
+"""
+
 
 def test_the_cpu_of_threads_that_have_ended_is_counted(tmp_path: Path):
     with subprocess.Popen([sys.executable, "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
@@ -30,3 +36,13 @@ def test_the_cpu_of_threads_that_have_ended_is_counted(tmp_path: Path):
         assert made.cpu_s()["state"] > 0.2
         process.communicate(b"\n")
     assert made.cpu_s() == {"state": 0.0}
+
+
+def test_only_the_launcher_of_a_worker_is_accounted_as_one(tmp_path: Path):
+    program = f"{PARENT}print('done', flush=True); input(); [child.communicate(b'\\n') for child in children]"
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        made = Cluster(tmp_path, "", {"worker": [psutil.Process(process.pid)]})
+        assert len(made.launchers()) == 1
+        process.communicate(b"\n")
