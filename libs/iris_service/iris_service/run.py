@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import ctypes
 import gc
 import logging
 import os
@@ -60,6 +61,10 @@ _READY_LOOK_S = 0.1
 LAST_WORDS_S = 5.0
 """How long its tasks may take to end once a service has been told to end."""
 _GC_YOUNG = 50_000
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_KEPT_BYTES = 16 << 20
+_LARGE_BYTES = 1 << 20
+"""More than a read of a socket, which is made and freed for each message."""
 
 
 async def _no_replica() -> ReplicaInfo | None:
@@ -343,6 +348,18 @@ def quiet_gc() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(_GC_YOUNG, 20, 100)
+
+
+def return_freed_blocks() -> None:
+    """Have large blocks returned to the system when they are freed.
+
+    The C library's own limits grow with use: it keeps up to 64 MiB by itself, and all freed blocks below one in use.
+    Without `mallopt` nothing is done.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
+        mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
 
 
 def _options(

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from iris_bus.contract import Connection, EventPublisher, Fenced, Full, Gap, RecordsLost, Unavailable
 from iris_core.messages.processes import ReplicaInfo
 from iris_core.subjects import JOURNAL, RECORDS_LOST, STORES
-from iris_service.run import Service, quiet_gc
+from iris_service.run import Service, quiet_gc, return_freed_blocks
 from iris_service.settings import BadSetting
 from iris_service.tracing import Tracer
 from iris_state.clock import Clock
@@ -126,6 +126,7 @@ async def main(service: Service[Policy]) -> None:
     """
     if urlsplit(service.settings.prometheus).scheme not in ("", "http", "https"):
         raise BadSetting("[state] prometheus: an address like http://prometheus:9090, or empty")
+    return_freed_blocks()
     connection: Connection = await service.connect()
     name = f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
     state = StateService(Replica(name, service.settings, connection, Clock()), service.stop, service.tracer)
