@@ -48,7 +48,9 @@ static: $(STAMP)
 test: $(STAMP) ## check, and real NATS servers and real processes
 	@$(MAKE) --jobs=2 static tests
 
+# In a fresh clone each process of pytest would compile all tests; one does it while the other core checks.
 tests: $(STAMP)
+	@test -d .pytest_cache || $(BIN)/python -m pytest -q -n 0 --collect-only tests >/dev/null || true
 	$(BIN)/python -m pytest -q -n $(WAITING_WORKERS) --dist worksteal tests -m "not docker and not soak"
 
 budgets: $(STAMP) ## the tests on a machine that nobody else uses; fails when a file takes more CPU than tests/budgets.toml says
@@ -66,6 +68,7 @@ chaos: $(STAMP) ## real processes, kills, partitions and dead hosts, for SECONDS
 soak: $(STAMP) ## what takes long or is left to chance, and whether anything grows, for SECONDS=1800
 	$(BIN)/python -m tests.soak --seconds $(SOAK_SECONDS)
 	$(BIN)/python -m pytest tests -m "soak or sampled"
+	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -q -n $(WORKERS) tests -m "hypothesis and not soak"
 	$(BIN)/python -m tests.sim --seeds $(SOAK_SECONDS)
 	$(BIN)/python -m tests.chaos --seconds $(SOAK_SECONDS)
 

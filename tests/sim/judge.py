@@ -163,12 +163,12 @@ class Judge:
 
         The older may start last: an order that was under way reaches a host that was given up meanwhile.
         """
-        again = [r for r in self.ran if r.ref == running.ref]
-        expect(not again, f"attempt {running.ref} was started twice: {again} {running}")
-        for other in self.ran:
-            beside = other.ended is None and (other.ref.job, other.ref.index) == (running.ref.job, running.ref.index)
+        task = (running.ref.job, running.ref.index)
+        for other in (other for other in self.ran if (other.ref.job, other.ref.index) == task):
+            expect(other.ref != running.ref, f"attempt {running.ref} was started twice: {other} {running}")
             older = min(other, running, key=lambda r: r.ref.attempt)
-            expect(not beside or older.host in self._given_up, f"attempt {running.ref} was started beside {other}")
+            alone = other.ended is not None or older.host in self._given_up
+            expect(alone, f"attempt {running.ref} was started beside {other}")
         self.ran.append(running)
         here = [r.template.resources.amount for r in self.ran if r.ended is None and r.host == running.host]
         fits = running.host in self._given_up or sum(here, NOTHING).fits(running.total)

@@ -9,7 +9,7 @@ from tests.support.exploration import Cell, Path, endless, explore, gang
 from tests.support.growth import check_timeouts
 from tests.support.turns import in_turns
 
-TURNS = 3
+TURNS = 6
 STRICT = Policy(prepare_tries=0, start_tries=0, schedule_tries=0, max_reschedules=0, forget_workers_after_s=0)
 """Nothing is forgiven, so the space of states is finite and small."""
 

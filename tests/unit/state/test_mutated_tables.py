@@ -1,8 +1,8 @@
 """Changing any cell of the status tables makes `guard` refuse the table or a story fail.
 
 Each story is one way through the task, job and session tables, told by what a user sees. A cell that can be set to
-something else without any story noticing is named. The tables of deployments and routes have stories of their own, in
-`deployments`. Source:
+something else without any story noticing is named. `make test` changes one row in `TURNS`, others at each commit, and
+`make soak` all. The tables of deployments and routes have stories of their own, in `deployments`. Source:
 docs/design/semantics.md#rules-and-judgement, docs/design/semantics.md#tasks-and-attempts,
 docs/design/semantics.md#jobs, docs/design/semantics.md#sessions, docs/design/semantics.md#coscheduling.
 """
@@ -19,7 +19,10 @@ from iris_core.states import Budget, SessionStatus, TaskState
 from iris_core.tables import job, route, session, task
 from tests.support.mutation import Mutant, of_derivation, of_mapping, of_rule, others, quickly, unnoticed
 from tests.support.script import Script
+from tests.support.turns import in_turns
 from tests.support.world import World
+
+TURNS = 3
 
 # ── stories ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -637,7 +640,7 @@ def test_every_story_holds_with_the_tables_as_they_are(quick):
     assert [story for stories in STORIES.values() for story in stories if not quick(story)] == []
 
 
-@pytest.mark.parametrize("row", MUTANTS)
+@pytest.mark.parametrize("row", in_turns(MUTANTS, TURNS))
 def test_some_story_notices_each_cell_that_is_changed(quick, row):
     found = unnoticed(MUTANTS[row], stories_of(row), refused, quick)
     assert found == [name for name in SAME if name.startswith(f"{row}.")]

@@ -1,6 +1,7 @@
 """Changing any cell of the deployment and route tables makes a story fail.
 
-As `test_mutated_tables` for tasks, jobs and sessions. Source: docs/design/semantics.md#deployments-and-routes.
+As `test_mutated_tables` for tasks, jobs and sessions, also in turns.
+Source: docs/design/semantics.md#deployments-and-routes.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from iris_core.states import DeploymentLifecycle, RouteStatus
 from iris_core.tables import deployment, route
 from tests.support.mutation import Mutant, of_rule, quickly, unnoticed
 from tests.support.serving import Serving
+from tests.support.turns import in_turns
+
+TURNS = 3
 
 # ── stories ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -236,7 +240,7 @@ def test_every_story_holds_with_the_tables_as_they_are(quick):
     assert [story.__name__ for story in STORIES if not quick(story)] == []
 
 
-@pytest.mark.parametrize("row", MUTANTS)
+@pytest.mark.parametrize("row", in_turns(MUTANTS, TURNS))
 def test_some_story_notices_each_cell_that_is_changed(quick, row):
     found = unnoticed(MUTANTS[row], STORIES, refused, quick)
     assert sorted(found) == sorted(name for name in SAME if name.startswith(f"{row}."))

@@ -107,13 +107,13 @@ def one_attempt_lives(ledger: Ledger, job: Job) -> Wrongs:
 def budgets_are_exact(ledger: Ledger, job: Job) -> Wrongs:
     """Counters are what was charged, and within the job's limits, unless somebody has changed those."""
     for index, task in job.numbered():
-        charged = Counter(attempt.charged_to for attempt in task.attempts)
+        charged = [attempt.charged_to for attempt in task.attempts]
         for budget in (Budget.FAILURE, Budget.REQUEUE, Budget.PREEMPTION):
             count, limit = spent_and_limit(job, task, budget)
-            if count != charged[budget] or (count > limit + 1 and job.version == 1):
-                yield f"{job.name}/{index} counts {count} of {limit} {budget.value}, charged {charged[budget]}"
-        if task.reschedules != charged[Budget.RESCHEDULE]:
-            yield f"{job.name}/{index} reschedules {task.reschedules}, charged {charged[Budget.RESCHEDULE]}"
+            if count != charged.count(budget) or (count > limit + 1 and job.version == 1):
+                yield f"{job.name}/{index} counts {count} of {limit} {budget.value}, charged {charged.count(budget)}"
+        if task.reschedules != (count := charged.count(Budget.RESCHEDULE)):
+            yield f"{job.name}/{index} reschedules {task.reschedules}, charged {count}"
 
 
 def limit_is_kept(ledger: Ledger, job: Job) -> Wrongs:
