@@ -617,3 +617,11 @@ async def test_jobs_that_wait_outside_the_queue_stand_on_its_page(iris: House):
     assert '<a class="name" href="/jobs/j2">/b</a> <span class="faint">3 tasks of mia</span>' in shown
     assert "waits for &lt;a&gt; (j1)" in shown
     assert "iris queue --gated --all" in shown
+
+
+async def test_characters_that_turn_text_around_are_shown_as_escapes(iris: House):
+    """A reason of another user could make its line, and those after it, look like something else."""
+    reason = {"code": "held", "message": "held: \u202eecirp\u2069 \u200f\u061c", "facts": {}}
+    row = {"job": "/b", "job_id": "j2", "user": "mia", "band": "batch", "submitted_at": None, "tasks": 3}
+    iris.state.pages["gated_jobs"] = {"items": [{**row, "pending_reason": reason}], "next_cursor": None}
+    assert "held: \\x202eecirp\\x2069 \\x200f\\x61c" in await page(iris, "/queue")

@@ -29,7 +29,7 @@ from iris_gateway.dashboard.decisions import decision
 from iris_gateway.dashboard.drawings import bars
 from iris_gateway.dashboard.drawings.glyphs import KIND_OF
 from iris_gateway.dashboard.drawings.slices import shape_of
-from iris_gateway.dashboard.drawings.terminal import plain, printed, printed_lines
+from iris_gateway.dashboard.drawings.terminal import in_one_direction, plain, printed, printed_lines
 
 STATES = {
     **{kind: [display_name(state) for state in TaskState if state] for kind in ("task", "job")},
@@ -172,4 +172,4 @@ def is_compiled(template: str) -> bool:
 
 def page(template: str, **facts: Any) -> str:
     """Render one page. ``facts`` holds at least the title, and ``now`` if the page shows times."""
-    return environment().get_template(template).render(facts)
+    return in_one_direction(environment().get_template(template).render(facts))

@@ -20,6 +20,8 @@ LONGEST = 2000
 RUNS = 100
 """Changes of style in one line that a page shows."""
 _CONTROLS = re.compile(r"(\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_]?)|\r+)")
+_TURNS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""The characters that change the direction of the text after them; the command line escapes them too."""
 _STYLES = re.compile(r"\x1b\[((?:\d{0,3};){0,15}\d{0,3})m")
 
 
@@ -46,7 +48,7 @@ def runs(text: str, style: Style = PLAIN) -> tuple[list[Run], Style]:
     """One line in runs, and the style in which the next line of its stream begins."""
     found: list[Run] = []
     back = False
-    for number, part in enumerate(_CONTROLS.split(text)):
+    for number, part in enumerate(_CONTROLS.split(in_one_direction(text))):
         if number % 2 and (codes := _STYLES.fullmatch(part)):
             style = _changed(style, codes[1])
         elif number % 2:
@@ -132,6 +134,11 @@ def printed_lines(lines: Iterable[LogLine]) -> Iterator[tuple[LogLine, Markup]]:
     for line in lines:
         found, styles[line.source] = runs(line.text, styles.get(line.source, PLAIN))
         yield line, _marked(found)
+
+
+def in_one_direction(text: str) -> str:
+    """A text, or a page, with the characters escaped that make what follows look like something else."""
+    return text if text.isascii() else _TURNS.sub(lambda turn: f"\\x{ord(turn[0]):02x}", text)
 
 
 def plain(text: str) -> str:

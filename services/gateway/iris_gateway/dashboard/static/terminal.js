@@ -3,11 +3,13 @@
 const LONGEST = 2000;
 const RUNS = 100;
 const CONTROLS = /(\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_]?)|\r+)/;
+const TURNS = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
 const STYLES = /^\x1b\[((?:\d{0,3};){0,15}\d{0,3})m$/;
 export const PLAIN = { colour: -1, bold: false };
 
 // The runs of one line, classes and text, and the style in which the next line of its stream begins.
-export function runsOf(text, style = PLAIN) {
+export function runsOf(given, style = PLAIN) {
+  const text = given.replace(TURNS, (turn) => `\\x${turn.charCodeAt(0).toString(16)}`);
   if (!text.includes("\x1b") && !text.includes("\r")) return [shortened(text ? [[classesOf(style), text]] : []), style];
   let found = [];
   let back = false;
