@@ -102,6 +102,7 @@ async def serve(service: Service[GatewaySettings]) -> None:
     await service.stop.wait()
     gateway.closing = True
     await gateway.feed.close()
+    gateway.results.new.close()
     gateway.discovered.close()
     gateway.live.close()
     server.should_exit = True

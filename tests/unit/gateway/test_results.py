@@ -1,11 +1,23 @@
 """Results of maps over HTTP: what their stream needs to know of the job."""
 
+import asyncio
+from collections.abc import AsyncIterator
 from hashlib import sha256
 
 import httpx
+import pytest
 
+from iris_bus.contract import Streams
+from iris_core import subjects
+from iris_core.codec import pack
+from iris_core.messages.gateway_worker import CallResult, CallResults
+from iris_core.states import Cause
 from iris_gateway.auth.bearer import parse_tokens
+from iris_gateway.streams import results as result_streams
+from iris_gateway.streams.feed import Lagging
+from iris_gateway.streams.results import NewResults
 from tests.support.gateway import House, house, listening
+from tests.support.memory import Memory
 from tests.unit.gateway.test_growth import DATA, DIGEST
 
 CALLS = {"runner": DIGEST, "function": DIGEST, "segments": [DIGEST], "firsts": [0], "count": 1}
@@ -14,10 +26,10 @@ TOKENS = "\n".join(f"{user} user {sha256(user.encode()).hexdigest()}" for user i
 ANN, BOB = ({"Authorization": f"Bearer {user}"} for user in ("ann", "bob"))
 
 
-async def mapped(http: httpx.AsyncClient) -> str:
+async def mapped(http: httpx.AsyncClient, name: str = "/m") -> str:
     """Submit a map as ann; the address of its results."""
     await http.put(f"/v1/bundles/{DIGEST}", content=DATA, headers=ANN)
-    made = await http.post("/v1/jobs", json=MAP, headers=ANN)
+    made = await http.post("/v1/jobs", json={**MAP, "name": name}, headers=ANN)
     return f"{made.headers['location']}/results"
 
 
@@ -60,3 +72,115 @@ async def test_a_position_beyond_the_stream_of_results_is_refused():
         ahead = await iris.http.get(results, headers={**ANN, "Last-Event-ID": "7"})
         assert (ahead.status_code, ahead.json()["code"]) == (410, "gone")
         assert "position 7 is not in the stream" in ahead.json()["detail"]
+
+
+async def store(streams: Streams, job: int, data: bytes = b"") -> int:
+    """Store a result of a map, as a worker does; its sequence."""
+    result = CallResult(0, 0, "value", data, Cause.EXITED, 0)
+    return await streams.publish(subjects.results("w", job), pack(CallResults(job, (result,))))
+
+
+def readers(memory: Memory) -> int:
+    """How many readers of results are open."""
+    return len(memory.streams[subjects.RESULTS.name].readers)
+
+
+async def ids_of(response: httpx.Response) -> AsyncIterator[int]:
+    """The sequences of the events of a stream, behind its greeting."""
+    async for line in response.aiter_lines():
+        if line.startswith("id: "):
+            yield int(line.removeprefix("id: "))
+
+
+async def test_maps_submitted_one_after_another_share_a_reader_of_results():
+    async with house(parse_tokens(TOKENS)) as iris, listening(iris) as http:
+        await until_end(iris, http, await mapped(http))
+        results = await mapped(http, "/n")
+        async with http.stream("GET", results, headers=ANN) as response:
+            lines = response.aiter_lines()
+            await anext(lines)
+            stored = [await store(iris.state.streams, 2), await store(iris.state.streams, 2)]
+            await iris.state.tell_job("/n", "succeeded")
+            shown = [line async for line in lines if line.startswith(("id: ", "event: "))]
+        assert (shown[-3], shown[-1]) == (f"id: {stored[-1]}", "event: end")
+        assert readers(iris.memory) == 1
+
+
+async def test_results_from_before_their_follower_and_behind_a_break_are_read():
+    async with house(parse_tokens(TOKENS)) as iris, listening(iris) as http:
+        await until_end(iris, http, await mapped(http))
+        results = await mapped(http, "/n")
+        first, second = [await store(iris.state.streams, 2) for _ in range(2)]
+        for after, wanted in ((0, first), (first, second)):
+            async with http.stream("GET", results, headers={**ANN, "Last-Event-ID": str(after)}) as response:
+                assert await anext(ids_of(response)) == wanted
+
+
+async def test_a_follower_that_takes_no_results_is_cut_off_and_continues(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(result_streams, "INBOX_BYTES", 100)
+    async with house(parse_tokens(TOKENS)) as iris, listening(iris) as http:
+        await until_end(iris, http, await mapped(http))
+        results = await mapped(http, "/n")
+        async with http.stream("GET", results, headers=ANN) as response:
+            lines = response.aiter_lines()
+            await anext(lines)
+            stored = await store(iris.state.streams, 2, b"x" * 200)
+            assert [line async for line in lines if line.startswith("event: ")] == []
+        async with http.stream("GET", results, headers=ANN) as response:
+            assert await anext(ids_of(response)) == stored
+
+
+async def reading(memory: Memory, rest_s: float = 10.0) -> NewResults:
+    """New results, which are being read."""
+    new = NewResults(memory.connect().streams, rest_s)
+    new.wake()
+    while new.position is None:
+        await asyncio.sleep(0)
+    return new
+
+
+async def test_a_map_whose_results_may_have_passed_has_no_inbox(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(result_streams, "_UNCLAIMED", 1)
+    memory = Memory()
+    streams = memory.connect().streams
+    await store(streams, 1)
+    new = await reading(memory)
+    since = [new.position]
+    for job in (2, 3):
+        since.append(await store(streams, job))
+        while new.position != since[-1]:
+            await asyncio.sleep(0)
+
+    def has_inbox(job: int, since: int) -> bool:
+        with new.following(job, since) as inbox:
+            return inbox is not None
+
+    assert since == [1, 2, 3]
+    assert not any(has_inbox(job, at) for job, at in ((4, 0), (4, 1), (3, 3)))
+    assert has_inbox(4, 2)
+    assert has_inbox(4, 3)
+    new.close()
+
+
+async def test_new_results_are_read_until_they_have_no_follower():
+    memory = Memory()
+    new = await reading(memory, rest_s=0.0)
+    with new.following(1, 0) as inbox:
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert (inbox is not None, readers(memory)) == (True, 1)
+    while new.position is not None:
+        await asyncio.sleep(0)
+    new.wake()
+    while new.position is None:
+        await asyncio.sleep(0)
+    new.close()
+
+
+async def test_followers_are_cut_off_where_reading_ends():
+    new = await reading(Memory())
+    with new.following(1, 0) as inbox:
+        assert inbox is not None
+        new.close()
+        with pytest.raises(Lagging):
+            await inbox.batch(wait=5.0)

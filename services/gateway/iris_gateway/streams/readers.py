@@ -20,13 +20,18 @@ def reading(streams: Streams, stream: str, after: int, subject: str = "") -> Ite
     try:
         yield reader
     finally:
-        task = asyncio.ensure_future(reader.close())
-        _closing.add(task)
-        task.add_done_callback(_closing.discard)
+        close_soon(reader)
 
 
-async def arrived_within(arrival: asyncio.Event, seconds: float) -> bool:
-    """Whether something has arrived in time."""
+def close_soon(reader: Reader) -> None:
+    """Close a reader in the background."""
+    task = asyncio.ensure_future(reader.close())
+    _closing.add(task)
+    task.add_done_callback(_closing.discard)
+
+
+async def arrived_within(arrival: asyncio.Event, seconds: float | None) -> bool:
+    """Whether something has arrived in time; None: however long it takes."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await arrival.wait()

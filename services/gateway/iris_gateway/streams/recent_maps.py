@@ -1,9 +1,12 @@
-"""Maps that were submitted through this process a moment ago, so that following their results needs no read of the job.
+"""Maps that were submitted through this process a moment ago, so that following their results needs no read of the job
+and no reader of their own.
 
-Out of scope: what happened to them since; the events after the position that is kept tell it.
+Out of scope: what happened to them since; the events and results after the positions that are kept tell it.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import msgspec
 
@@ -21,21 +24,28 @@ class MapJob(msgspec.Struct):
     state: str
 
 
+class Since(NamedTuple):
+    """Positions from before a map was looked at or submitted: in the feed, and of `NewResults` if it was reading."""
+
+    events: int
+    results: int | None = None
+
+
 class RecentMaps:
-    """The newest maps whose results nobody has asked for, each with a position in the feed before its submission, and
-    until when it is kept.
+    """The newest maps whose results nobody has asked for, each since before its submission, and until when it is
+    kept.
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[MapJob, int, float]] = {}
+        self._known: dict[str, tuple[MapJob, Since, float]] = {}
 
-    def note(self, job: MapJob, since: int, now_s: float) -> None:
+    def note(self, job: MapJob, since: Since, now_s: float) -> None:
         """Keep a map that was created."""
         self._known[job.id] = (job, since, now_s + _KEPT_S)
         if len(self._known) > _KEPT:
             del self._known[next(iter(self._known))]
 
-    def take(self, job: str, now_s: float) -> tuple[MapJob, int] | None:
+    def take(self, job: str, now_s: float) -> tuple[MapJob, Since] | None:
         """A map by its id, once; None: it has to be read."""
         known = self._known.pop(job, None)
         return known[:2] if known is not None and now_s < known[2] else None

@@ -32,7 +32,7 @@ from iris_gateway.http.bodies import BODY_S, check_media_type, read_body
 from iris_gateway.http.endpoint import JSON, Answers, Call, Endpoint, passed_on
 from iris_gateway.http.parameters import job_reference
 from iris_gateway.http.problem import ProblemResponse
-from iris_gateway.streams.recent_maps import MapJob
+from iris_gateway.streams.recent_maps import MapJob, Since
 
 
 class SubmitParameters(msgspec.Struct, frozen=True):
@@ -95,8 +95,8 @@ async def submit(call: Call) -> Response:
     spec = await read_spec(call)
     await check_code(call, spec, spec.user)
     command = SubmitJob(spec, call.caller, *UNSENT, idempotency_key=key, if_exists=how.if_exists, parent=how.parent)
-    feed = call.gateway.feed
-    since = feed.newest if spec.calls is not None and feed.reading else None
+    feed, results = call.gateway.feed, call.gateway.results
+    since = Since(feed.newest, results.new.position) if spec.calls is not None and feed.reading else None
     answer = await call.command(command)
     if since is not None and answer.status == "created":
         made_map = msgspec.json.decode(answer.body, type=MapJob)

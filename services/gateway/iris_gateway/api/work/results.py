@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 from collections.abc import AsyncIterator
 
 import msgspec
@@ -17,7 +18,8 @@ from iris_gateway.api.work.jobs import job_of
 from iris_gateway.auth.bearer import require_reader
 from iris_gateway.http.endpoint import EVENT_STREAM, Answers, Call, Endpoint
 from iris_gateway.streams.completion import Completion, position_of
-from iris_gateway.streams.recent_maps import MapJob
+from iris_gateway.streams.feed import Lagging
+from iris_gateway.streams.recent_maps import MapJob, Since
 from iris_gateway.streams.sse import GREETING, frame, resume_in, stream
 
 _STILL_HERE = b":\n\n"
@@ -29,16 +31,16 @@ async def followed(call: Call) -> Response:
     return stream(call, _written(call, job, since, await resume_in(call, RESULTS)))
 
 
-def _known(call: Call) -> tuple[MapJob, int] | None:
+def _known(call: Call) -> tuple[MapJob, Since] | None:
     """A map whose job need not be read. For a task it is: the state service alone knows what the task may reach."""
     if call.caller.attempt is not None:
         return None
     return call.gateway.recent_maps.take(job_of(call), call.gateway.clock())
 
 
-async def _found(call: Call, job: str) -> tuple[MapJob, int]:
+async def _found(call: Call, job: str) -> tuple[MapJob, Since]:
     """A job, and the position in the feed before it was read."""
-    since = await position_of(call.gateway.feed)
+    since = Since(await position_of(call.gateway.feed))
     return await _look(call, job), since
 
 
@@ -46,24 +48,26 @@ async def _look(call: Call, job: str) -> MapJob:
     return msgspec.json.decode(await call.read(JobQuery(job)), type=MapJob)
 
 
-async def _written(call: Call, job: MapJob, since: int, after: int) -> AsyncIterator[bytes]:
-    """``since``: the position in the feed before the job was read."""
+async def _written(call: Call, job: MapJob, since: Since, after: int) -> AsyncIterator[bytes]:
+    """``since``: before the job was read or submitted."""
 
     async def ask() -> str:
         return (await _look(call, job.id)).state
 
     yield GREETING
-    async with Completion(call.gateway.feed, job.name, "", ask, (job.state, since), calls=True) as ending:
-        async for batches in call.gateway.results.follow(int(job.id[1:]), after, ending):
-            for sequence, results in batches:
-                yield frame("results", ResultsView([_shown(result) for result in results]), sequence)
-            bad, ending.bad_ends = ending.bad_ends, []
-            if bad:
-                yield frame("results", ResultsView([], ended=tuple(int(task.rpartition("/")[2]) for task in bad)))
-            elif not batches:
-                yield _STILL_HERE
-        if not ending.cut_off:  # else its reader reconnects and continues
-            yield frame("end", ResultsEnd(ending.state))
+    found, reader = (job.state, since.events), call.gateway.results
+    async with Completion(call.gateway.feed, job.name, "", ask, found, calls=True) as ending:
+        with contextlib.suppress(Lagging):  # its reader reconnects and continues
+            async for batches in reader.follow(int(job.id[1:]), after, ending, since.results):
+                for sequence, results in batches:
+                    yield frame("results", ResultsView([_shown(result) for result in results]), sequence)
+                bad, ending.bad_ends = ending.bad_ends, []
+                if bad:
+                    yield frame("results", ResultsView([], ended=tuple(int(task.rpartition("/")[2]) for task in bad)))
+                elif not batches:
+                    yield _STILL_HERE
+            if not ending.cut_off:
+                yield frame("end", ResultsEnd(ending.state))
 
 
 def _shown(result: CallResult) -> CallResultView:
