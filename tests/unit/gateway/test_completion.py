@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from iris_core.codec import to_json
 from iris_gateway.streams.completion import Completion, position_of
 from iris_gateway.streams.feed import Feed
 from tests.support.gateway import House
@@ -19,7 +20,7 @@ async def test_only_events_of_a_job_make_its_followers_ask(iris: House):
         return state
 
     state, feed = "running", iris.gateway.feed
-    async with Completion(feed, "/a", "", ask) as ending:
+    async with Completion(feed, 1, "/a", "", ask) as ending:
         assert asked == 1
         for number in range(5):
             await iris.state.tell_job(f"/other-{number}", "succeeded")
@@ -41,7 +42,7 @@ async def test_an_end_between_the_look_and_the_watch_is_noticed(iris: House):
     since = await position_of(feed)
     await iris.state.tell_job("/a", "succeeded")
     await rounds_until(lambda: feed.newest > since)
-    async with Completion(feed, "/a", "", ask, ("running", since)) as ending:
+    async with Completion(feed, 1, "/a", "", ask, ("running", since)) as ending:
         await ending.arrival.wait()
     assert ending.state == "succeeded"
 
@@ -51,11 +52,34 @@ async def test_tasks_that_end_badly_are_told_of_one_job(iris: House):
         return "running"
 
     feed = iris.gateway.feed
-    async with Completion(feed, "/a", "", ask, calls=True) as ending:
+    async with Completion(feed, 1, "/a", "", ask, calls=True) as ending:
         for task, state in (("/a/0", "succeeded"), ("/b/1", "killed"), ("/a/2", "pending"), ("/a/3", "killed")):
             await iris.state.tell_task(task, state)
         await ending.arrival.wait()
     assert ending.bad_ends == ["/a/3"]
+
+
+async def test_events_of_another_job_of_the_same_name_are_not_its_own(iris: House):
+    """With `if_exists=replace` the next job has the name of one whose results are still read."""
+    asked = 0
+
+    async def ask() -> str:
+        nonlocal asked
+        asked += 1
+        return "running" if asked < 2 else "killed"
+
+    feed = iris.gateway.feed
+    async with Completion(feed, 1, "/a", "", ask, calls=True) as ending:
+        for subject in ("task.state.failed", "job.state.failed"):
+            about = {"job": "/a", "job_id": "j2", "task": "/a/7" if subject.startswith("task") else None}
+            await iris.state.streams.publish(subject, to_json(about))
+        await iris.state.streams.publish("task.state.killed", to_json({"job": "/a", "job_id": "j1", "task": "/a/3"}))
+        await ending.arrival.wait()
+        assert (asked, ending.bad_ends) == (1, ["/a/3"])
+        ending.arrival.clear()
+        await iris.state.streams.publish("job.state.killed", to_json({"job": "/a", "job_id": "j1"}))
+        await ending.arrival.wait()
+    assert (asked, ending.state) == (2, "killed")
 
 
 async def test_an_end_is_noticed_after_the_events_could_not_be_read(iris: House, monkeypatch: pytest.MonkeyPatch):
@@ -66,7 +90,7 @@ async def test_an_end_is_noticed_after_the_events_could_not_be_read(iris: House,
 
     feed = Feed(iris.gateway.feed.streams)
     iris.memory.away = True
-    async with Completion(feed, "/a", "", ask, ("running", 0)) as ending:
+    async with Completion(feed, 1, "/a", "", ask, ("running", 0)) as ending:
         for _ in range(10):
             await asyncio.sleep(0)
         assert not ending.known

@@ -111,7 +111,7 @@ class Job:
         with stream:
             for event in read_events(stream):
                 yield event
-                # otherwise the event is of an earlier job of this name
+                # an event of an earlier release may be of another job of this name
                 if self.is_end(event) and self.refresh().state in TERMINAL:
                     break
 
@@ -148,7 +148,8 @@ class Job:
 
     def is_end(self, event: Event) -> bool:
         """Whether the event is the end of this job."""
-        return isinstance(event, JobEvent) and event.job == self.name and event.state in TERMINAL
+        same = isinstance(event, JobEvent) and (event.job_id == self.id if event.job_id else event.job == self.name)
+        return same and event.state in TERMINAL
 
     def ending(self) -> JobEnded:
         """The exception of its state, with the causes that have been read."""

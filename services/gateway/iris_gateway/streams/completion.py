@@ -30,7 +30,7 @@ class Completion:
     """Watches one job, or one task of it, while its context lasts.
 
     Args:
-        job: its name. task: the task's name, empty for the whole job.
+        number, job: of the job; a later one may have its name. task: the task's name, empty for the whole job.
         ask: returns its present state. Raises ProblemResponse.
         found: its state when it was asked for, and the `position_of` before that; left out, it is asked for.
         calls: whether ``bad_ends`` of its tasks are wanted.
@@ -44,6 +44,7 @@ class Completion:
     def __init__(
         self,
         feed: Feed,
+        number: int,
         job: str,
         task: str,
         ask: Callable[[], Awaitable[str]],
@@ -51,6 +52,7 @@ class Completion:
         calls: bool = False,
     ) -> None:
         self._feed = feed
+        self._number = number
         self._job = job
         self._task = task
         self._ask = ask
@@ -100,7 +102,7 @@ class Completion:
 
     async def _watch_from(self, position: int, asked_s: float) -> None:
         clock = asyncio.get_running_loop().time
-        wanted = Filter(types=self._types, within=self._job)
+        wanted = Filter(types=self._types, within=self._job, number=self._number)
         async with contextlib.aclosing(self._feed.watch(wanted, position)) as batches:
             async for _, events in batches:
                 if self._calls:

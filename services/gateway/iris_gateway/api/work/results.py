@@ -55,10 +55,10 @@ async def _written(call: Call, job: MapJob, since: Since, after: int) -> AsyncIt
         return (await _look(call, job.id)).state
 
     yield GREETING
-    found, reader = (job.state, since.events), call.gateway.results
-    async with Completion(call.gateway.feed, job.name, "", ask, found, calls=True) as ending:
+    number, found, reader = int(job.id[1:]), (job.state, since.events), call.gateway.results
+    async with Completion(call.gateway.feed, number, job.name, "", ask, found, calls=True) as ending:
         with contextlib.suppress(Lagging):  # its reader reconnects and continues
-            async for batches in reader.follow(int(job.id[1:]), after, ending, since.results):
+            async for batches in reader.follow(number, after, ending, since.results):
                 for sequence, results in batches:
                     yield frame("results", ResultsView([_shown(result) for result in results]), sequence)
                 bad, ending.bad_ends = ending.bad_ends, []
