@@ -241,3 +241,33 @@ def test_an_open_map_that_is_closed_while_it_adds_has_each_call_once():
     closers[0].join(10)
 
     assert (len(calls), calls.is_open) == (2, False)
+
+
+def test_an_open_map_that_two_threads_close_is_closed_once():
+    """The end of a process and the end of its executor may come at the same time."""
+    asked = []
+    calls = mapped(1)
+    calls._job = SimpleNamespace(
+        id="j1",
+        name="/m",
+        view=SimpleNamespace(spec=SimpleNamespace(calls=SimpleNamespace(count=1, chunksize=1, idle_s=1.0))),
+    )
+    calls._fed = calls._open = True
+    opened = OpenMap(SimpleNamespace(close_map=lambda job, reason: asked.append(reason)), calls)
+
+    class Closed(threading.Event):
+        """Another thread closes the map between the look at this and the next step."""
+
+        def is_set(self):
+            opened._closed = threading.Event()
+            other = threading.Thread(target=opened.close, args=("other",))
+            other.start()
+            other.join(10)
+            return False
+
+        def set(self):
+            self.is_set()
+
+    opened._closed = Closed()
+    opened.close("first")
+    assert len(asked) == 1

@@ -44,7 +44,7 @@ class OpenMap:
         self._count, self._chunksize = calls.count, calls.chunksize
         self.keep_s = (calls.idle_s or IDLE_S) / 4
         self._closed = threading.Event()
-        self._adding = threading.Lock()
+        self._adding, self._closing = threading.Lock(), threading.Lock()
         _OPEN.add(self)
 
     @property
@@ -88,7 +88,7 @@ class OpenMap:
 
     def close(self, reason: str = "", error: BaseException | None = None) -> None:
         """Add nothing more; ``error``: what ends the map behind its last call."""
-        if self.closed:
+        if not self._closing.acquire(blocking=False):  # and it is never released
             return
         self._closed.set()
         _OPEN.discard(self)
