@@ -1,16 +1,21 @@
 """Public events: pages of past ones, and streams that resume where they ended."""
 
 import asyncio
+import gc
 import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from types import SimpleNamespace
+from typing import Any
 
 import httpx
 import pytest
 
 from iris_bus.contract import Message
+from iris_gateway.http.problem import ProblemResponse
 from iris_gateway.streams.event import EVERYTHING, Filter, of_run, read_event
 from iris_gateway.streams.feed import PIECE, Feed, Lagging
+from iris_gateway.streams.sse import stream
 from tests.support.gateway import House, house, listening
 from tests.support.rounds import rounds_until
 
@@ -255,6 +260,19 @@ async def test_one_users_streams_leave_room_for_anothers():
                 assert other.status_code == 200
         await rounds_until(lambda: not iris.gateway.streams)
     assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+
+
+async def test_a_stream_counts_from_when_it_is_allowed_to_when_it_is_dropped():
+    """Two that were asked for at a time were both allowed, since each counted once its first byte was sent."""
+    async with house(watchers_per_user=1) as iris:
+        call: Any = SimpleNamespace(gateway=iris.gateway, caller=SimpleNamespace(user="ann"))
+        allowed = stream(call, frames(httpx.Response(200)))  # type: ignore[arg-type]
+        with pytest.raises(ProblemResponse, match="ann has 1 streams open"):
+            stream(call, frames(httpx.Response(200)))  # type: ignore[arg-type]
+        assert iris.gateway.watching == 1
+        del allowed  # its client has gone before it was sent
+        gc.collect()
+        assert not iris.gateway.streams
 
 
 async def test_nothing_is_read_without_watchers_and_later_ones_miss_nothing():

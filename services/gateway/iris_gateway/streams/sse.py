@@ -6,6 +6,8 @@ Out of scope: reading events (`feed`), filtering (`event`), log lines (`log_form
 from __future__ import annotations
 
 import contextlib
+import weakref
+from collections import Counter
 from collections.abc import AsyncIterator
 
 from starlette.responses import Response, StreamingResponse
@@ -29,7 +31,7 @@ def frame(name: str, data: object, sequence: int = 0) -> bytes:
 
 
 def stream(call: Call, body: AsyncIterator[bytes]) -> Response:
-    """An endless response, counted while it is open. Raises ProblemResponse when too many are open."""
+    """An endless response, counted until it ends or is dropped. Raises ProblemResponse when too many are open."""
     gateway = call.gateway
     if gateway.closing:
         raise _closing()
@@ -38,23 +40,38 @@ def stream(call: Call, body: AsyncIterator[bytes]) -> Response:
         raise ProblemResponse("too_many_requests", f"{everybody} streams are open on this gateway, which is the limit")
     if own >= gateway.settings.watchers_per_user:
         raise ProblemResponse("too_many_requests", f"{call.caller.user} has {own} streams open, which is the limit")
-    return StreamingResponse(_counted(call, body), media_type=EVENT_STREAM, headers=_HEADERS)
+    place = _Place(gateway.streams, call.caller.user)
+    response = StreamingResponse(_counted(place, body), media_type=EVENT_STREAM, headers=_HEADERS)
+    weakref.finalize(response, place.leave)  # it may never be sent
+    return response
 
 
 def _closing() -> ProblemResponse:
     return ProblemResponse("unavailable", "the gateway is about to restart")
 
 
-async def _counted(call: Call, body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    watching, user = call.gateway.streams, call.caller.user
-    watching[user] += 1
+class _Place:
+    """One open stream of a user; it is counted until somebody leaves it."""
+
+    def __init__(self, watching: Counter[str], user: str) -> None:
+        self._watching, self._user, self._left = watching, user, False
+        watching[user] += 1
+
+    def leave(self) -> None:
+        if self._left:
+            return
+        self._left = True
+        self._watching[self._user] -= 1
+        if not self._watching[self._user]:
+            del self._watching[self._user]
+
+
+async def _counted(place: _Place, body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     try:
         async for piece in body:
             yield piece
     finally:
-        watching[user] -= 1
-        if not watching[user]:
-            del watching[user]
+        place.leave()
 
 
 def resume_point(call: Call, after: int | None) -> int | None:
