@@ -23,7 +23,7 @@ from iris_gateway.auth.bearer import may_act
 from iris_gateway.auth.identity import identify, identify_form
 from iris_gateway.dashboard.page_reads import Facts
 from iris_gateway.dashboard.render import ENDED
-from iris_gateway.dashboard.responses import fields_of, first, html
+from iris_gateway.dashboard.responses import FormFields, fields_of, first, html
 from iris_gateway.http.endpoint import Call
 from iris_gateway.http.parameters import job_reference
 from iris_gateway.http.problem import ProblemResponse
@@ -70,8 +70,7 @@ def _obstacle(caller: Caller, job: Mapping[str, Any]) -> str:
 
 async def cancel(call: Call) -> Response:
     """Cancel the jobs of the confirmed form; leads to the page of a single one, else says what became of each."""
-    call = acting(call)
-    fields = await fields_of(call.request)
+    call, fields = await acting(call)
     jobs, reason = _chosen(fields.get("job", [])), first(fields, "reason")
     results = await asyncio.gather(*(_cancelled(call, job, reason) for job in jobs))
     if len(results) == 1 and not results[0]["problem"]:
@@ -89,15 +88,14 @@ async def _cancelled(call: Call, job: str, reason: str) -> Facts:
 
 async def rerun(call: Call) -> Response:
     """Submit a job again; the same form sent twice is one job."""
-    call = acting(call)
-    fields = await fields_of(call.request)
+    call, fields = await acting(call)
     job, key = job_reference(call.segment("job")), request_key(call, first(fields, "key"))
     answer = await send_rerun(call, job, first(fields, "failed") == "1", key)
     return RedirectResponse(f"/jobs/{msgspec.json.decode(answer.body)['id']}", 303)
 
 
-def acting(call: Call) -> Call:
-    """The call as the caller who sent its form, within the rate of requests. Raises Problem."""
+async def acting(call: Call) -> tuple[Call, FormFields]:
+    """The call as the caller who sent its form, within the rate of requests, and the form. Raises Problem."""
     caller = identify_form(call.gateway, call.request)
     call.gateway.pace.admit(caller.user, call.gateway.clock())
-    return replace(call, caller=caller)
+    return replace(call, caller=caller), await fields_of(call.request)

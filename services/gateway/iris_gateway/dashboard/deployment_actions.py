@@ -21,11 +21,9 @@ from iris_gateway.api.work.admission import json_from
 from iris_gateway.auth.identity import identify
 from iris_gateway.dashboard.actions import acting
 from iris_gateway.dashboard.drawings.bars import segment
-from iris_gateway.dashboard.responses import fields_of, first, html, number_of
+from iris_gateway.dashboard.responses import FormFields, first, html, number_of
 from iris_gateway.http.endpoint import Call
 from iris_gateway.http.problem import ProblemResponse
-
-FormFields = dict[str, list[str]]
 
 
 def _number(fields: FormFields, name: str) -> int:
@@ -46,8 +44,7 @@ _CHANGES: Mapping[str, Callable[[FormFields], dict[str, Any]]] = {
 
 async def change(call: Call) -> Response:
     """Send the change of a button; the same form sent twice is one change."""
-    call, name = acting(call), name_of(call)
-    fields = await fields_of(call.request)
+    (call, fields), name = await acting(call), name_of(call)
     made = _CHANGES.get(first(fields, "action"))
     if made is None:
         raise ProblemResponse("malformed", f"an action is one of {', '.join(_CHANGES)}")
@@ -64,8 +61,7 @@ async def edit(call: Call) -> Response:
 
 async def update(call: Call) -> Response:
     """Send the specification of the form as a change; one that is refused is shown again with its mistakes."""
-    call, name = acting(call), name_of(call)
-    fields = await fields_of(call.request)
+    (call, fields), name = await acting(call), name_of(call)
     text, key = first(fields, "specification"), first(fields, "key")
     try:
         await send_change(call, name, json_from(text.encode("utf-8", "replace")), _number(fields, "version"), key)
@@ -85,8 +81,7 @@ async def confirm_delete(call: Call) -> Response:
 
 
 async def delete(call: Call) -> Response:
-    call, name = acting(call), name_of(call)
-    fields = await fields_of(call.request)
+    (call, fields), name = await acting(call), name_of(call)
     await send_delete(call, name, 0, first(fields, "key"))
     return _back(name)
 

@@ -20,7 +20,7 @@ from iris_gateway.api.queue_holds import send_queue_hold
 from iris_gateway.api.work.amend import JobPatch, send_amend
 from iris_gateway.api.work.jobs import job_of, send_requeue
 from iris_gateway.dashboard.actions import acting
-from iris_gateway.dashboard.responses import fields_of, first, number_of
+from iris_gateway.dashboard.responses import FormFields, first, number_of
 from iris_gateway.http.endpoint import Call
 from iris_gateway.http.parameters import identifier, task_reference
 from iris_gateway.http.problem import ProblemResponse
@@ -39,8 +39,7 @@ async def change(call: Call) -> Response:
 
     The page of a task names it, and only that one is requeued.
     """
-    call, job = acting(call), job_of(call)
-    fields = await fields_of(call.request)
+    (call, fields), job = await acting(call), job_of(call)
     action = first(fields, "action")
     back = f"/jobs/{quote(job, safe='')}"
     key = request_key(call, f"{first(fields, 'key')} {action}")
@@ -59,14 +58,13 @@ async def change(call: Call) -> Response:
 
 async def release_queue(call: Call) -> Response:
     """End a hold on the queue."""
-    call = acting(call)
-    fields = await fields_of(call.request)
+    call, fields = await acting(call)
     hold = identifier(first(fields, "hold"), "hold")
     await send_queue_hold(call, {"hold": hold}, request_key(call, f"{first(fields, 'key')} {hold}"))
     return RedirectResponse("/queue", 303)
 
 
-def _patch(fields: dict[str, list[str]]) -> JobPatch:
+def _patch(fields: FormFields) -> JobPatch:
     """What the form says: an empty timeout or number of tasks is no limit."""
     changed: dict[str, Any] = {
         "timeout_s": number_of(fields, "timeout_s", _DECIMAL),

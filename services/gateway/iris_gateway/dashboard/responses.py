@@ -30,6 +30,7 @@ _FORM_BYTES = 16 << 10
 WHOLE = re.compile(r"[0-9]{1,15}")
 THEMES = ("light", "dark")
 THEME_COOKIE = "iris-theme"
+FormFields = dict[str, list[str]]
 
 
 def html(request: Request, template: str, status: int = 200, **facts: object) -> Response:
@@ -65,7 +66,7 @@ def refusal(request: Request, problem: ProblemResponse, request_id: str) -> Resp
     return response
 
 
-async def fields_of(request: Request) -> dict[str, list[str]]:
+async def fields_of(request: Request) -> FormFields:
     """The fields of a form that a page of this gateway sent. Raises Problem."""
     own_pages(request.headers)
     check_media_type(request, FORM)
@@ -73,7 +74,7 @@ async def fields_of(request: Request) -> dict[str, list[str]]:
     return parse_qs(body.decode("latin-1"))
 
 
-def number_of(fields: dict[str, list[str]], name: str, form: re.Pattern[str] = WHOLE) -> str | None:
+def number_of(fields: FormFields, name: str, form: re.Pattern[str] = WHOLE) -> str | None:
     """A number as it is in a field; None when the field is empty. Raises Problem."""
     text = first(fields, name).strip()
     if text and not form.fullmatch(text):
@@ -81,5 +82,5 @@ def number_of(fields: dict[str, list[str]], name: str, form: re.Pattern[str] = W
     return text or None
 
 
-def first(fields: dict[str, list[str]], name: str, default: str = "") -> str:
+def first(fields: FormFields, name: str, default: str = "") -> str:
     return fields.get(name, [default])[0]
