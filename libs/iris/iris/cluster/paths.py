@@ -8,9 +8,8 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
 from iris.client.http.address import CLUSTER_FILE, DAMAGE_FILE, ClusterFile, read_token
+from iris.client.http.contexts import replace_private
 from iris_bus.connection.keys import Keys, write_private
 from iris_core.access.token_file import digest_of, line_of, parse_tokens, token_of, unusable
 from iris_nats.nats_process import keys_of
@@ -125,8 +124,4 @@ def lock_holder(paths: ClusterPaths) -> int | None:
 
 def write_cluster(paths: ClusterPaths, cluster: ClusterFile) -> None:
     """Replace ``cluster.json`` atomically; readable by the owner only."""
-    draft = paths.cluster_file.with_name(f".{CLUSTER_FILE}.new")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(msgspec.json.format(msgspec.json.encode(cluster)) + b"\n")
-    draft.replace(paths.cluster_file)
+    replace_private(paths.cluster_file, cluster)

@@ -50,10 +50,15 @@ def load_contexts(path: Path) -> Contexts:
 
 
 def save_contexts(path: Path, contexts: Contexts) -> None:
-    """Replace the file atomically."""
+    """Replace the file."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    replace_private(path, contexts)
+
+
+def replace_private(path: Path, value: msgspec.Struct) -> None:
+    """Replace a JSON file atomically; it is readable by its owner only."""
     draft = path.with_name(f".{path.name}.new")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
-        file.write(msgspec.json.format(msgspec.json.encode(contexts)) + b"\n")
+        file.write(msgspec.json.format(msgspec.json.encode(value)) + b"\n")
     draft.replace(path)
