@@ -30,7 +30,7 @@ from iris_gateway.auth.bearer import parse_tokens
 from iris_gateway.dashboard.decisions import DECISIONS
 from iris_gateway.dashboard.drawings import glyphs
 from iris_gateway.dashboard.pages import PAGES
-from iris_gateway.dashboard.render import environment
+from iris_gateway.dashboard.render import environment, is_compiled
 from iris_state.deployments.records import AUTOSCALE
 from iris_state.records.apply.jobs import AMEND
 from tests.house.repository import ROOT
@@ -625,3 +625,11 @@ async def test_characters_that_turn_text_around_are_shown_as_escapes(iris: House
     row = {"job": "/b", "job_id": "j2", "user": "mia", "band": "batch", "submitted_at": None, "tasks": 3}
     iris.state.pages["gated_jobs"] = {"items": [{**row, "pending_reason": reason}], "next_cursor": None}
     assert "held: \\x202eecirp\\x2069 \\x200f\\x61c" in await page(iris, "/queue")
+
+
+async def test_a_page_is_compiled_once_it_was_rendered(iris: House, monkeypatch: pytest.MonkeyPatch):
+    """Where jinja keeps what it has compiled is its own affair: another release may keep it elsewhere."""
+    monkeypatch.setattr(environment(), "cache", None)
+    assert not is_compiled("no-such.html")
+    await page(iris, "/queue")
+    assert is_compiled("queue.html")

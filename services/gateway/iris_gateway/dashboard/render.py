@@ -7,7 +7,6 @@ Source: docs/design/page.md.
 from __future__ import annotations
 
 import shlex
-import weakref
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache, lru_cache
@@ -166,10 +165,14 @@ def environment() -> Environment:
 
 def is_compiled(template: str) -> bool:
     """Whether a page was rendered before. The first time takes 100 ms and more: jinja compiles what it is made of."""
-    made = environment()
-    return made.cache is not None and (weakref.ref(made.loader), template) in made.cache
+    return template in _RENDERED
+
+
+_RENDERED: set[str] = set()
 
 
 def page(template: str, **facts: Any) -> str:
     """Render one page. ``facts`` holds at least the title, and ``now`` if the page shows times."""
-    return in_one_direction(environment().get_template(template).render(facts))
+    text = in_one_direction(environment().get_template(template).render(facts))
+    _RENDERED.add(template)
+    return text
