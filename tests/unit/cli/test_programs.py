@@ -9,13 +9,14 @@ import pytest
 from iris import Client
 from iris.client.problems import InvalidOption
 from iris.cluster.__main__ import draw
-from iris.cluster.launch import look_proxy, remarks
+from iris.cluster.launch import look_proxy, look_scheduler, look_workers, remarks
 from iris.cluster.options import StartedCluster, StartOptions
 from iris.cluster.paths import ClusterPaths
 from iris.cluster.programs import ClusterPrograms
 from iris.cluster.settings import ClusterSettings, read_listen, read_replicas, read_slices
 from iris.cluster.supervisor import stop_phase
 from iris_service.listening import listen
+from tests.support.answers import answering, in_turn, problem
 
 LOOPBACK = {"http": "127.0.0.1:0"}
 
@@ -221,6 +222,14 @@ def test_a_cluster_is_not_ready_before_its_proxy_listens():
         assert look(client).startswith("the proxy does not listen on 127.0.0.1:")
         reserved.listen()
         assert look(client) == ""
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_gateway_that_refuses_the_clusters_token_is_another_ones(known):
+    refusing = in_turn(problem(401, "unauthenticated", "this token is not known here"))
+    with answering(refusing) as server, Client(server.url, token="iris_own", retry_for_s=0.0) as client:
+        looks = look_scheduler(known=known), look_workers(1, known=known)
+        assert [look(client) for look in looks] == ["this token is not known here" if known else ""] * 2
 
 
 @pytest.mark.parametrize(("auth", "given"), [(False, "0"), (True, None)], ids=["no gateway asks", "each request"])
