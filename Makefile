@@ -3,6 +3,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
+# A line with quotes or a variable is run by a shell, which takes the signal that ends make for itself: hence `exec`.
 BIN := .venv/bin
 STAMP := .venv/.made
 WORKERS ?= 2
@@ -35,7 +36,7 @@ check: $(STAMP) ## style, types, import rules, drawings, quick tests; under two 
 	@$(MAKE) --jobs=2 static quick
 
 quick: $(STAMP)
-	$(BIN)/python -m pytest -q -n $(QUICK_WORKERS) --dist worksteal $(QUICK) -m "not integration and not browser and not docker and not prometheus and not soak"
+	exec $(BIN)/python -m pytest -q -n $(QUICK_WORKERS) --dist worksteal $(QUICK) -m "not integration and not browser and not docker and not prometheus and not soak"
 
 static: $(STAMP)
 	$(BIN)/ruff check .
@@ -51,13 +52,13 @@ test: $(STAMP) ## check, and real NATS servers and real processes
 # In a fresh clone each process of pytest would compile all tests; one does it while the other core checks.
 tests: $(STAMP)
 	@test -d .pytest_cache || $(BIN)/python -m pytest -q -n 0 --collect-only tests >/dev/null || true
-	$(BIN)/python -m pytest -q -n $(WAITING_WORKERS) --dist worksteal tests -m "not docker and not soak"
+	exec $(BIN)/python -m pytest -q -n $(WAITING_WORKERS) --dist worksteal tests -m "not docker and not soak"
 
 budgets: $(STAMP) ## the tests on a machine that nobody else uses; fails when a file takes more CPU than tests/budgets.toml says
-	@IRIS_BUDGETS=judge $(MAKE) tests
+	@IRIS_BUDGETS=judge exec $(MAKE) tests
 
 containers: $(STAMP) ## the image, docker-compose.yml and tasks in containers, on a Docker daemon of their own; needs root and docker
-	$(BIN)/python -m pytest tests/contract tests/containers tests/integration/test_images.py -m "docker and not soak"
+	exec $(BIN)/python -m pytest tests/contract tests/containers tests/integration/test_images.py -m "docker and not soak"
 
 sim: $(STAMP) ## simulated faults: SEED=n for one schedule, SEEDS=n for many
 	@$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS))
@@ -67,8 +68,8 @@ chaos: $(STAMP) ## real processes, kills, partitions and dead hosts, for SECONDS
 
 soak: $(STAMP) ## what takes long or is left to chance, and whether anything grows, for SECONDS=1800
 	$(BIN)/python -m tests.soak --seconds $(SOAK_SECONDS)
-	$(BIN)/python -m pytest tests -m "soak or sampled"
-	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -q -n $(WORKERS) tests -m "hypothesis and not soak"
+	exec $(BIN)/python -m pytest tests -m "soak or sampled"
+	HYPOTHESIS_PROFILE=soak exec $(BIN)/python -m pytest -q -n $(WORKERS) tests -m "hypothesis and not soak"
 	$(BIN)/python -m tests.sim --seeds $(SOAK_SECONDS)
 	$(BIN)/python -m tests.chaos --seconds $(SOAK_SECONDS)
 

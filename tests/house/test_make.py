@@ -1,0 +1,30 @@
+"""What a signal to make ends."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from tests.house.repository import ROOT
+
+PROGRAM = """#!/bin/sh
+case "$*" in
+*--collect-only*) ;;
+*pytest*) echo started; exec sleep 90 ;;
+esac
+"""
+
+
+def test_terminating_make_ends_the_tests_it_runs(tmp_path: Path) -> None:
+    """Its shell ended, and the tests in that went on for minutes."""
+    for name in ("python", "ruff", "mypy", "lint-imports"):
+        (tmp_path / name).write_text(PROGRAM)
+        (tmp_path / name).chmod(0o755)
+    command = ["make", "-C", str(ROOT), "test", f"BIN={tmp_path}", "STAMP="]
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as make:
+        assert make.stdout is not None
+        assert "started\n" in iter(make.stdout.readline, "")
+        make.terminate()
+        make.communicate(timeout=30)  # until nobody has its output any more
