@@ -307,7 +307,8 @@ class WorkerService:
             self._executor.give_line(ref, brought)
         ended = None
         if template.calls is not None:
-            ended = await self._fetcher.bring_call(template.calls, ref.index, slot.workdir, slot.owner)
+            alone = template.bundle is None and template.environment is None and not template.output
+            ended = await self._fetcher.bring_call(template.calls, slot, alone=alone)
         if ended is None and template.environment is not None:
             ended = await self._builder.provide(ref, template, template.environment, slot)
         if ended is None and is_cloned(template):
@@ -361,6 +362,7 @@ class WorkerService:
             self._changed()
             self._executor.flush_records()
             self._executor.watch.help(_STALL_CHECK_S)
+            self._executor.slots.clean_unused()
             if self._executor.slots.has_trash:
                 await asyncio.to_thread(self._executor.slots.empty_trash)
             await asyncio.sleep(_STALL_CHECK_S)

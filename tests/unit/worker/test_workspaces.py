@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from iris_core.messages.message import AttemptRef
-from iris_worker.attempt.slots.workspaces import ERROR_FILE, Workspaces, read_error_file, write_token
+from iris_worker.attempt.slots.error_file import ERROR_FILE, read_error_file
+from iris_worker.attempt.slots.workspaces import Workspaces, write_token
 from iris_worker.data_directory import data_id
 
 A, B = AttemptRef(1, 0, 0), AttemptRef(2, 0, 0)

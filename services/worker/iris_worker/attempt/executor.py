@@ -186,8 +186,9 @@ class Executor:
         self.adopted = tuple(entry.started for entry in alive.values())
         for ref, entry in alive.items():
             self._adopt(ref, entry)
+        last = {entry.started.below: ref for ref, entry in entries.items()}
         for ref, entry in ended.items():
-            self._adopt_end(ref, entry)
+            self._adopt_end(ref, entry, kept=last[entry.started.below] != ref and bool(entry.started.directory))
         early, self._early = self._early or [], None
         self._on_answers(early)
         return len(alive), len(ended)
@@ -196,9 +197,12 @@ class Executor:
         self._launcher.send(request)
         self._launcher.flush()
 
-    def _open(self, ref: AttemptRef, entry: StoredProcess) -> RunningAttempt:
-        """An attempt of an earlier worker process; its output is read from where that stored it."""
-        attempt = RunningAttempt(self.slots.open(ref, entry.started.slot, entry.started.directory), self._use)
+    def _open(self, ref: AttemptRef, entry: StoredProcess, *, kept: bool = False) -> RunningAttempt:
+        """An attempt of an earlier worker process; its output is read from where that stored it. ``kept``: a later one
+        has its directories, because it has left nothing there.
+        """
+        slot = self.slots.open(ref, entry.started.slot, entry.started.directory, kept=kept)
+        attempt = RunningAttempt(slot, self._use)
         attempt.slot.output, attempt.slot.call, attempt.result = entry.started.output, entry.started.call, entry.result
         self.logs.follow(attempt.slot, self._clock.steady_s(), entry.positions)
         return attempt
@@ -223,15 +227,15 @@ class Executor:
             if entry.exit is not None:
                 self._on_exited(Exited(ref, entry.exit))
 
-    def _adopt_end(self, ref: AttemptRef, entry: StoredProcess) -> None:
-        """Report an end with the registration, and send the output that is not stored yet."""
+    def _adopt_end(self, ref: AttemptRef, entry: StoredProcess, *, kept: bool) -> None:
+        """Report an end with the registration, and send the output that is not stored yet. ``kept``: as of `_open`."""
         self._use.ports.hold(ref, entry.started.ports.values())
         self._use.ports.free(ref, self._clock.steady_s())
         stage = entry.over
         if entry.reused and stage is not None:
             self._agent.adopt(was_started(entry), stage)
             return
-        attempt = self.attempts.add(self._open(ref, entry))
+        attempt = self.attempts.add(self._open(ref, entry, kept=kept))
         slot = attempt.slot
         if stage is None and entry.exit is not None and not entry.is_build and attempt.leaves_output(entry.exit):
             self._agent.adopt(was_started(entry))

@@ -90,7 +90,8 @@ class Finisher:
         if slot.call:
             left = attempt.left if attempt.left is not None else read_result(slot.workdir)
             attempt.result = result_of(slot.ref, left, ended)
-        self._clean(attempt)
+        if not self._keep(attempt, ended):
+            self._clean(attempt)
         stage = end_stage(attempt.ref, ended, self._clock.wall_ms())
         self._launcher.record(Over(stage, attempt.result))
         return stage
@@ -98,7 +99,8 @@ class Finisher:
     def finish(self, attempt: RunningAttempt, ended: Ended) -> None:
         """Report an end that is recorded, at once or when its output is stored."""
         attempt.ended, attempt.since_s = ended, self._clock.steady_s()
-        if self._logs.finish(attempt.ref, attempt.result, replaced=self._agent.is_replaced(attempt.ref)):
+        replaced = self._agent.is_replaced(attempt.ref)
+        if self._logs.finish(attempt.ref, attempt.result, replaced=replaced, silent=attempt.slot.kept):
             self._report(attempt, ended)
 
     def discard(self, attempt: RunningAttempt) -> None:
@@ -134,6 +136,16 @@ class Finisher:
     def _give(self, attempt: RunningAttempt) -> None:
         self._attempts.drop(attempt)
         self._slots.give(attempt.slot)
+
+    def _keep(self, attempt: RunningAttempt, ended: Ended) -> bool:
+        """Keep the directories of a call for the next one of its job, if it has returned and left only what that
+        returns; False: they are not kept.
+        """
+        result = attempt.result
+        if result is None or result.kind not in ("value", "chunk") or result.stored or ended.exit_code != 0:
+            return False
+        can_pass = self._launcher.version >= PASSED_ON and not attempt.terminal
+        return can_pass and self._logs.is_silent(attempt.ref) and self._slots.keep(attempt.slot)
 
     def _clean(self, attempt: RunningAttempt) -> None:
         try:

@@ -22,8 +22,9 @@ from iris_worker.attempt.builds.plan import BuildPlan
 from iris_worker.attempt.images.containers import Containers, client_environment
 from iris_worker.attempt.notices import NOTICE_FILE
 from iris_worker.attempt.running import RunningAttempt
+from iris_worker.attempt.slots.error_file import ERROR_FILE
 from iris_worker.attempt.slots.isolation import Isolated, Isolation
-from iris_worker.attempt.slots.workspaces import ERROR_FILE, write_host_file, write_token
+from iris_worker.attempt.slots.workspaces import write_host_file, write_token
 from iris_worker.clock import HostClock
 from iris_worker.launcher.cgroups.files import Cgroup, CgroupSupport
 from iris_worker.launcher.cgroups.limits import Limits, group_limits, memory_limits, process_limits

@@ -19,6 +19,7 @@ from iris_core.spec.calls import Calls, is_inline
 from iris_core.states import Cause
 from iris_worker.attempt.bundles.bundle import BundleStore, digest_of
 from iris_worker.attempt.calls.files import CallFiles
+from iris_worker.attempt.slots.workspaces import Workspace
 from iris_worker.clock import HostClock
 from iris_worker.launcher.starts.spawn import NOT_EXECUTABLE
 from iris_worker.metrics import WorkerMetrics
@@ -80,10 +81,12 @@ class Fetcher:
             return Ended(Cause.INFRASTRUCTURE, error=_unnamed(error, bundle))
         return line
 
-    async def bring_call(
-        self, calls: Calls, index: int, workdir: str, owner: tuple[int, int] | None = None
-    ) -> Ended | None:
-        """Give the call of task ``index`` what it reads; returns the end of the attempt when that failed."""
+    async def bring_call(self, calls: Calls, slot: Workspace, *, alone: bool = False) -> Ended | None:
+        """Give the call of an attempt what it reads; returns the end of the attempt when that failed.
+
+        ``alone``: nothing else is put into its directory.
+        """
+        index = slot.ref.index
         segment = calls.place(index)[0]
         files = (calls.runner, calls.function, *([] if is_inline(segment) else [segment]))
         try:
@@ -91,7 +94,7 @@ class Fetcher:
                 async with self._at_once:
                     for digest in files:
                         await self._have(self._calls, digest)
-            self._calls.give(calls, index, workdir, owner)
+            slot.files = self._calls.give(calls, index, slot.workdir, slot.owner, slot.files, keeps=alone)
         except InvalidArchive as error:
             return Ended(Cause.EXITED, NOT_EXECUTABLE, error=f"map: {error}")
         except (Unavailable, ValueError, OSError) as error:

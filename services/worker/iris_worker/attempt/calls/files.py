@@ -18,10 +18,10 @@ from pathlib import Path
 
 from iris_core.admission.archive_paths import InvalidArchive
 from iris_core.spec.calls import Calls, inlined, is_inline
+from iris_worker.attempt.calls.given import DIRECTORY, FUNCTION, ITEMS, RUNNER, GivenFiles
 
-DIRECTORY = ".iris-call"
-RUNNER, FUNCTION, ITEMS = "run.py", "function", "items"
 _HEAD, _OFFSET = 4, 8
+_KEPT_BYTES = 1 << 20
 
 
 class CallFiles:
@@ -31,6 +31,7 @@ class CallFiles:
         self._root = root
         self._limit = limit
         self._adding = threading.Lock()
+        self._last = ("", b"")
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._bytes = {path.name: path.stat().st_size for path in sorted(root.iterdir(), key=_age)}
         for name in [name for name in self._bytes if "." in name]:
@@ -66,24 +67,60 @@ class CallFiles:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.path(name))
 
-    def give(self, calls: Calls, index: int, workdir: str, owner: tuple[int, int] | None = None) -> None:
-        """Put what the call of task ``index`` reads into its directory, which its ``owner`` does not reach yet. Raises
-        InvalidArchive, OSError.
+    def give(
+        self,
+        calls: Calls,
+        index: int,
+        workdir: str,
+        owner: tuple[int, int] | None = None,
+        before: GivenFiles | None = None,
+        *,
+        keeps: bool = False,
+    ) -> GivenFiles | None:
+        """Put what the call of task ``index`` reads into its directory, which its ``owner`` does not reach yet, or
+        where the call ``before`` of its job was given the same. With ``keeps`` it returns what the next one may have,
+        where that user cannot change it. Raises InvalidArchive, OSError.
         """
         segment, at = calls.place(index)
-        arguments = entry_of(inlined(segment), at) if is_inline(segment) else entry(self.path(segment), at)
+        arguments = table([self._entry(segment, at)])
+        if before is not None:
+            before.renew(workdir, arguments)
+            return before
         there = f"{workdir}/{DIRECTORY}"
-        shutil.rmtree(there, ignore_errors=True)  # a bundle may have put anything there
-        os.mkdir(there, 0o700)
+        try:
+            os.mkdir(there, 0o700)
+        except FileExistsError:  # a bundle may have put anything there
+            shutil.rmtree(there, ignore_errors=True)
+            os.mkdir(there, 0o700)
         foreign = owner is not None and owner[0] != os.geteuid()
         place = os.link if foreign else shutil.copyfile
         place(self.path(calls.runner), f"{there}/{RUNNER}")
         place(self.path(calls.function), f"{there}/{FUNCTION}")
-        with open(f"{there}/{ITEMS}", "wb") as file:
-            file.write(table([arguments]))
-        if owner is not None:
-            os.chown(f"{there}/{ITEMS}", *owner)
-            os.chown(there, *owner)
+        items = os.open(f"{there}/{ITEMS}", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444)
+        try:
+            given = GivenFiles.of(items, there)
+            given.put(arguments)
+            os.fchmod(items, 0o444)  # whatever the umask is
+            if owner is not None:
+                os.chown(there, *owner)
+        except OSError:
+            os.close(items)
+            raise
+        if foreign and keeps:
+            return given
+        os.close(items)
+        return None
+
+    def _entry(self, segment: str, at: int) -> bytes:
+        """The arguments of one call; the next call mostly has its own in the same file, so a small one stays read."""
+        if is_inline(segment):
+            return entry_of(inlined(segment), at)
+        if self._last[0] != segment:
+            if self._bytes.get(segment, _KEPT_BYTES + 1) > _KEPT_BYTES:
+                return entry(self.path(segment), at)
+            with open(self.path(segment), "rb") as file:
+                self._last = (segment, file.read())
+        return entry_of(self._last[1], at)
 
 
 def table(blobs: list[bytes]) -> bytes:

@@ -12,7 +12,7 @@ import stat
 from iris_core.messages.gateway_worker import CallResult, CallResultKind
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Ended
-from iris_worker.attempt.calls.files import DIRECTORY
+from iris_worker.attempt.calls.given import DIRECTORY, RESULT
 
 LARGE = ".iris-large"
 """The output directory of a call whose job has none, when its result does not fit into a message."""
@@ -46,7 +46,7 @@ def read_result(workdir: str) -> bytes:
     except OSError:
         return b""
     try:
-        fd = os.open("result", _FILE, dir_fd=directory)
+        fd = os.open(RESULT, _FILE, dir_fd=directory)
         try:
             found = os.fstat(fd)
             if not stat.S_ISREG(found.st_mode) or found.st_uid != os.stat(workdir).st_uid:

@@ -32,7 +32,7 @@ class Tail:
 
     ref: AttemptRef
     subject: str
-    streams: tuple[OutputStream, OutputStream]
+    streams: tuple[OutputStream, ...]
     budget: LogQuota
     due_s: float
     wait_s: float = TICK_S
@@ -109,23 +109,33 @@ class OutputLogs:
         """Read an attempt's output, from ``positions`` on when an earlier worker process stored the rest."""
         ref = slot.ref
         budget = LogQuota.full(self._limits, now_s, sum(positions))
+        streams: tuple[OutputStream, ...] = ()
         if any(positions):
             streams = (
                 OutputStream.resumed("stdout", slot.out, positions[0]),
                 OutputStream.resumed("stderr", slot.err, positions[1]),
             )
             budget.ever = 0 if any(stream.dropped for stream in streams) else budget.ever
-        else:
+        elif not slot.kept:
             streams = (OutputStream("stdout", slot.out), OutputStream("stderr", slot.err))
         subject = subjects.output(self._worker, ref.job, ref.index)
         self._live[ref] = Tail(ref, subject, streams, budget, now_s + TICK_S)
 
-    def finish(self, ref: AttemptRef, result: CallResult | None = None, *, replaced: bool = False) -> bool:
+    def is_silent(self, ref: AttemptRef) -> bool:
+        """Whether an attempt that has not finished has printed nothing."""
+        return self._live[ref].is_silent()
+
+    def finish(
+        self, ref: AttemptRef, result: CallResult | None = None, *, replaced: bool = False, silent: bool = False
+    ) -> bool:
         """Its processes have ended. True when it never printed anything; then nothing of it will be sent.
 
         ``result``: of a call, sent behind its output. ``replaced``: another attempt runs in its place already.
+        ``silent``: it has printed nothing, and another one has its files.
         """
         tail = self._live.pop(ref)
+        if silent:
+            tail.streams = ()
         tail.result, tail.replaced = result, replaced
         if tail.is_silent():
             return True

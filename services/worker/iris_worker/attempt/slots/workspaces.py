@@ -1,4 +1,4 @@
-"""Directories of attempts. Nothing of one is used again by another.
+"""Directories of attempts. Nothing of one is used again by an attempt of another job.
 
 ``attempts/<n>`` belongs to slot n and to this process; a sandbox shows it, and outlives attempts. Below it each attempt
 has a new directory, below ``output/<n>`` new files for its output until that is sent, and a new directory for what Iris
@@ -6,9 +6,10 @@ gives it, where no task can put anything in its place. So a descriptor that a ta
 nothing of who comes next. Output goes to files and not through pipes: a worker that restarts finds them, and a task is
 never blocked or killed because nothing reads its output. A slot is given to the next attempt when no process of the
 last one is left, its output is sent, and its directories are gone; that of a call before its output is sent, so that
-the next call has the same template.
+the next call has the same template. That next call has the directories and files of the one before too, if that has
+printed nothing and left nothing there.
 Out of scope: processes; what is read from the files (tail).
-Source: docs/adr/0053-each-attempt-has-new-directories.md.
+Source: docs/adr/0053-each-attempt-has-new-directories.md, docs/adr/0104-a-call-has-the-directory-of-the-one-before.md.
 """
 
 from __future__ import annotations
@@ -26,13 +27,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from iris_core.messages.message import AttemptRef
+from iris_worker.attempt.calls.given import GivenFiles, is_as_given
 from iris_worker.data_directory import data_id
 
-ERROR_FILE = ".iris-error"
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 _GET_FLAGS, _SET_FLAGS, _TOP = 0x8008_6601, 0x4008_6602, 0x2_0000
 """ioctl_iflags(2): FS_IOC_GETFLAGS, FS_IOC_SETFLAGS, FS_TOPDIR_FL."""
-_ERROR_LIMIT = 2000
 _THROWN = itertools.count(1)
 """Numbers names in the trash."""
 
@@ -53,6 +53,8 @@ class Workspace:
         early: the output of the attempt that had the slot before is perhaps not sent yet.
         passed: the slot was passed on.
         owner: the user and group of its processes; None: the worker's.
+        files: what a call was given there, if the next one may have it. kept: that may have the directories, and has
+            the open files. again: they are those of the call before.
     """
 
     ref: AttemptRef
@@ -70,9 +72,14 @@ class Workspace:
     early: bool = False
     passed: bool = False
     owner: tuple[int, int] | None = None
+    files: GivenFiles | None = None
+    kept: bool = False
+    again: bool = False
 
     def give_files_to(self, owner: tuple[int, int] | None) -> None:
         """Make a user the owner of its output files, and later of its directory. Raises OSError."""
+        if owner == self.owner:  # also of those of the call before, which had this slot for the same job
+            return
         self.owner = owner
         if owner is not None:
             for file in (self.out, self.err):
@@ -83,7 +90,7 @@ class Workspace:
 
         Until then it is filled by paths, which another process of that user could redirect.
         """
-        if self.owner is not None:
+        if self.owner is not None and not self.again:
             os.chown(self.workdir, *self.owner)
 
     @property
@@ -113,6 +120,8 @@ class Workspaces:
         self._free: list[int] = []
         self._users: Counter[int] = Counter()
         self._early: set[int] = set()
+        self._kept: dict[int, Workspace] = {}
+        self._unused: set[int] = set()
         self._sent: list[str] = []
         self.has_trash = False
         for path in (self.attempts, self._output, self._trash):
@@ -159,15 +168,26 @@ class Workspaces:
         self._free.append(number)
 
     def take(self, ref: AttemptRef, reserved: int | None = None) -> Workspace:
-        """A slot for ``ref``, the reserved one, with new directories and files, which are empty."""
+        """A slot for ``ref``, the reserved one, with directories and files that are new, or of the call before it."""
         number = self.reserve() if reserved is None else reserved
+        if (kept := self._kept.pop(number, None)) is not None and kept.ref.job == ref.job:
+            self._users[number] += 1
+            opened = (kept.directory, kept.workdir, kept.given, kept.out, kept.err)
+            slot = Workspace(ref, number, *opened, owner=kept.owner, files=kept.files, again=True)
+        else:
+            slot = self._take_new(ref, number, kept)
+        slot.early = number in self._early
+        self._early.discard(number)
+        return slot
+
+    def _take_new(self, ref: AttemptRef, number: int, kept: Workspace | None) -> Workspace:
+        if kept is not None:
+            self._drop(kept)
         try:
             slot = self.open(ref, number, f"{ref.job}-{ref.index}-{ref.attempt}")
         except OSError:
             self.unreserve(number)
             raise
-        slot.early = number in self._early
-        self._early.discard(number)
         try:
             _make(slot.workdir, 0o700)
             _make(slot.given, 0o711)
@@ -178,17 +198,15 @@ class Workspaces:
             raise
         return slot
 
-    def open(self, ref: AttemptRef, number: int, directory: str) -> Workspace:
-        """The attempt that has this directory of slot ``number``, with the files of its output."""
+    def open(self, ref: AttemptRef, number: int, directory: str, *, kept: bool = False) -> Workspace:
+        """The attempt that has this directory of slot ``number``, with the files of its output; ``kept``: a later one
+        has them.
+        """
         below = f"{number}/{directory}".rstrip("/")
-        out = _open(f"{self._output}/{below}.out")
-        try:
-            err = _open(f"{self._output}/{below}.err")
-        except OSError:
-            os.close(out)
-            raise
+        files = (-1, -1) if kept else _open_both(f"{self._output}/{below}")
         self._users[number] += 1
-        return Workspace(ref, number, directory, f"{self.attempts}/{below}", f"{self.tokens}/{below}", out, err)
+        directories = (f"{self.attempts}/{below}", f"{self.tokens}/{below}")
+        return Workspace(ref, number, directory, *directories, *files, kept=kept)
 
     def clean(self, slot: Workspace) -> None:
         """No process is left in the slot: take its directories out of the sight of the next, for `empty_trash`."""
@@ -210,13 +228,36 @@ class Workspaces:
             shutil.rmtree(path, ignore_errors=True)
 
     def give(self, slot: Workspace) -> None:
-        """The output is sent and the directories are gone: the slot is free for another attempt."""
-        os.close(slot.out)
-        os.close(slot.err)
-        self.has_trash = True
-        self._sent += [f"{self._output}/{slot.below}.{stream}" for stream in ("out", "err")]
+        """The output is sent and the directories are gone, or kept: the slot is free for another attempt."""
+        if not slot.kept:
+            self._close(slot)
         if not slot.passed:
             self._leave(slot)
+
+    def _close(self, slot: Workspace) -> None:
+        for file in (slot.out, slot.err, *([slot.files.items] if slot.files is not None else [])):
+            os.close(file)
+        self.has_trash = True
+        self._sent += [f"{self._output}/{slot.below}.{stream}" for stream in ("out", "err")]
+
+    def keep(self, slot: Workspace) -> bool:
+        """Keep what a call that has printed nothing has for the next one, if only its result was added to it."""
+        slot.kept = slot.files is not None and not slot.broken and is_as_given(slot, slot.files)
+        return slot.kept
+
+    def clean_unused(self) -> None:
+        """Take away what was kept since before the last time this was called, and no call has had."""
+        for number in self._unused & self._kept.keys():
+            try:
+                self._drop(self._kept.pop(number))
+            except OSError:
+                self._free.remove(number)
+        self._unused = set(self._kept)
+
+    def _drop(self, kept: Workspace) -> None:
+        """Raises OSError when the directories could not be taken away; then nobody may have the slot."""
+        self._close(kept)
+        self.clean(kept)
 
     def pass_on(self, slot: Workspace) -> None:
         """No process is left and the directories are gone: another attempt may have the slot before the output is
@@ -225,6 +266,9 @@ class Workspaces:
         if not slot.broken:
             slot.passed = True
             self._early.add(slot.number)
+            self._unused.discard(slot.number)
+            if slot.kept:
+                self._kept[slot.number] = slot
             self._leave(slot)
 
     def _leave(self, slot: Workspace) -> None:
@@ -314,6 +358,16 @@ def _spread(path: str) -> None:
         os.close(fd)
 
 
+def _open_both(path: str) -> tuple[int, int]:
+    """Open the two files of an attempt's output. Raises OSError."""
+    out = _open(f"{path}.out")
+    try:
+        return out, _open(f"{path}.err")
+    except OSError:
+        os.close(out)
+        raise
+
+
 def _open(path: str) -> int:
     """Open a file of an attempt's output; make it, and the directory of its slot, if it is missing. Raises OSError."""
     try:
@@ -377,22 +431,6 @@ def _write_new(slot: Workspace, path: str, token: str) -> None:
             os.fchown(file, owner.st_uid, owner.st_gid)
     finally:
         os.close(file)
-
-
-def read_error_file(workdir: str) -> str:
-    """The text a task wrote into its IRIS_ERROR_FILE, as one line; empty when there is none. Never raises."""
-    try:
-        fd = os.open(f"{workdir}/{ERROR_FILE}", os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
-    except OSError:
-        return ""
-    try:
-        if os.fstat(fd).st_uid != os.stat(workdir).st_uid:
-            return ""  # a link to what the task may not read
-        return " ".join(os.read(fd, _ERROR_LIMIT).decode(errors="replace").split())
-    except OSError:
-        return ""
-    finally:
-        os.close(fd)
 
 
 def write_host_file(slot: Workspace, text: str) -> str:

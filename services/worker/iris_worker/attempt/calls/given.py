@@ -1,0 +1,92 @@
+"""What a call was given in its directory, and whether the next call of its job may have that too.
+
+The user of a call may have changed all of it, and the worker may be root: nothing here follows a link.
+Source: docs/adr/0104-a-call-has-the-directory-of-the-one-before.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from dataclasses import dataclass
+from typing import Protocol
+
+DIRECTORY = ".iris-call"
+RUNNER, FUNCTION, ITEMS = "run.py", "function", "items"
+RESULT = "result"
+_OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_PRIVATE, _WRITABLE = stat.S_IFDIR | 0o700, stat.S_IFREG | 0o600
+
+
+@dataclass(frozen=True, slots=True)
+class GivenFiles:
+    """``items``: the file of its arguments, open. ``inodes``: of the files by name; none of them is the user's."""
+
+    items: int
+    inodes: dict[str, int]
+
+    @classmethod
+    def of(cls, items: int, directory: str) -> GivenFiles:
+        """Those in a directory that is not the user's yet. Raises OSError."""
+        return cls(items, {name: os.stat(f"{directory}/{name}").st_ino for name in (RUNNER, FUNCTION, ITEMS)})
+
+    def renew(self, workdir: str, data: bytes) -> None:
+        """Be those of the next call: other arguments, and no result, as the last one is recorded. Raises OSError."""
+        directory = os.open(f"{workdir}/{DIRECTORY}", _OPEN)
+        try:
+            os.unlink(RESULT, dir_fd=directory)
+        finally:
+            os.close(directory)
+        self.put(data)
+
+    def put(self, data: bytes) -> None:
+        """Replace the arguments. Raises OSError.
+
+        The file is not emptied first: ext4 stores a file at once that was empty in between.
+        """
+        at = 0
+        while at < len(data):
+            at += os.pwrite(self.items, data[at:] if at else data, at)
+        os.ftruncate(self.items, at)
+
+
+class Directories(Protocol):
+    """Those of an attempt, as a workspace has them."""
+
+    @property
+    def workdir(self) -> str: ...
+    @property
+    def given(self) -> str: ...
+    @property
+    def token_file(self) -> str: ...
+    @property
+    def owner(self) -> tuple[int, int] | None: ...
+
+
+def is_as_given(slot: Directories, files: GivenFiles) -> bool:
+    """Whether a call that has ended has left nothing but its result; its token is taken away."""
+    try:
+        if os.listdir(slot.workdir) != [DIRECTORY] or not _is_private(os.stat(slot.workdir), slot.owner):
+            return False
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(slot.token_file)
+        if os.listdir(slot.given):
+            return False
+        directory = os.open(f"{slot.workdir}/{DIRECTORY}", _OPEN)
+    except OSError:
+        return False
+    try:
+        result = os.stat(RESULT, dir_fd=directory, follow_symlinks=False)
+        with os.scandir(directory) as entries:
+            found = {entry.name: entry.inode() for entry in entries}
+        as_given = found == {**files.inodes, RESULT: result.st_ino} and _is_private(os.fstat(directory), slot.owner)
+        return as_given and result.st_mode == _WRITABLE
+    except OSError:
+        return False
+    finally:
+        os.close(directory)
+
+
+def _is_private(found: os.stat_result, owner: tuple[int, int] | None) -> bool:
+    return found.st_mode == _PRIVATE and (found.st_uid, found.st_gid) == owner

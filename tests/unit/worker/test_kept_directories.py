@@ -1,0 +1,195 @@
+"""The directories of a call that the next one of its job has, and those that it does not have."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from iris_core import codec
+from iris_core.messages.gateway_worker import CallResult, CallResults
+from iris_core.messages.message import AttemptRef
+from iris_core.spec.calls import Calls, inline
+from iris_core.states import Cause
+from iris_worker.attempt.calls.files import CallFiles, entry, table
+from iris_worker.attempt.calls.result import read_result
+from iris_worker.attempt.output.logs import OutputLogs
+from iris_worker.attempt.slots.workspaces import Workspace, Workspaces, write_token
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+USER = (12345, 12345)
+FIRST, NEXT, OTHER = AttemptRef(7, 0, 0), AttemptRef(7, 1, 0), AttemptRef(8, 0, 0)
+
+
+class Host:
+    """The slots of one worker, and what calls are given there."""
+
+    def __init__(self, root: Path) -> None:
+        self.slots = Workspaces(root, memory=str(root))
+        self._files = CallFiles(root / "calls")
+        runner, function = (self._add(name) for name in (b"runner", b"function"))
+        segment = inline(table([b"zero", b"one"]))
+        self._calls = Calls(runner=runner, function=function, segments=(segment,), firsts=(0,), count=2)
+
+    def _add(self, data: bytes) -> str:
+        digest = hashlib.sha256(data).hexdigest()
+        self._files.add(digest, data)
+        return digest
+
+    def begin(self, ref: AttemptRef) -> Workspace:
+        """A call that is about to start."""
+        slot = self.slots.take(ref)
+        slot.give_files_to(USER)
+        slot.files = self._files.give(self._calls, ref.index, slot.workdir, slot.owner, slot.files, keeps=True)
+        slot.give_directory()
+        write_token(slot, f"token of {ref.index}")
+        return slot
+
+    def end(self, slot: Workspace, result: bytes = b"vpickle") -> None:
+        """A call has returned as its runner does, and its slot is passed on."""
+        place = Path(slot.workdir, ".iris-call")
+        if place.is_dir():
+            draft = place / "result.new"
+            draft.write_bytes(result)
+            os.chown(draft, *USER)
+            draft.chmod(0o600)
+            draft.rename(place / "result")
+        self.pass_on(slot)
+
+    def pass_on(self, slot: Workspace) -> None:
+        if not self.slots.keep(slot):
+            self.slots.clean(slot)
+        self.slots.pass_on(slot)
+        self.slots.give(slot)
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path)
+
+
+def inode(slot: Workspace) -> int:
+    return os.stat(slot.workdir).st_ino
+
+
+def test_the_next_call_has_the_directories_of_one_that_left_nothing(host: Host):
+    first = host.begin(FIRST)
+    before = inode(first)
+    host.end(first)
+    assert not os.path.exists(first.token_file)
+    following = host.begin(NEXT)
+    place = Path(following.workdir, ".iris-call")
+
+    assert (following.ref, following.number, inode(following)) == (NEXT, first.number, before)
+    assert entry(str(place / "items"), 0) == b"one"
+    assert Path(following.token_file).read_text() == "token of 1"
+    assert (os.fstat(following.out).st_size, os.fstat(following.out).st_uid) == (0, USER[0])
+    assert read_result(following.workdir) == b"", "it has the result of the call before"
+    host.end(following, b"vsecond")
+    assert read_result(following.workdir) == b"vsecond"
+
+
+def _file(slot: Workspace) -> None:
+    Path(slot.workdir, "left").touch()
+
+
+def _in_call(slot: Workspace) -> None:
+    Path(slot.workdir, ".iris-call/left").touch()
+
+
+def _replaced(slot: Workspace) -> None:
+    for name in ("items", "function"):
+        path = Path(slot.workdir, ".iris-call", name)
+        path.unlink()
+        path.write_bytes(b"mine")
+
+
+def _exchanged(slot: Workspace) -> None:
+    place = Path(slot.workdir, ".iris-call")
+    (place / "run.py").unlink()
+    os.link(place / "function", place / "run.py")
+
+
+def _closed(slot: Workspace) -> None:
+    os.chmod(slot.workdir, 0o500)
+
+
+def _closed_call(slot: Workspace) -> None:
+    os.chmod(f"{slot.workdir}/.iris-call", 0o777)
+
+
+def _moved(slot: Workspace) -> None:
+    place = Path(slot.workdir, ".iris-call")
+    place.rename(f"{slot.workdir}/../elsewhere")
+    place.symlink_to(f"{slot.workdir}/../elsewhere")
+
+
+def _told(slot: Workspace) -> None:
+    Path(slot.given, "notice").touch()
+
+
+@pytest.mark.parametrize(
+    "leaves", [_file, _in_call, _replaced, _exchanged, _closed, _closed_call, _moved, _told], ids=lambda f: f.__name__
+)
+def test_the_next_call_has_new_directories_after_one_that_left_something(
+    host: Host, leaves: Callable[[Workspace], None]
+):
+    first = host.begin(FIRST)
+    before = inode(first)
+    leaves(first)
+    host.end(first)
+    following = host.begin(NEXT)
+
+    assert inode(following) != before
+    assert sorted(os.listdir(following.workdir)) == [".iris-call"]
+    assert sorted(os.listdir(f"{following.workdir}/.iris-call")) == ["function", "items", "run.py"]
+
+
+def test_an_attempt_of_another_job_has_new_directories(host: Host):
+    first = host.begin(FIRST)
+    before = inode(first)
+    host.end(first)
+    other = host.begin(OTHER)
+    assert (other.number, inode(other) == before) == (first.number, False)
+    assert os.listdir(f"{host.slots.attempts}/{other.number}") == [other.directory]
+
+
+def test_a_call_without_a_result_leaves_its_directories_to_nobody(host: Host):
+    first = host.begin(FIRST)
+    host.end(first)
+    second = host.begin(NEXT)
+    before = inode(second)
+    host.pass_on(second)
+    assert inode(host.begin(AttemptRef(7, 0, 1))) != before
+
+
+def test_what_no_call_has_is_taken_away(host: Host):
+    first = host.begin(FIRST)
+    host.end(first)
+    host.slots.clean_unused()
+    assert os.path.isdir(first.workdir)
+    host.slots.clean_unused()
+    host.slots.empty_trash()
+
+    assert not os.path.exists(first.workdir)
+    assert not os.path.exists(first.given)
+    assert os.listdir(f"{Path(host.slots.attempts).parent}/output/{first.number}") == []
+
+
+def test_output_of_the_next_call_is_not_stored_as_that_of_the_last(host: Host, tmp_path: Path):
+    first = host.begin(FIRST)
+    host.end(first)
+    logs, after = OutputLogs("w0"), Workspaces(tmp_path, memory=str(tmp_path))  # the worker is restarted
+    following = after.open(NEXT, first.number, first.directory)
+    os.write(following.out, b"of the next one")
+    ended = after.open(FIRST, first.number, first.directory, kept=True)
+    logs.follow(ended, 0.0)
+    assert not logs.finish(FIRST, CallResult(0, 0, "value", b"v", Cause.EXITED, 0), silent=True)
+    [(_, message)] = logs.collect(1.0, 0).messages
+
+    assert codec.unpack(message, CallResults).results[0].index == 0
+    after.give(ended)
+    assert os.path.exists(f"{tmp_path}/output/{following.below}.out")
