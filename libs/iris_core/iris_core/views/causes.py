@@ -62,7 +62,12 @@ def last_line(task: Mapping[str, Any]) -> str:
 
 def last_printed(task: Mapping[str, Any]) -> str:
     """The last line that a task's last attempt printed to stderr; empty when there is none."""
-    return "".join(_stderr(task)[-1:]).strip()
+    return end_of(_last(task).get("stderr_tail"))
+
+
+def end_of(tail: str | None) -> str:
+    """The last line of the end of an output; empty when there is none."""
+    return "".join((tail or "").rstrip().splitlines()[-1:]).strip()
 
 
 def _stderr(task: Mapping[str, Any]) -> list[str]:

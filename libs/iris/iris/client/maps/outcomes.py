@@ -15,6 +15,7 @@ from typing import Any
 from iris.client.http.api import GatewayApi
 from iris.client.maps import call_runner
 from iris.client.problems import Conflict, JobEnded, NotFound, RemoteError, job_ended
+from iris_core.views.causes import end_of
 from iris_core.views.jobs import TaskView
 from iris_core.views.streams import CallResultView
 
@@ -117,7 +118,7 @@ def ending_of(name: str, task: TaskView, calls: int, result: CallResultView | No
     last = task.attempts[-1] if task.attempts else None
     if task.state == "succeeded":
         return _died(name, "succeeded", "its result is not kept any more", 0, None)
-    words = [] if last is None else [part for part in (task.error or last.cause, _last_line(last.stderr_tail)) if part]
+    words = [] if last is None else [part for part in (task.error or last.cause, end_of(last.stderr_tail)) if part]
     ended = result or last
     code, signal = (None, None) if ended is None else (ended.exit_code, ended.signal)
     return _died(name, task.state, ": ".join(words) + _lost(calls), code, signal)
@@ -128,11 +129,6 @@ def _lost(calls: int) -> str:
     if calls == 1:
         return ""
     return f"; none of the {calls} calls of this task has a result, also those that had returned"
-
-
-def _last_line(text: str | None) -> str:
-    lines = (text or "").strip().splitlines()
-    return lines[-1] if lines else ""
 
 
 def _died(name: str, state: str, words: str, code: int | None, signal: int | None) -> JobEnded:
