@@ -40,9 +40,9 @@ def stream(call: Call, body: AsyncIterator[bytes]) -> Response:
         raise ProblemResponse("too_many_requests", f"{everybody} streams are open on this gateway, which is the limit")
     if own >= gateway.settings.watchers_per_user:
         raise ProblemResponse("too_many_requests", f"{call.caller.user} has {own} streams open, which is the limit")
-    place = _Place(gateway.streams, call.caller.user)
-    response = StreamingResponse(_counted(place, body), media_type=EVENT_STREAM, headers=_HEADERS)
-    weakref.finalize(response, place.leave)  # it may never be sent
+    opened = _OpenStream(gateway.streams, call.caller.user)
+    response = StreamingResponse(_counted(opened, body), media_type=EVENT_STREAM, headers=_HEADERS)
+    weakref.finalize(response, opened.leave)  # it may never be sent
     return response
 
 
@@ -50,7 +50,7 @@ def _closing() -> ProblemResponse:
     return ProblemResponse("unavailable", "the gateway is about to restart")
 
 
-class _Place:
+class _OpenStream:
     """One open stream of a user; it is counted until somebody leaves it."""
 
     def __init__(self, watching: Counter[str], user: str) -> None:
@@ -66,12 +66,12 @@ class _Place:
             del self._watching[self._user]
 
 
-async def _counted(place: _Place, body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def _counted(opened: _OpenStream, body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     try:
         async for piece in body:
             yield piece
     finally:
-        place.leave()
+        opened.leave()
 
 
 def resume_point(call: Call, after: int | None) -> int | None:
