@@ -55,9 +55,10 @@ def test_a_dead_host_runs_nothing_and_its_tasks_move_after_the_grace(tmp_path):
     with cluster_on(data, "--workers", "2", *settings(data, QUICK)) as cluster:
         script = f"echo $$ >> {tmp_path}/pids; [ $IRIS_ATTEMPT -gt 0 ] || sleep 1000"
         job = cluster.submit("sh", "-c", script, name="move")
-        until(lambda: job.refresh().state == "running" and (tmp_path / "pids").exists(), "it runs")
+        pids = tmp_path / "pids"
+        until(lambda: pids.exists() and pids.read_text().strip() and job.refresh().state == "running", "it runs")
         first = next(iter(job.tasks())).worker
-        orphan = int((tmp_path / "pids").read_text().split()[0])
+        orphan = int(pids.read_text().split()[0])
         cluster.kill_worker(first)
         until(lambda: not psutil.pid_exists(orphan), "what it ran has ended with it", 60)
         ended = job.wait(60)

@@ -345,7 +345,7 @@ def explore(spec: JobSpec, policy: Policy, inspect: Callable[[Cell, Path], None]
     """Every state within ``limit`` states looked into, nearest to the root first; ``inspect`` is asked in each."""
     space = Space()
     known: dict[object, int] = {}
-    frozen: deque[tuple[int, bytes]] = deque()
+    frozen: deque[tuple[int, list[Action], bytes]] = deque()
 
     def enter(cell: Cell, path: Path) -> int:
         key = cell.key()
@@ -358,7 +358,7 @@ def explore(spec: JobSpec, policy: Policy, inspect: Callable[[Cell, Path], None]
             if cell.is_over():
                 space.over.add(number)
             elif number < limit:
-                frozen.append((number, pickle.dumps(cell, -1)))
+                frozen.append((number, list(cell.actions()), pickle.dumps(cell, -1)))
             else:
                 space.unexplored.add(number)
         return number
@@ -369,8 +369,8 @@ def explore(spec: JobSpec, policy: Policy, inspect: Callable[[Cell, Path], None]
         first.do(action)
     enter(first, root)
     while frozen:
-        number, image = frozen.popleft()
-        for action in list(pickle.loads(image).actions()):
+        number, actions, image = frozen.popleft()
+        for action in actions:
             cell = pickle.loads(image)
             cell.do(action)
             space.edges[number][action] = enter(cell, (*space.paths[number], action))

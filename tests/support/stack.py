@@ -27,7 +27,7 @@ LEFT_OUT = frozenset({"grafana"})
 _OVERRIDE = {"services": {"init": {"build": {"network": "none", "args": {"PYTHON": PYTHON}}}}}
 """What differs from a machine that reaches a registry: the base image, and a build without a network."""
 _PROJECT = "iris"
-_UP_S = 240
+_UP_S = 480
 
 
 class Stack:

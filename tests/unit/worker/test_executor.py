@@ -206,8 +206,9 @@ async def test_an_attempt_has_its_gpu_until_its_end_over_a_worker_restart(opened
     after = await opened()
     gpus(after, B, "sh", "-c", f"echo $CUDA_VISIBLE_DEVICES > {tmp_path}/b; exec sleep 1000")
     gpus(after, C, "true")
-    await until(lambda: (tmp_path / "b").exists() and (tmp_path / "b").read_text())
-    told = [(tmp_path / name).read_text() for name in ("a", "b")]
+    files = [tmp_path / name for name in ("a", "b")]
+    await until(lambda: all(file.exists() and file.read_text() for file in files))
+    told = [file.read_text() for file in files]
     free = after._use.devices._total - len(after._use.devices._held)
     after.kill_all()
     await until(lambda: not after.running)
