@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -177,6 +179,47 @@ def test_what_no_call_has_is_taken_away(host: Host):
     assert not os.path.exists(first.workdir)
     assert not os.path.exists(first.given)
     assert os.listdir(f"{Path(host.slots.attempts).parent}/output/{first.number}") == []
+
+
+@pytest.mark.parametrize("place", ["", ".iris-call"])
+def test_of_a_directory_full_of_files_only_the_first_are_read(host: Host, monkeypatch: pytest.MonkeyPatch, place: str):
+    """A task may leave millions of them, and the worker waits while they are listed."""
+    first = host.begin(FIRST)
+    for number in range(100):
+        Path(first.workdir, place, f"left-{number}").touch()
+    read = 0
+    scandir, listdir = os.scandir, os.listdir
+
+    def counted(names: Iterable[Any]) -> Iterator[Any]:
+        nonlocal read
+        for name in names:
+            read += 1
+            yield name
+
+    @contextmanager
+    def scanned(path: Any) -> Iterator[Iterator[Any]]:
+        with scandir(path) as entries:
+            yield counted(entries)
+
+    monkeypatch.setattr(os, "scandir", scanned)
+    monkeypatch.setattr(os, "listdir", lambda path: list(counted(listdir(path))))
+    host.end(first)
+    assert (first.kept, read < 10) == (False, True)
+
+
+def test_a_slot_that_is_reserved_is_left_to_whoever_takes_it(host: Host, monkeypatch: pytest.MonkeyPatch):
+    """Between both its processes are ended, and what it keeps may not be removable at that moment."""
+    host.end(host.begin(FIRST))
+    host.slots.clean_unused()
+    number = host.slots.reserve()
+
+    def fails(slot: Workspace) -> None:
+        raise OSError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(host.slots, "clean", fails)
+        host.slots.clean_unused()
+    assert host.slots.take(NEXT, number).again
 
 
 def test_output_of_the_next_call_is_not_stored_as_that_of_the_last(host: Host, tmp_path: Path):

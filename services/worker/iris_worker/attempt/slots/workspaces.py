@@ -247,7 +247,7 @@ class Workspaces:
 
     def clean_unused(self) -> None:
         """Take away what was kept since before the last time this was called, and no call has had."""
-        for number in self._unused & self._kept.keys():
+        for number in self._unused.intersection(self._kept, self._free):  # whoever has reserved a slot takes it soon
             try:
                 self._drop(self._kept.pop(number))
             except OSError:
