@@ -48,6 +48,15 @@ def since(exit_: Exit, before: TaskUsage) -> Exit:
     return structs.replace(exit_, usage=TaskUsage(cpu_ms, *io))
 
 
+def is_child(pid: int) -> bool:
+    """Whether it is a child of this process that was not collected."""
+    try:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except OSError:
+        return False
+    return True
+
+
 def wait_any() -> tuple[int, int, resource.struct_rusage] | None:
     """One child that has ended, None when none has."""
     try:

@@ -27,7 +27,7 @@ from iris_worker.launcher.kernel.pidfd import exit_status
 from iris_worker.launcher.kernel.signals import signal_group, signal_process
 from iris_worker.launcher.kernel.terminal import keep_shown, open_terminal
 from iris_worker.launcher.processes.commands import SpawnedCommands
-from iris_worker.launcher.processes.exits import since, to_exit, to_refusal, wait_any
+from iris_worker.launcher.processes.exits import is_child, since, to_exit, to_refusal, wait_any
 from iris_worker.launcher.processes.process import KnownProcesses, Process
 from iris_worker.launcher.processes.spares import Spares
 from iris_worker.launcher.processes.strays import Strays
@@ -150,7 +150,7 @@ class Runner:
 
     def is_free_child(self, pid: int) -> bool:
         """Whether it is a child of this process that is not known as anything."""
-        return not self._strays.is_known(pid) and tree.parent(pid) == os.getpid()
+        return not self._strays.is_known(pid) and is_child(pid)
 
     def group_of(self, pid: int, limits: Cgroup | None) -> Group | None:
         """Put a clone into a control group. Raises OSError."""

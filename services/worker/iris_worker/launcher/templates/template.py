@@ -39,6 +39,8 @@ exec(compiled(source, "iris_template"), {{"__name__": "iris_template", "control"
 _SOURCE = Path(inside.__file__)
 _ROOM = 4096
 """Bytes by which the variables of a clone may be longer than those of its template."""
+_HEARD_BYTES = 4096
+"""More than a template ever says in one message."""
 _CREDENTIALS = struct.Struct("iII")
 _SPACE = socket.CMSG_SPACE(_CREDENTIALS.size)
 
@@ -76,14 +78,14 @@ class RunningTemplate:
     ready: bool = False
     clones: dict[int, OrderedClone] = field(default_factory=dict)
     waiting: list[StartTemplate] = field(default_factory=list)
+    slot: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.slot = self.request.slot if self.request.sandbox is not None else -1
 
     @property
     def key(self) -> str:
         return self.request.key
-
-    @property
-    def slot(self) -> int:
-        return self.request.slot if self.request.sandbox is not None else -1
 
     @property
     def is_bare(self) -> bool:
@@ -94,7 +96,7 @@ class RunningTemplate:
         of no process, when they are gone, else raises BlockingIOError; ConnectionResetError.
         """
         while self.control.fileno() >= 0:
-            data, control, _, _ = self.control.recvmsg(inside.MESSAGE_BYTES, _SPACE)
+            data, control, _, _ = self.control.recvmsg(_HEARD_BYTES, _SPACE)
             signed = (_CREDENTIALS.unpack(part)[0] for _, kind, part in control if kind == socket.SCM_CREDENTIALS)
             yield data, next(signed, 0)
 

@@ -18,6 +18,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Set
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
@@ -270,9 +271,10 @@ class Templates:
             self._fail(self._take(template, number), f"its template has not answered for {_ANSWER_S:g} s")
         self.end(template.key)
 
-    def _read(self, template: RunningTemplate) -> None:
+    def _read(self, template: RunningTemplate, most: int | None = 1) -> None:
+        """Hear what it says; there is mostly one message, and the loop calls again while there is more."""
         with contextlib.suppress(BlockingIOError, ConnectionResetError):
-            for data, pid in template.messages():
+            for data, pid in islice(template.messages(), most):
                 if not data:
                     self._loop.forget(template.control.fileno())
                     return
@@ -300,10 +302,9 @@ class Templates:
         """A clone is there, or has ended. Only a child of this process that is no attempt's yet can be one."""
         if (clone := template.clones.get(number)) is None:
             return
-        if not tree.parent(pid):  # it was collected: whoever still holds its pipe must not hear that it goes
-            self._not_cloned(self._take(template, number))
-            return
         if not self._runner.is_free_child(pid):
+            if not tree.parent(pid):  # it was collected: whoever still holds its pipe must not hear that it goes
+                self._not_cloned(self._take(template, number))
             return
         request, group = clone.request, None
         try:
@@ -416,7 +417,7 @@ class Templates:
             return
         self._strike(pid)
         with contextlib.suppress(OSError):
-            self._read(template)
+            self._read(template, most=None)
         if self._by_key.get(template.key) is template:
             if error is not None:
                 self._over(template, text=f"a template cannot be started: {error}")
