@@ -28,7 +28,7 @@ SSE = {"Content-Type": "text/event-stream"}
         ("a\r\nb\r", "a\nb"),
         (NASTY, TITLE),
         ("\033[31", "\\x1b[31"),
-        ("\0\x7f\u202e", "\\x00\\x7f\\x202e"),
+        ("\0\x7f\u202e", "\\x00\\x7f\\u202e"),
         ("\033P\033\\", "\\x1bP\\x1b\\"),
     ],
 )

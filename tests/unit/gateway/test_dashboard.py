@@ -1,6 +1,8 @@
 """Dashboard pages: complete without JavaScript, all text escaped, exact badges, not cached by others."""
 
 import asyncio
+import html
+import json
 import re
 import time
 from enum import Enum
@@ -230,6 +232,15 @@ async def test_a_deployment_is_updated_by_its_specification(iris: House):
     assert (done.status_code, done.headers["location"]) == (303, "/deployments/chat")
     assert (command.action, command.version) == ("update", 7)
     assert command.patch == b'{"template":{"command":["serve","v2"]}}'
+
+
+async def test_a_refused_specification_is_shown_again_as_what_it_says(iris: House):
+    """Characters that change the direction of text were shown as `\\x200f`, which JSON does not have."""
+    wrong = {"replicas": 2, "template": {"comand": ["x"], "env": {"NAME": "\u200f\u05d0"}}}
+    sent = {"specification": json.dumps(wrong, ensure_ascii=False), "version": "7"}
+    refused = await iris.http.post("/deployments/chat/update", data=sent, headers=AS_FORM)
+    form = refused.text.partition("<textarea")[2].partition(">")[2].partition("</textarea>")[0]
+    assert json.loads(html.unescape(form)) == wrong
 
 
 async def test_a_deployment_is_deleted_after_a_question(iris: House):
@@ -624,7 +635,7 @@ async def test_characters_that_turn_text_around_are_shown_as_escapes(iris: House
     reason = {"code": "held", "message": "held: \u202eecirp\u2069 \u200f\u061c", "facts": {}}
     row = {"job": "/b", "job_id": "j2", "user": "mia", "band": "batch", "submitted_at": None, "tasks": 3}
     iris.state.pages["gated_jobs"] = {"items": [{**row, "pending_reason": reason}], "next_cursor": None}
-    assert "held: \\x202eecirp\\x2069 \\x200f\\x61c" in await page(iris, "/queue")
+    assert "held: \\u202eecirp\\u2069 \\u200f\\u061c" in await page(iris, "/queue")
 
 
 async def test_a_page_is_compiled_once_it_was_rendered(iris: House, monkeypatch: pytest.MonkeyPatch):

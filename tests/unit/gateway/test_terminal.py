@@ -23,7 +23,7 @@ RED = '<span class="sgr-1">{}</span>'
         ("\x1b[48;5;31mground", "ground"),
         ("\x1b[31<script>alert(1)</script>", "cript&gt;alert(1)&lt;/script&gt;"),
         ('\x1b]8;;javascript:x"\x07link\x1b]8;;\x07', "link"),
-        ("safe\u202e\u2066gnp.exe", "safe\\x202e\\x2066gnp.exe"),
+        ("safe\u202e\u2066gnp.exe", "safe\\u202e\\u2066gnp.exe"),
         ("\x1b[" + "9" * 5000 + "m.", "."),
     ],
 )

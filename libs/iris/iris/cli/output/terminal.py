@@ -33,7 +33,12 @@ def shown(text: str) -> str:
         return text
     if "\r" in text:
         text = _OVERWRITTEN.sub("", text)
-    return _COLOUR_OR_CONTROL.sub(lambda found: found["colour"] or f"\\x{ord(found[0]):02x}", text)
+    return _COLOUR_OR_CONTROL.sub(lambda found: found["colour"] or _escaped(ord(found[0])), text)
+
+
+def _escaped(code: int) -> str:
+    """As Python writes it."""
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
 
 
 class Terminal(io.TextIOWrapper):

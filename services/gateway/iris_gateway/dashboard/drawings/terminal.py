@@ -137,8 +137,11 @@ def printed_lines(lines: Iterable[LogLine]) -> Iterator[tuple[LogLine, Markup]]:
 
 
 def in_one_direction(text: str) -> str:
-    """A text, or a page, with the characters escaped that make what follows look like something else."""
-    return text if text.isascii() else _TURNS.sub(lambda turn: f"\\x{ord(turn[0]):02x}", text)
+    """A text, or a page, with the characters escaped that make what follows look like something else.
+
+    The escapes are those of JSON, which a form may hold.
+    """
+    return text if text.isascii() else _TURNS.sub(lambda turn: f"\\u{ord(turn[0]):04x}", text)
 
 
 def plain(text: str) -> str:

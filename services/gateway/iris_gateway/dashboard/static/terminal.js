@@ -9,7 +9,7 @@ export const PLAIN = { colour: -1, bold: false };
 
 // The runs of one line, classes and text, and the style in which the next line of its stream begins.
 export function runsOf(given, style = PLAIN) {
-  const text = given.replace(TURNS, (turn) => `\\x${turn.charCodeAt(0).toString(16)}`);
+  const text = given.replace(TURNS, (turn) => `\\u${turn.charCodeAt(0).toString(16).padStart(4, "0")}`);
   if (!text.includes("\x1b") && !text.includes("\r")) return [shortened(text ? [[classesOf(style), text]] : []), style];
   let found = [];
   let back = false;
