@@ -18,6 +18,7 @@ from iris_gateway.streams.feed import Lagging
 from iris_gateway.streams.results import NewResults
 from tests.support.gateway import House, house, listening
 from tests.support.memory import Memory
+from tests.support.rounds import rounds_until
 from tests.unit.gateway.test_growth import DATA, DIGEST
 
 CALLS = {"runner": DIGEST, "function": DIGEST, "segments": [DIGEST], "firsts": [0], "count": 1}
@@ -100,10 +101,11 @@ async def test_maps_submitted_one_after_another_share_a_reader_of_results():
             lines = response.aiter_lines()
             await anext(lines)
             stored = [await store(iris.state.streams, 2), await store(iris.state.streams, 2)]
+            while await anext(lines) != f"id: {stored[-1]}":
+                pass
+            await rounds_until(lambda: readers(iris.memory) == 1)  # that of the map before is closed meanwhile
             await iris.state.tell_job("/n", "succeeded")
-            shown = [line async for line in lines if line.startswith(("id: ", "event: "))]
-        assert (shown[-3], shown[-1]) == (f"id: {stored[-1]}", "event: end")
-        assert readers(iris.memory) == 1
+            assert [line async for line in lines if line.startswith("event: ")][-1] == "event: end"
 
 
 async def test_results_from_before_their_follower_and_behind_a_break_are_read():
@@ -134,8 +136,7 @@ async def reading(memory: Memory, rest_s: float = 10.0) -> NewResults:
     """New results, which are being read."""
     new = NewResults(memory.connect().streams, rest_s)
     new.wake()
-    while new.position is None:
-        await asyncio.sleep(0)
+    await rounds_until(lambda: new.position is not None)
     return new
 
 
@@ -148,8 +149,7 @@ async def test_a_map_whose_results_may_have_passed_has_no_inbox(monkeypatch: pyt
     since = [new.position]
     for job in (2, 3):
         since.append(await store(streams, job))
-        while new.position != since[-1]:
-            await asyncio.sleep(0)
+        await rounds_until(lambda: new.position == since[-1])
 
     def has_inbox(job: int, since: int) -> bool:
         with new.following(job, since) as inbox:
@@ -169,11 +169,9 @@ async def test_new_results_are_read_until_they_have_no_follower():
         for _ in range(10):
             await asyncio.sleep(0)
         assert (inbox is not None, readers(memory)) == (True, 1)
-    while new.position is not None:
-        await asyncio.sleep(0)
+    await rounds_until(lambda: new.position is None)
     new.wake()
-    while new.position is None:
-        await asyncio.sleep(0)
+    await rounds_until(lambda: new.position is not None)
     new.close()
 
 
