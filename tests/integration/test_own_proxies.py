@@ -5,6 +5,7 @@ import base64
 import hashlib
 import os
 import signal
+import socket
 
 import pytest
 
@@ -98,6 +99,17 @@ async def test_a_proxy_started_without_nats_serves_the_last_set(tmp_path):
     await route.stop()
     await connection.close()
     nats.stop()
+
+
+async def test_a_proxy_started_without_nats_answers_though_the_last_set_is_empty(connection, tmp_path):
+    (tmp_path / "discovery.json").write_bytes(b"{}")
+    kept = f"proxy.discovery_file={tmp_path / 'discovery.json'}"
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))  # nobody answers there
+        nowhere = f"nats://127.0.0.1:{held.getsockname()[1]}"
+        async with front(connection, nowhere, tmp_path, kept, "nats.retry_for_s=0.1") as proxy:
+            head, body = await proxy.get("/d/chat/")
+            assert (head.split()[1], "there is no deployment 'chat'" in body.decode()) == (b"404", True)
 
 
 @pytest.mark.parametrize("damaged", [b"", b'{"chat"'])

@@ -27,17 +27,17 @@ class LastDiscovery:
     def __init__(self, path: str) -> None:
         self._path = Path(path) if path else None
 
-    def read(self) -> dict[str, Entry]:
-        """What was written last; nothing when there is no file, or one that cannot be used."""
+    def read(self) -> dict[str, Entry] | None:
+        """What was written last, which may be empty; None when there is no file, or one that cannot be used."""
         if self._path is None:
-            return {}
+            return None
         try:
             return msgspec.json.decode(self._path.read_bytes(), type=dict[str, Entry])
         except FileNotFoundError:
-            return {}
+            return None
         except (OSError, msgspec.DecodeError) as error:
             log.warning("the last discovery cannot be read from %s: %s", self._path, error)
-            return {}
+            return None
 
     def write(self, values: Mapping[str, Entry]) -> None:
         """Replace what is kept; a file that cannot be written changes nothing else."""

@@ -62,10 +62,10 @@ async def serve(service: Service[ProxySettings]) -> None:
     listening = listen("proxy", *settings.address(), shared=settings.reuse_port)
     last = LastDiscovery(settings.discovery_file)
     known = last.read()
-    proxy.update(known)
+    proxy.update(known or {})
     current = asyncio.Event()
-    service.spawn(follow_discovery(service, proxy, last, current, math.inf if known else 0.0))
-    if known:
+    service.spawn(follow_discovery(service, proxy, last, current, 0.0 if known is None else math.inf))
+    if known is not None:
         log.info("serving the last discovery until the bus answers", extra={"file": settings.discovery_file})
     else:
         await current.wait()
