@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 # No deadline per example: on shared cores it would measure the neighbours.
-settings.register_profile("check", deadline=None, max_examples=40, print_blob=True)
+settings.register_profile("check", deadline=None, max_examples=40, derandomize=True)
 settings.register_profile("soak", deadline=None, max_examples=5_000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "check"))
 
