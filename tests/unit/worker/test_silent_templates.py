@@ -25,6 +25,7 @@ class StandIn:
         self.root = root
         self.spares = self.sandboxes = self
         self.on_other_child: Any = None
+        self.templates: Any = None
         self.timers: list[tuple[float, DelayedCall]] = []
         self.read: dict[int, Callable[[], object]] = {}
         self.states: list[TemplateState] = []
@@ -92,6 +93,7 @@ def host(tmp_path: Path) -> Iterator[StandIn]:
     made: Any = StandIn(tmp_path)
     templates = Templates(made, made, made, made, tmp_path)
     templates.start(StartTemplate("1", 0, "0/a", ("python3",), {}, ("json",), bare="bare"))
+    made.templates = templates
     yield made
     templates.close()
     for one in made.sockets:
@@ -112,6 +114,17 @@ def go(host: StandIn) -> socket.socket:
         os.close(fd)
     host.sockets.append(socket.socket(fileno=fds[3]))
     return host.sockets[-1]
+
+
+def test_a_template_is_sent_the_program_of_its_launchers_release(host: StandIn, monkeypatch: pytest.MonkeyPatch):
+    """A launcher outlives an upgrade: the file was moved or says other things by then."""
+
+    def missing(path: Path) -> bytes:
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(Path, "read_bytes", missing)
+    host.templates.start(StartTemplate("2", 1, "1/a", ("python3",), {}, ("json",), bare="other"))
+    assert b"be_template" in host.sockets[-1].recv(inside.MESSAGE_BYTES, socket.MSG_DONTWAIT)
 
 
 def test_a_bare_template_that_never_answers_is_ended(host: StandIn):

@@ -36,7 +36,8 @@ control = _socket.socket(fileno=0)
 source = control.recv({inside.MESSAGE_BYTES})
 exec(compiled(source, "iris_template"), {{"__name__": "iris_template", "control": control, "compiled": compiled}})
 """
-_SOURCE = Path(inside.__file__)
+SOURCE = Path(inside.__file__).read_bytes()
+"""What a bare template is to be sent first, of the release of this launcher: that may outlive an upgrade."""
 _ROOM = 4096
 """Bytes by which the variables of a clone may be longer than those of its template."""
 _HEARD_BYTES = 4096
@@ -118,8 +119,3 @@ def command_of(request: StartTemplate) -> tuple[tuple[str, ...], dict[str, str]]
     """The command of a bare template and its variables, with room for those of calls."""
     used = sum(len(name) + len(value) + 2 for name, value in request.env.items())
     return (request.command[0], "-I", "-S", "-c", _BOOT), {**request.env, inside.ROOM: " " * (_ROOM + used // 4)}
-
-
-def source() -> bytes:
-    """What a bare template is to be sent first."""
-    return _SOURCE.read_bytes()

@@ -37,12 +37,12 @@ from iris_worker.launcher.starts.spawner import Spawner
 from iris_worker.launcher.templates import template_process as inside
 from iris_worker.launcher.templates.reuse import ReusedProcesses
 from iris_worker.launcher.templates.template import (
+    SOURCE,
     OrderedClone,
     RunningTemplate,
     command_of,
     connection,
     control,
-    source,
 )
 
 _BEGIN_S, _ANSWER_S = 30.0, 5.0
@@ -148,7 +148,7 @@ class Templates:
                 self._forget(template)
                 raise
             with contextlib.suppress(OSError):  # it has ended already, which `_ended` finds out
-                mine.send(source())
+                mine.send(SOURCE)
         except BaseException:
             mine.close()
             raise
