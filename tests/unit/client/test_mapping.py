@@ -6,15 +6,18 @@ import pickle
 import threading
 import weakref
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from iris.client.client import Client
+from iris.client.maps import call_runner, outcomes
 from iris.client.maps.future import CallFuture
 from iris.client.maps.mapping import Mapped
 from iris.client.maps.open_map import OpenMap
-from iris.client.problems import ClientError, Conflict, Document, JobEnded, job_ended
+from iris.client.maps.outcomes import payload_of
+from iris.client.problems import ClientError, Conflict, Document, JobEnded, TryAgain, Unreachable, job_ended
 from iris_core.codec import to_json
 from iris_core.spec.calls import Calls
 from iris_core.views.streams import CallResultView, ResultsView
@@ -271,3 +274,28 @@ def test_an_open_map_that_two_threads_close_is_closed_once():
     opened._closed = Closed()
     opened.close("first")
     assert len(asked) == 1
+
+
+def test_a_large_result_is_fetched_again_when_its_gateway_restarts(monkeypatch, tmp_path):
+    monkeypatch.setattr(outcomes, "_RETRY_S", 0.0)
+    answers = [Unreachable("reset by peer"), TryAgain(503, Document()), Conflict(409, Document()), b"large"]
+    seen = []
+
+    def fetch(task, directory, attempt):
+        seen.append(directory)
+        answer = answers.pop(0)
+        (Path(directory) / call_runner.LARGE_NAME).write_bytes(b"larg")
+        if not isinstance(answer, bytes):
+            raise answer
+        (Path(directory) / call_runner.LARGE_NAME).write_bytes(answer)
+
+    api = SimpleNamespace(fetch=fetch, transport=SimpleNamespace(current_timeout_s=60.0))
+    result = CallResultView(
+        index=0, attempt=0, kind="value", data="", cause="exited", exit_code=0, signal=None, stored=True
+    )
+    assert payload_of(api, "j1", result) == b"large"
+    assert len(set(seen)) == 4
+    api.transport.current_timeout_s = -1.0
+    answers.append(Unreachable("refused"))
+    with pytest.raises(Unreachable):
+        payload_of(api, "j1", result)

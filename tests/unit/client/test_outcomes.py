@@ -14,7 +14,7 @@ DIED = CallResultView(index=2, attempt=0, kind="died", data="", cause="exited", 
     ("calls", "words"),
     [
         (1, "exit code 7"),
-        (4, "exit code 7; none of the 4 calls of this task has a result, also those that had returned"),
+        (4, "exit code 7; none of the 4 calls of this task has a result, not even those that had returned"),
     ],
 )
 def test_the_death_of_a_process_says_whose_results_are_lost(calls: int, words: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from iris.client.http.api import GatewayApi
 from iris.client.maps import call_runner
-from iris.client.problems import Conflict, JobEnded, NotFound, RemoteError, job_ended
+from iris.client.problems import Conflict, JobEnded, NotFound, RemoteError, TryAgain, Unreachable, job_ended
 from iris_core.views.causes import end_of
 from iris_core.views.jobs import TaskView
 from iris_core.views.streams import CallResultView
@@ -80,22 +80,24 @@ def _undecodable(what: str, error: BaseException, cause: BaseException) -> Remot
 def payload_of(api: GatewayApi, job: str, result: CallResultView) -> bytes:
     """What the runner wrote; a large result is fetched as the artifact of its attempt.
 
-    Its end may not be committed yet. Raises Problem, Unreachable, InvalidArchive, OSError, RemoteError.
+    Its end may not be committed yet, and the gateway may restart meanwhile: it is asked again. Raises Problem,
+    Unreachable, InvalidArchive, OSError, RemoteError.
     """
     if not result.stored:
         return base64.b64decode(result.data)
-    until_s = time.monotonic() + _END_WITHIN_S
-    with tempfile.TemporaryDirectory(prefix="iris-result-") as made:
-        while True:
+    start_s = time.monotonic()
+    while True:
+        with tempfile.TemporaryDirectory(prefix="iris-result-") as made:
             try:
                 api.fetch(f"{job}/{result.index}", made, attempt=result.attempt)
                 return (Path(made) / call_runner.LARGE_NAME).read_bytes()
-            except Conflict:
-                if time.monotonic() > until_s:
+            except (Conflict, TryAgain, Unreachable) as error:
+                most_s = _END_WITHIN_S if isinstance(error, Conflict) else api.transport.current_timeout_s
+                if time.monotonic() - start_s > most_s:
                     raise
-                time.sleep(_RETRY_S)
             except (NotFound, FileNotFoundError) as error:
                 raise RemoteError(f"{job}/{result.index} returned a large value that is not kept: {error}") from error
+        time.sleep(_RETRY_S)
 
 
 def death_of(name: str, result: CallResultView, calls: int) -> JobEnded:
@@ -128,7 +130,7 @@ def _lost(calls: int) -> str:
     """What else is lost with a process: results of one task are stored together."""
     if calls == 1:
         return ""
-    return f"; none of the {calls} calls of this task has a result, also those that had returned"
+    return f"; none of the {calls} calls of this task has a result, not even those that had returned"
 
 
 def _died(name: str, state: str, words: str, code: int | None, signal: int | None) -> JobEnded:
