@@ -12,6 +12,7 @@ from iris.cli.commands.look.top import USED
 from iris.cli.commands.look.why import explain_lines
 from iris.cli.commands.operate.quota import describe
 from iris.cli.output.tables import print_table
+from iris.cli.output.times import show_millis
 from iris_core.spec.jobs import JobSpec
 from tests.support.answers import Said, answering, job_view
 
@@ -272,8 +273,14 @@ def test_tasks_of_an_array_are_shown_with_their_values(capsys):
 def test_events_of_amendments_and_holds_say_what_and_why():
     amended = {"job": "/a", "changes": ["band batch, was interactive", "held"], "by": "mia"}
     assert (whose(amended), details(amended)) == ("/a", "changes=band batch, was interactive; held  by=mia")
-    held = {"hold": "h1", "user": "mia", "reason": "data", "worker": None}
-    assert (whose(held), details(held)) == ("h1", "reason=data")
+    held = {"hold": "h1", "user": "mia", "band": "", "label": "a=b", "reason": "data", "worker": None}
+    assert (whose(held), details(held)) == ("h1", "user=mia  label=a=b  reason=data")
+
+
+def test_the_event_of_a_notice_says_until_when_the_attempt_runs():
+    told = {"task": "/a/0", "attempt": 0, "reason": "drain", "deadline_ms": None}
+    assert details(told) == "attempt=0  reason=drain"
+    assert details({**told, "deadline_ms": 1000}) == f"attempt=0  reason=drain  until={show_millis(1000)}"
 
 
 @pytest.mark.parametrize(
@@ -281,6 +288,12 @@ def test_events_of_amendments_and_holds_say_what_and_why():
     [
         ({"state": "killed", "exit_code": None, "signal": 9, "error": "ran too long"}, "signal 9", "ran too long"),
         ({"state": "killed", "cause": "cancelled", "by": {"name": "mia"}}, "", "cancelled by mia"),
+        (
+            {"state": "killed", "cause": "cancelled", "by": {"name": "mia"}, "error": "too slow"},
+            "",
+            "cancelled by mia: too slow",
+        ),
+        ({"state": "killed", "cause": "timeout", "error": "ran too long"}, "", "ran too long"),
         ({"state": "killed", "cause": "job_ended", "note": "uncloned"}, "", "job ended"),
         ({"state": "succeeded", "exit_code": 0, "cause": "exited"}, "exit 0", ""),
         ({"state": "running", "cause": None, "note": "storing"}, "", "storing"),

@@ -472,6 +472,27 @@ async def test_people_with_a_browser_get_pages_and_programs_problem_documents(ir
         assert problem.headers["content-type"] == "application/problem+json"
 
 
+async def test_the_page_of_events_says_what_is_held_and_which_task_was_told_what(iris: House):
+    for subject, body in {
+        "queue.state.held": {
+            "hold": "h1",
+            "user": "mia",
+            "band": "",
+            "label": "a=b",
+            "state": "held",
+            "reason": "data",
+        },
+        "task.notice.drain": {"task": "/a/0", "state": "running", "reason": "drain", "deadline_ms": None},
+        "task.notice.timeout": {"task": "/b/0", "state": "running", "reason": "timeout", "deadline_ms": 1000},
+    }.items():
+        await iris.state.streams.publish(subject, msgspec.json.encode(body))
+    words = " ".join(re.sub("<[^>]*>", " ", await page(iris, "/events")).split())
+    assert "queue h1 user mia label a=b" in words
+    assert "notice: drain" in words
+    assert "notice: timeout, until " in words
+    assert "h1" in await page(iris, "/events?kind=queue&state=held")
+
+
 async def test_the_last_lines_of_output_stand_on_the_page_with_stderr_marked(iris: House):
     await iris.state.print(1, 1, "\x1b[1;31mValueError\x1b[0m: bad\n", stream="stderr", at_ms=3_661_000)
     await iris.state.print(1, 1, "10%\r50%\r100%\r\n", offset=0)

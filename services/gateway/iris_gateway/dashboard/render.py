@@ -35,6 +35,7 @@ STATES = {
     "session": [status.value.lower() for status in SessionStatus],
     "deployment": [status.value for status in DeploymentLifecycle],
     "route": [status.value for status in RouteStatus],
+    "queue": ["held", "released"],
 }
 """The states of events by their kind."""
 ENDED = frozenset(map(display_name, JOB_TERMINAL))

@@ -12,7 +12,7 @@ from iris.cli.parsing.options import NAME, connected, form_option
 from iris.client.client import Client
 from iris.client.http.transport import UrlQuery
 
-DETAILS = ("attempt", "worker", "cause", "exit_code", "reason", "changes", "by")
+DETAILS = ("attempt", "worker", "cause", "exit_code", "user", "band", "label", "reason", "until", "changes", "by")
 
 
 @click.command(cls=CliCommand)
@@ -66,6 +66,8 @@ def whose(event: Row) -> str:
 
 def details(event: Row) -> str:
     """``attempt=0  worker=w0``."""
+    if event.get("deadline_ms"):
+        event = {**event, "until": show_millis(event["deadline_ms"])}
     found = {name: event[name] for name in DETAILS if event.get(name) not in (None, "")}
     return "  ".join(f"{name}={'; '.join(v) if isinstance(v, list) else v}" for name, v in found.items())
 

@@ -39,15 +39,17 @@ def outcome(row: Row) -> str:
 def why_pending(task: Row) -> str:
     """The pending reason's sentence, the error or cause of a task's end, or what is odd about it."""
     reason = task.get("pending_reason")
-    return reason["message"] if reason else task.get("error") or cause_of(task) or task.get("note") or ""
+    return reason["message"] if reason else cause_of(task) or task.get("error") or task.get("note") or ""
 
 
 def cause_of(task: Row) -> str:
-    """``cancelled by mia``: why a task was ended otherwise than by its own exit."""
+    """``cancelled by mia: too slow``: by whom and why a task was ended otherwise than by its own exit."""
     if task["state"] not in ENDED - {"succeeded", "failed"} or not task.get("cause"):
         return ""
-    cause, by = task["cause"].replace("_", " "), name_of(task.get("by"))
-    return f"{cause} by {by}" if by else str(cause)
+    cause, by, error = task["cause"].replace("_", " "), name_of(task.get("by")), task.get("error")
+    if not by:
+        return str(error or cause)
+    return f"{cause} by {by}: {error}" if error else f"{cause} by {by}"
 
 
 def name_of(by: Row | None) -> str:
