@@ -222,6 +222,25 @@ def test_a_slot_that_is_reserved_is_left_to_whoever_takes_it(host: Host, monkeyp
     assert host.slots.take(NEXT, number).again
 
 
+def test_output_that_comes_between_two_calls_is_of_neither(host: Host):
+    first = host.begin(FIRST)
+    before = inode(first)
+    host.end(first)
+    os.write(first.err, b"of a process that nobody has found")
+    following = host.begin(NEXT)
+
+    assert [os.fstat(file).st_size for file in (following.out, following.err)] == [0, 0]
+    assert inode(following) != before
+
+
+def test_output_files_that_a_template_has_are_not_those_of_the_next_call(host: Host):
+    first = host.begin(FIRST)
+    before = inode(first)
+    first.lent = True
+    host.end(first)
+    assert inode(host.begin(NEXT)) != before
+
+
 def test_output_of_the_next_call_is_not_stored_as_that_of_the_last(host: Host, tmp_path: Path):
     first = host.begin(FIRST)
     host.end(first)

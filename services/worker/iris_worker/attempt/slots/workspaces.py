@@ -53,8 +53,9 @@ class Workspace:
         early: the output of the attempt that had the slot before is perhaps not sent yet.
         passed: the slot was passed on.
         owner: the user and group of its processes; None: the worker's.
-        files: what a call was given there, if the next one may have it. kept: that may have the directories, and has
-            the open files. again: they are those of the call before.
+        files: what a call was given there, if the next one may have it. lent: a template was started with its output
+            files, and what that has left may print. kept: the next call may have the directories, and has the open
+            files. again: they are those of the call before.
     """
 
     ref: AttemptRef
@@ -73,6 +74,7 @@ class Workspace:
     passed: bool = False
     owner: tuple[int, int] | None = None
     files: GivenFiles | None = None
+    lent: bool = False
     kept: bool = False
     again: bool = False
 
@@ -170,7 +172,7 @@ class Workspaces:
     def take(self, ref: AttemptRef, reserved: int | None = None) -> Workspace:
         """A slot for ``ref``, the reserved one, with directories and files that are new, or of the call before it."""
         number = self.reserve() if reserved is None else reserved
-        if (kept := self._kept.pop(number, None)) is not None and kept.ref.job == ref.job:
+        if (kept := self._kept.pop(number, None)) is not None and kept.ref.job == ref.job and _is_empty(kept):
             self._users[number] += 1
             opened = (kept.directory, kept.workdir, kept.given, kept.out, kept.err)
             slot = Workspace(ref, number, *opened, owner=kept.owner, files=kept.files, again=True)
@@ -242,7 +244,7 @@ class Workspaces:
 
     def keep(self, slot: Workspace) -> bool:
         """Keep what a call that has printed nothing has for the next one, if only its result was added to it."""
-        slot.kept = slot.files is not None and not slot.broken and is_as_given(slot, slot.files)
+        slot.kept = slot.files is not None and not (slot.lent or slot.broken) and is_as_given(slot, slot.files)
         return slot.kept
 
     def clean_unused(self) -> None:
@@ -356,6 +358,11 @@ def _spread(path: str) -> None:
             fcntl.ioctl(fd, _SET_FLAGS, struct.pack("l", flags | _TOP))
     finally:
         os.close(fd)
+
+
+def _is_empty(slot: Workspace) -> bool:
+    """Whether nothing was printed there."""
+    return not (os.fstat(slot.out).st_size or os.fstat(slot.err).st_size)
 
 
 def _open_both(path: str) -> tuple[int, int]:

@@ -139,6 +139,7 @@ class Preloading:
         if not self._logs.follows(attempt.ref):  # what preloading prints begins its output
             self._logs.follow(attempt.slot, self._clock.steady_s())
         attempt.slot.give_directory()
+        attempt.slot.lent = True
         request = self._requests.of_template(key, attempt, template)
         own = is_relative(request.command[0], request.env)  # its bare one runs what the job has brought
         job = 0 if key == request.bare and not own else template.job
