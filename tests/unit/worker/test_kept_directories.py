@@ -241,6 +241,15 @@ def test_output_files_that_a_template_has_are_not_those_of_the_next_call(host: H
     assert inode(host.begin(NEXT)) != before
 
 
+def test_a_slot_is_early_until_an_attempt_is_started_there(host: Host):
+    """Otherwise the next worker takes the output and result of the call before for stored, and sends neither."""
+    host.end(host.begin(FIRST))
+    discarded = host.begin(OTHER)
+    host.slots.clean(discarded)
+    host.slots.give(discarded)
+    assert host.slots.take(AttemptRef(9, 0, 0)).early
+
+
 def test_output_of_the_next_call_is_not_stored_as_that_of_the_last(host: Host, tmp_path: Path):
     first = host.begin(FIRST)
     host.end(first)

@@ -305,6 +305,7 @@ class Executor:
 
     def _start(self, attempt: RunningAttempt, request: StartProcess) -> None:
         self.attempts.requested(attempt, request)
+        self.slots.begun(attempt.slot)
         self._launcher.send(request)
 
     def build(

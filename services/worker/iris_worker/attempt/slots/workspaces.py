@@ -179,8 +179,11 @@ class Workspaces:
         else:
             slot = self._take_new(ref, number, kept)
         slot.early = number in self._early
-        self._early.discard(number)
         return slot
+
+    def begun(self, slot: Workspace) -> None:
+        """The launcher is told of an attempt, and whether it is early: it has the slot from now on."""
+        self._early.discard(slot.number)
 
     def _take_new(self, ref: AttemptRef, number: int, kept: Workspace | None) -> Workspace:
         if kept is not None:
