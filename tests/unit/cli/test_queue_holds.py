@@ -81,3 +81,10 @@ def test_a_released_job_is_told_to_wait_for_the_queue(iris: Any) -> None:
     with answering(lambda _: Said(200, job_view(pending_reason=reason))) as gateway:
         code, _, err = iris("release", "/a", "--url", gateway.url)
     assert (code, "still held by root with the queue of band batch (h1)" in err) == (0, True)
+
+
+def test_a_released_job_is_told_what_else_it_waits_for(iris: Any) -> None:
+    reason = {"code": "not_before", "message": "not before 2026-11-23 18:28:12 UTC"}
+    with answering(lambda _: Said(200, job_view(pending_reason=reason))) as gateway:
+        code, _, err = iris("release", "/a", "--url", gateway.url)
+    assert (code, err.strip().endswith("released; it waits: not before 2026-11-23 18:28:12 UTC")) == (0, True)

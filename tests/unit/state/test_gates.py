@@ -499,3 +499,21 @@ def test_jobs_outside_the_queue_are_listed_with_what_they_wait_for(script: Scrip
     assert ([row["job"] for row in page["items"]], [row["job"] for row in rest["items"]]) == (["/b", "/c"], ["/e"])
     script.play("release /c")
     assert [row["job"] for row in script.world.query("gated_jobs")["items"]] == ["/b", "/e"]
+
+
+def test_tasks_that_pause_before_a_retry_are_listed_outside_the_queue(script: Script) -> None:
+    script.play("""
+        worker w0
+        submit /a retries=9 backoff=10
+        schedule
+        /a/0 exit 1         -> PENDING failures=1
+        queue               -> nothing
+    """)
+    (row,) = script.world.query("gated_jobs")["items"]
+    assert (row["job"], row["tasks"], row["pending_reason"]["code"]) == ("/a", 1, "retry_backoff")
+    script.play("wait 11")
+    assert script.world.query("gated_jobs")["items"] == []
+    script.play("schedule")
+    script.play("/a/0 exit 1 -> PENDING failures=2")
+    script.play("cancel /a")
+    assert script.world.query("gated_jobs")["items"] == []

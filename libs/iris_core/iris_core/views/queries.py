@@ -189,7 +189,7 @@ class QueueQuery(PageQuery, frozen=True):
 
 
 class GatedJobsQuery(PageQuery, frozen=True):
-    """Jobs with tasks that are not in the queue, since they wait for a job, a time or a release; oldest first."""
+    """Jobs with tasks outside the queue, since they wait for a job, a time, a retry or a release; oldest first."""
 
 
 class QueueHoldsQuery(PageQuery, frozen=True):

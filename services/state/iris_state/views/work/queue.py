@@ -61,9 +61,10 @@ def _queue_row(ledger: Ledger, number: int) -> QueueRow:
 
 
 def gated(ledger: Ledger, query: GatedJobsQuery) -> Page:
-    """The jobs with tasks that a gate keeps out of the queue, oldest first."""
+    """The jobs with tasks that a gate, or the pause before a retry, keeps out of the queue, oldest first."""
     after = behind(query.cursor) or 0
-    numbers = ((number, number) for number in sorted(ledger.gates.gated) if number > after)
+    paused = {number for (kind, number, _), _ in ledger.timers.items() if kind == "gate" and number in ledger.jobs}
+    numbers = ((number, number) for number in sorted(paused.union(ledger.gates.gated)) if number > after)
     return page(numbers, lambda number: _gated_row(ledger, number), query, lambda number: _outside(ledger, number) > 0)
 
 

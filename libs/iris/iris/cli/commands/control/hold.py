@@ -9,6 +9,9 @@ from iris.cli.parsing.options import NAME, connected
 from iris.client.client import Client
 from iris_core.placement.reasons import ReasonCode
 
+_OUTSIDE = {ReasonCode.DEPENDENCY, ReasonCode.NOT_BEFORE, ReasonCode.SINGLETON, ReasonCode.RETRY_BACKOFF}
+"""What keeps a job out of the queue that nobody holds."""
+
 
 @click.command(cls=CliCommand)
 @click.argument("jobs", nargs=-1, required=True, type=NAME, metavar="JOB...")
@@ -30,7 +33,9 @@ def release(client: Client, jobs: tuple[str, ...], drop_after: bool) -> None:
     for job in jobs:
         view = client.release(job, drop_after=drop_after)
         why = view.pending_reason
-        still = f", and still {why.message}" if why is not None and why.code is ReasonCode.HELD else ""
+        still = f"; it waits: {why.message}" if why is not None and why.code in _OUTSIDE else ""
+        if why is not None and why.code is ReasonCode.HELD:
+            still = f", and still {why.message}"
         click.echo(f"{view.name} released{still}", err=True)
 
 

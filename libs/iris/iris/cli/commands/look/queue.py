@@ -48,7 +48,9 @@ _GATED_SHOWN = 10
 @click.group(cls=CliGroup, invoke_without_command=True)
 @click.option("-n", "--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of rows.")
 @click.option("-a", "--all", "everything", is_flag=True, help="The whole queue.")
-@click.option("--gated", is_flag=True, help="Instead the jobs that wait outside it: for a job, a time or a release.")
+@click.option(
+    "--gated", is_flag=True, help="Instead jobs that wait outside it: for a job, a time, a retry or a release."
+)
 @form_option()
 @click.option("--url", help="Address of the gateway.", metavar="URL")
 @click.option("--context", help="Use this named gateway.", metavar="NAME")
