@@ -363,8 +363,8 @@ class WorkerService:
             self._executor.flush_records()
             self._executor.watch.help(_STALL_CHECK_S)
             self._executor.slots.clean_unused()
-            if self._executor.slots.has_trash:
-                await asyncio.to_thread(self._executor.slots.empty_trash)
+            if (trash := self._executor.slots.trash).waits:
+                await trash.empty(self._executor.flush_records)
             await asyncio.sleep(_STALL_CHECK_S)
 
     # ── shutdown ────────────────────────────────────────────────────────────────────────────────────────────────────

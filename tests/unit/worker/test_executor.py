@@ -20,6 +20,7 @@ from iris_core.access.task_tokens import SigningKey
 from iris_core.messages.gateway_state import Caller
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Ended, Gang, Order, Stage, TaskTemplate
+from iris_core.spec.calls import Calls, inline
 from iris_core.spec.resources import Device, ResourceRequest
 from iris_core.states import Cause, KernelStatus
 from iris_worker.agent.agent import Agent
@@ -262,6 +263,31 @@ async def test_a_worker_killed_while_it_stores_stores_again_and_reruns_nothing(
     ended = end_of(after)
     assert (ended.exit_code, await files_of(bus, ended)) == (3, ["x"])
     assert (tmp_path / "runs").read_text() == "ran\n"
+
+
+def call_of(executor: Executor, *command: str) -> None:
+    """Start a call of a map."""
+    calls = Calls(runner="1" * 64, function="2" * 64, segments=(inline(b""),), firsts=(0,), count=1)
+    template = TaskTemplate(1, "/t", command, {}, 1, ResourceRequest(), calls=calls)
+    executor._agent.on_order(Order("me", 1, templates=(template,), run=(A,)), 1)
+    executor.launch(LocalAttempt(A, template, PREPARING))
+    executor.flush()
+
+
+async def test_a_worker_killed_before_an_end_is_recorded_loses_no_result(
+    opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Records are sent to the launcher with its next request, or a quarter of a second later."""
+    before, attempts = await opened(), tmp_path / "attempts"
+    call_of(before, "sh", "-c", "mkdir -m 700 .iris-call; printf vpickle > .iris-call/result; exit 3")
+    await until(lambda: before.attempts.by_ref[A].result is not None)
+    assert not any(attempts.glob("*/*")), "the directory of the call is still there"
+    with monkeypatch.context() as killed:
+        killed.setattr(before._launcher, "_outbox", bytearray())
+        after = await opened()
+    found = after.attempts.by_ref[A].result
+    assert found is not None
+    assert (found.kind, found.data) == ("value", b"pickle")
 
 
 async def test_one_stopped_while_stored_ends_within_its_grace_period(opened: Open, bus: Memory):

@@ -168,13 +168,37 @@ def test_a_call_without_a_result_leaves_its_directories_to_nobody(host: Host):
     assert inode(host.begin(AttemptRef(7, 0, 1))) != before
 
 
-def test_what_no_call_has_is_taken_away(host: Host):
+@pytest.mark.parametrize("discarded", [False, True])
+def test_a_result_is_found_until_its_end_is_recorded(host: Host, tmp_path: Path, discarded: bool):
+    """The next call has its directory, but was not requested when the worker was killed."""
+    first = host.begin(FIRST)
+    host.end(first)
+    following = host.begin(NEXT)
+    assert read_result(following.workdir) == b""
+    if discarded:
+        host.slots.clean(following)
+    after = Workspaces(tmp_path, memory=str(tmp_path))
+    after.begin({first.number}, {first.number})
+    again = after.open(FIRST, first.number, first.directory)
+    after.restore(again)
+    assert read_result(again.workdir) == b"vpickle"
+    after.clean(again)
+    assert not os.path.exists(again.workdir)
+
+
+def test_of_calls_that_follow_each_other_one_result_is_left_behind(host: Host, tmp_path: Path):
+    for ref in (FIRST, NEXT, AttemptRef(7, 0, 1)):
+        host.end(host.begin(ref))
+    assert [path.name.partition(".")[2] for path in (tmp_path / "trash").iterdir()] == ["0-7-1-0.result"]
+
+
+async def test_what_no_call_has_is_taken_away(host: Host):
     first = host.begin(FIRST)
     host.end(first)
     host.slots.clean_unused()
     assert os.path.isdir(first.workdir)
     host.slots.clean_unused()
-    host.slots.empty_trash()
+    await host.slots.trash.empty(lambda: True)
 
     assert not os.path.exists(first.workdir)
     assert not os.path.exists(first.given)

@@ -71,7 +71,7 @@ def test_the_number_of_a_slot_that_cannot_be_emptied_is_not_reused(slots: Worksp
 
 
 @pytest.mark.parametrize("round_", [0, 1, 2])
-def test_nothing_an_attempt_leaves_is_there_for_the_next(slots: Workspaces, tmp_path: Path, round_: int):
+async def test_nothing_an_attempt_leaves_is_there_for_the_next(slots: Workspaces, tmp_path: Path, round_: int):
     for _ in range(round_):
         slot = slots.take(A)
         slots.clean(slot)
@@ -84,7 +84,7 @@ def test_nothing_an_attempt_leaves_is_there_for_the_next(slots: Workspaces, tmp_
     again = slots.take(B)
     assert os.listdir(again.workdir) == []
     assert os.pread(again.out, 10, 0) == b""
-    slots.empty_trash()
+    await slots.trash.empty(lambda: True)
     assert os.listdir(tmp_path / "trash") == []
 
 
@@ -113,7 +113,7 @@ def test_nobody_else_lists_or_changes_the_parents_of_an_attempt_directory(slots:
     assert os.stat(slot.workdir).st_mode & 0o777 == 0o700
 
 
-def test_what_a_task_left_is_deleted_however_deep_and_without_rights(slots: Workspaces, tmp_path: Path):
+async def test_what_a_task_left_is_deleted_however_deep_and_without_rights(slots: Workspaces, tmp_path: Path):
     slot = slots.take(A)
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -130,20 +130,38 @@ def test_what_a_task_left_is_deleted_however_deep_and_without_rights(slots: Work
     os.chmod(f"{slot.workdir}/deeper", 0)
     os.chmod(slot.workdir, 0)
     slots.clean(slot)
-    slots.empty_trash()
+    await slots.trash.empty(lambda: True)
     assert (os.listdir(tmp_path / "trash"), (outside / "kept").read_text()) == ([], "kept")
 
 
-def test_a_directory_of_many_files_is_deleted_in_little_memory(slots: Workspaces):
+async def test_only_what_was_left_before_its_end_was_recorded_is_deleted(slots: Workspaces, tmp_path: Path):
+    first, second = slots.take(A), slots.take(B)
+    slots.clean(first)
+
+    def record() -> bool:
+        slots.clean(second)
+        return True
+
+    def left() -> list[bool]:
+        """Whether the directory of the first, and of the second, is in the trash."""
+        return [any((tmp_path / "trash").glob(f"*.{slot.name}")) for slot in (first, second)]
+
+    await slots.trash.empty(lambda: False)
+    assert (left(), slots.trash.waits) == ([True, False], True)
+    await slots.trash.empty(record)
+    assert (left(), slots.trash.waits) == ([False, True], True)
+
+
+async def test_a_directory_of_many_files_is_deleted_in_little_memory(slots: Workspaces):
     slot = slots.take(A)
     for number in range(20_000):
         os.mknod(f"{slot.workdir}/{number:0200}")
     slots.clean(slot)
     tracemalloc.start()
-    slots.empty_trash()
+    await slots.trash.empty(lambda: True)
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert (slots.has_trash, most < 1 << 20) == (False, True)
+    assert (slots.trash.waits, most < 1 << 20) == (False, True)
 
 
 def test_a_directory_that_was_deleted_is_made_again(slots: Workspaces):

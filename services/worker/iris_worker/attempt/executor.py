@@ -115,7 +115,7 @@ class Executor:
         root = settings.root
         self.logs = OutputLogs(host.worker_id(settings), settings.log_limits)
         self.slots = Workspaces(root)
-        self.environments = EnvironmentStore(root / "environments", settings.environment_limits, self.slots.throw)
+        self.environments = EnvironmentStore(root / "environments", settings.environment_limits, self.slots.trash.throw)
         self._trouble = ""
         self._agent = agent
         self._clock = clock
@@ -202,6 +202,8 @@ class Executor:
         has its directories, because it has left nothing there.
         """
         slot = self.slots.open(ref, entry.started.slot, entry.started.directory, kept=kept)
+        if entry.over is None:
+            self.slots.restore(slot)
         attempt = RunningAttempt(slot, self._use)
         attempt.slot.output, attempt.slot.call, attempt.result = entry.started.output, entry.started.call, entry.result
         self.logs.follow(attempt.slot, self._clock.steady_s(), entry.positions)
@@ -504,9 +506,11 @@ class Executor:
         self._launcher.flush()
         self._on_change()
 
-    def flush_records(self) -> None:
-        """Have the launcher record what has happened since the last call: at intervals, as it is woken for it."""
-        self._launcher.flush_records()
+    def flush_records(self) -> bool:
+        """Have the launcher record what has happened since the last call: at intervals, as it is woken for it; False:
+        it takes no more now.
+        """
+        return self._launcher.flush_records()
 
     def close(self) -> None:
         self.containers.close()

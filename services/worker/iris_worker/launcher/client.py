@@ -152,9 +152,11 @@ class LauncherClient:
         self._outbox += data[socket.send_fds(self._socket, [data], fds) :]
         self.flush_records()
 
-    def flush_records(self) -> None:
+    def flush_records(self) -> bool:
+        """Send the requests and records; whether all of them are sent."""
         self._urgent = True
         self.flush()
+        return not self._outbox
 
     def flush(self) -> None:
         """Send the requests, and the records before them."""

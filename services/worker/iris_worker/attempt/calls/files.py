@@ -84,7 +84,7 @@ class CallFiles:
         segment, at = calls.place(index)
         arguments = table([self._entry(segment, at)])
         if before is not None:
-            before.renew(workdir, arguments)
+            before.put(arguments)
             return before
         there = f"{workdir}/{DIRECTORY}"
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
@@ -32,15 +33,6 @@ class GivenFiles:
         """Those in a directory that is not the user's yet. Raises OSError."""
         return cls(items, {name: os.stat(f"{directory}/{name}").st_ino for name in (RUNNER, FUNCTION, ITEMS)})
 
-    def renew(self, workdir: str, data: bytes) -> None:
-        """Be those of the next call: other arguments, and no result, as the last one is recorded. Raises OSError."""
-        directory = os.open(f"{workdir}/{DIRECTORY}", _OPEN)
-        try:
-            os.unlink(RESULT, dir_fd=directory)
-        finally:
-            os.close(directory)
-        self.put(data)
-
     def put(self, data: bytes) -> None:
         """Replace the arguments. Raises OSError.
 
@@ -50,6 +42,16 @@ class GivenFiles:
         while at < len(data):
             at += os.pwrite(self.items, data[at:] if at else data, at)
         os.ftruncate(self.items, at)
+
+
+@contextlib.contextmanager
+def call_directory(workdir: str) -> Iterator[int]:
+    """That of a call below its own, open. Raises OSError."""
+    directory = os.open(f"{workdir}/{DIRECTORY}", _OPEN)
+    try:
+        yield directory
+    finally:
+        os.close(directory)
 
 
 class Directories(Protocol):

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import itertools
 import os
 import shutil
 import stat
@@ -27,14 +26,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from iris_core.messages.message import AttemptRef
-from iris_worker.attempt.calls.given import GivenFiles, is_as_given
+from iris_worker.attempt.calls.given import RESULT, GivenFiles, call_directory, is_as_given
+from iris_worker.attempt.slots.trash import Trash
 from iris_worker.data_directory import data_id
 
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 _GET_FLAGS, _SET_FLAGS, _TOP = 0x8008_6601, 0x4008_6602, 0x2_0000
 """ioctl_iflags(2): FS_IOC_GETFLAGS, FS_IOC_SETFLAGS, FS_TOPDIR_FL."""
-_THROWN = itertools.count(1)
-"""Numbers names in the trash."""
 
 
 @dataclass(slots=True, eq=False)
@@ -55,7 +53,7 @@ class Workspace:
         owner: the user and group of its processes; None: the worker's.
         files: what a call was given there, if the next one may have it. lent: a template was started with its output
             files, and what that has left may print. kept: the next call may have the directories, and has the open
-            files. again: they are those of the call before.
+            files. again: they are those of the call before. before: where the result of that is now.
     """
 
     ref: AttemptRef
@@ -77,6 +75,7 @@ class Workspace:
     lent: bool = False
     kept: bool = False
     again: bool = False
+    before: str = ""
 
     def give_files_to(self, owner: tuple[int, int] | None) -> None:
         """Make a user the owner of its output files, and later of its directory. Raises OSError."""
@@ -101,6 +100,11 @@ class Workspace:
         return f"{self.number}/{self.directory}".rstrip("/")
 
     @property
+    def name(self) -> str:
+        """Of its directory in the trash."""
+        return f"{self.number}-{self.directory}"
+
+    @property
     def token_file(self) -> str:
         """The file of the attempt's token, which is only there while it runs."""
         return f"{self.given}/token"
@@ -111,22 +115,20 @@ class Workspaces:
 
     Attributes:
         tokens: has a directory for each slot, and below it one for each attempt.
-        has_trash: something was left for `empty_trash`.
+        trash: has what was taken away.
     """
 
     def __init__(self, root: Path, memory: str = "/dev/shm") -> None:
         self.attempts = str(root / "attempts")
         self._output = str(root / "output")
-        self._trash = str(root / "trash")
+        self.trash = Trash(str(root / "trash"))
         self._next = 0
         self._free: list[int] = []
         self._users: Counter[int] = Counter()
         self._early: set[int] = set()
         self._kept: dict[int, Workspace] = {}
         self._unused: set[int] = set()
-        self._sent: list[str] = []
-        self.has_trash = False
-        for path in (self.attempts, self._output, self._trash):
+        for path in (self.attempts, self._output):
             os.makedirs(path, mode=0o700, exist_ok=True)
         for path in (self.attempts, self._output):
             _spread(path)
@@ -135,14 +137,14 @@ class Workspaces:
 
     def begin(self, alive: Collection[int], unreported: Collection[int]) -> None:
         """A worker starts: everything goes to the trash except slots of live attempts and output that is not sent."""
-        self.has_trash = True
+        self.trash.waits = True
         for name in os.listdir(self.attempts):
             if not (name.isdigit() and int(name) in alive):
-                self.throw(f"{self.attempts}/{name}")
+                self.trash.throw(f"{self.attempts}/{name}")
         for name in os.listdir(self._output):
             number = name.partition(".")[0]
             if not (number.isdigit() and (int(number) in alive or int(number) in unreported)):
-                self.throw(f"{self._output}/{name}")
+                self.trash.throw(f"{self._output}/{name}")
         for name in os.listdir(self.tokens):
             if not (name.isdigit() and int(name) in alive):
                 shutil.rmtree(f"{self.tokens}/{name}", ignore_errors=True)
@@ -172,10 +174,11 @@ class Workspaces:
     def take(self, ref: AttemptRef, reserved: int | None = None) -> Workspace:
         """A slot for ``ref``, the reserved one, with directories and files that are new, or of the call before it."""
         number = self.reserve() if reserved is None else reserved
-        if (kept := self._kept.pop(number, None)) is not None and kept.ref.job == ref.job and _is_empty(kept):
+        kept = self._kept.pop(number, None)
+        if kept is not None and kept.ref.job == ref.job and _is_empty(kept) and (result := self._take_result(kept)):
             self._users[number] += 1
             opened = (kept.directory, kept.workdir, kept.given, kept.out, kept.err)
-            slot = Workspace(ref, number, *opened, owner=kept.owner, files=kept.files, again=True)
+            slot = Workspace(ref, number, *opened, owner=kept.owner, files=kept.files, again=True, before=result)
         else:
             slot = self._take_new(ref, number, kept)
         slot.early = number in self._early
@@ -184,6 +187,26 @@ class Workspaces:
     def begun(self, slot: Workspace) -> None:
         """The launcher is told of an attempt, and whether it is early: it has the slot from now on."""
         self._early.discard(slot.number)
+
+    def _take_result(self, kept: Workspace) -> str:
+        """Take the result of a call out of the directory that the next one has; empty: that cannot have it.
+
+        That of the call before it is deleted: its end was sent to the launcher before this call's start.
+        """
+        with contextlib.suppress(OSError), call_directory(kept.workdir) as directory:
+            path = self.trash.place(_result_name(kept.ref, kept.number))
+            os.rename(RESULT, path, src_dir_fd=directory)
+            if kept.before:
+                with contextlib.suppress(OSError):
+                    os.unlink(kept.before)
+            return path
+        return ""
+
+    def restore(self, slot: Workspace) -> None:
+        """Bring back what an attempt left of which a worker before has not recorded the end."""
+        self.trash.restore(slot.name, slot.workdir)
+        with contextlib.suppress(OSError), call_directory(slot.workdir) as directory:
+            self.trash.restore(_result_name(slot.ref, slot.number), RESULT, directory)
 
     def _take_new(self, ref: AttemptRef, number: int, kept: Workspace | None) -> Workspace:
         if kept is not None:
@@ -214,18 +237,18 @@ class Workspaces:
         return Workspace(ref, number, directory, *directories, *files, kept=kept)
 
     def clean(self, slot: Workspace) -> None:
-        """No process is left in the slot: take its directories out of the sight of the next, for `empty_trash`."""
+        """No process is left in the slot: take its directories out of the sight of the next, into the trash."""
         with contextlib.suppress(FileNotFoundError):  # it had no token
             os.unlink(slot.token_file)
         with contextlib.suppress(FileNotFoundError):
             self._take_given(slot.given)
         with contextlib.suppress(FileNotFoundError):  # the task deleted it itself
-            self.throw(slot.workdir)
+            self.trash.throw(slot.workdir, slot.name)
 
     def _take_given(self, path: str) -> None:
         """Nothing can be moved to the disk from the memory, where it is deleted quickly."""
         if not self._in_memory:
-            self.throw(path)
+            self.trash.throw(path)
             return
         try:
             os.rmdir(path)
@@ -242,8 +265,7 @@ class Workspaces:
     def _close(self, slot: Workspace) -> None:
         for file in (slot.out, slot.err, *([slot.files.items] if slot.files is not None else [])):
             os.close(file)
-        self.has_trash = True
-        self._sent += [f"{self._output}/{slot.below}.{stream}" for stream in ("out", "err")]
+        self.trash.delete(*(f"{self._output}/{slot.below}.{stream}" for stream in ("out", "err")))
 
     def keep(self, slot: Workspace) -> bool:
         """Keep what a call that has printed nothing has for the next one, if only its result was added to it."""
@@ -283,52 +305,11 @@ class Workspaces:
             if not slot.broken:
                 self._free.append(slot.number)
 
-    def empty_trash(self) -> None:
-        """Delete the trash, and output that is sent; slow, for a thread: some disks take 2 ms for a directory."""
-        self.has_trash = False
-        left, self._sent = self._sent, []
-        left += [f"{self._trash}/{name}" for name in os.listdir(self._trash)]
-        while left:
-            self._take_apart(left.pop(), left)
-
-    def _take_apart(self, path: str, left: list[str]) -> None:
-        """Delete a file, or a directory whose subdirectories are first moved beside it.
-
-        This handles any depth and removed permissions; what cannot be deleted is tried again the next time. A process
-        that has a directory open may rename what is in it, so nothing is deleted by a path through a subdirectory.
-        """
-        with contextlib.suppress(OSError):
-            mode = os.lstat(path).st_mode
-            if not stat.S_ISDIR(mode):
-                os.unlink(path)
-                return
-            if mode & 0o700 != 0o700:
-                os.chmod(path, 0o700)
-            with os.scandir(path) as entries:
-                for entry in entries:  # of which there may be millions
-                    with contextlib.suppress(OSError):
-                        if entry.is_dir(follow_symlinks=False):
-                            left.append(self.throw(entry.path))
-                        else:
-                            os.unlink(entry.path)
-            os.rmdir(path)
-
     def close(self) -> None:
         """Remove the directories of tokens that hold none."""
         for path, _, _ in os.walk(self.tokens, topdown=False):
             with contextlib.suppress(OSError):  # that of an attempt that runs on without the worker
                 os.rmdir(path)
-
-    def throw(self, path: str) -> str:
-        """Move a file or directory to the trash, and return its new path."""
-        target = f"{self._trash}/{os.getpid()}-{next(_THROWN)}"
-        self.has_trash = True
-        try:
-            os.rename(path, target)
-        except PermissionError:  # a directory without permissions, which only root can move as it is
-            os.chmod(path, 0o700)
-            os.rename(path, target)
-        return target
 
 
 def _token_directory(root: Path, memory: str) -> str:
@@ -366,6 +347,11 @@ def _spread(path: str) -> None:
 def _is_empty(slot: Workspace) -> bool:
     """Whether nothing was printed there."""
     return not (os.fstat(slot.out).st_size or os.fstat(slot.err).st_size)
+
+
+def _result_name(ref: AttemptRef, number: int) -> str:
+    """Of the result of a call in the trash."""
+    return f"{number}-{ref.job}-{ref.index}-{ref.attempt}.{RESULT}"
 
 
 def _open_both(path: str) -> tuple[int, int]:
