@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
 import pytest
 
-from iris.client.maps.outcomes import death_of
+from iris.client.maps.outcomes import death_of, ending_of
+from iris_core.views.jobs import TaskView
 from iris_core.views.streams import CallResultView
+from tests.support.fake_state import attempt_of
 
 DIED = CallResultView(index=2, attempt=0, kind="died", data="", cause="exited", exit_code=7, signal=None, stored=False)
 
@@ -21,3 +26,36 @@ def test_the_death_of_a_process_says_whose_results_are_lost(calls: int, words: s
     """With `chunksize` results are stored together, and nothing said that the earlier ones were lost as well."""
     error = death_of("/m/2", DIED, calls)
     assert (error.exit_code, str(error)) == (7, f"/m/2 failed: {words}")
+
+
+def ended(error: str | None, attempts: list[Any], cause: str | None = None) -> TaskView:
+    return TaskView(
+        task="/m/2",
+        job="/m",
+        index=2,
+        state="killed",
+        pending_reason=None,
+        failure_count=0,
+        preemption_count=0,
+        worker=None,
+        attempts=attempts,
+        error=error,
+        cause=cause,
+    )
+
+
+@pytest.mark.parametrize(
+    ("task", "words"),
+    [
+        (ended("/a (j1) is failed, and this job waited for its success", []), "/a (j1) is failed, and this job waited"),
+        (ended(None, [], "job_ended"), "job ended"),
+    ],
+)
+def test_a_call_that_never_started_says_why(task: TaskView, words: str) -> None:
+    assert str(ending_of("/m/2", task, 1)).startswith(f"/m/2 killed: {words}")
+
+
+def test_the_last_line_of_stderr_is_said_once() -> None:
+    line = "ModuleNotFoundError: No module named 'x'"
+    last = msgspec.structs.replace(attempt_of(0), stderr_tail=f"Traceback\n{line}\n")
+    assert str(ending_of("/m/2", ended(f"preloading: {line}", [last]), 1)) == f"/m/2 killed: preloading: {line}"

@@ -120,10 +120,12 @@ def ending_of(name: str, task: TaskView, calls: int, result: CallResultView | No
     last = task.attempts[-1] if task.attempts else None
     if task.state == "succeeded":
         return _died(name, "succeeded", "its result is not kept any more", 0, None)
-    words = [] if last is None else [part for part in (task.error or last.cause, end_of(last.stderr_tail)) if part]
+    words = [task.error or (last and last.cause) or (task.cause or "").replace("_", " ")]
+    if last is not None and (line := end_of(last.stderr_tail)) and line not in str(words[0]):
+        words.append(line)
     ended = result or last
     code, signal = (None, None) if ended is None else (ended.exit_code, ended.signal)
-    return _died(name, task.state, ": ".join(words) + _lost(calls), code, signal)
+    return _died(name, task.state, ": ".join(filter(None, words)) + _lost(calls), code, signal)
 
 
 def _lost(calls: int) -> str:
