@@ -77,10 +77,10 @@ def free_ports(count: int) -> list[int]:
 
 
 def row_of_free_ports(count: int) -> int:
-    """The first of so many `free_ports`, below those that connections get; a random one, because tests beside this take
-    some too.
+    """The first of so many `free_ports`, above those of coordinators and below those of connections; a random one,
+    because tests beside this take some too.
     """
-    every = range(20_000, 32_000, count)
+    every = range(30_000, 32_760, count)
     for first in random.sample(every, len(every)):
         with contextlib.suppress(OSError), contextlib.ExitStack() as row:
             bound = [row.enter_context(_bound(port)) for port in range(first, first + count)]

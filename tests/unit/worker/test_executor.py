@@ -158,13 +158,14 @@ async def test_the_ports_of_an_adopted_attempt_are_its_own(opened: Open):
 
 async def test_a_gang_whose_coordinator_port_is_taken_tries_another(opened: Open):
     executor = await opened()
-    first, second = Gang(1, ("127.0.0.1", "h1")), Gang(1, ("127.0.0.1", "h1"), attempt=1)
+    hosts = "127.0.0.1", "h1"  # and a job of which no test beside this has a gang
+    first, second = Gang(4_242, hosts), Gang(4_242, hosts, attempt=1)
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         other.bind(("", coordinator_port(first)))
         other.listen()
-        for ref, gang in ((AttemptRef(1, 0, 0), first), (AttemptRef(1, 1, 0), first), (AttemptRef(1, 0, 1), second)):
-            ordered(executor, ref, gang)
+        for index, attempt, gang in ((0, 0, first), (1, 0, first), (0, 1, second)):
+            ordered(executor, AttemptRef(4_242, index, attempt), gang)
         assert executor.running == 2
         [error] = [stage.ended.error for stage in executor._agent.attempts() if stage.ended is not None]
     assert f"port {coordinator_port(first)}, its gang's coordinator port, is in use" in error
