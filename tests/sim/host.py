@@ -316,8 +316,6 @@ class Worker:
             stages = self.agent.report_all()
             was = self._registered
             register = None if was else self._registration(stages)
-            if register is not None and stages:
-                self.agent.unconfirmed = True
             answer = await self._ask(stages if was else (), register)
             if answer is None:
                 continue

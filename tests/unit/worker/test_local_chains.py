@@ -1,13 +1,10 @@
-"""What waits on a host behind others: for those of its job, in whose place it runs or is handed back, and for those
-that were dropped.
-"""
+"""What waits on a host behind other attempts of its job: it runs in their place, or is handed back."""
 
 from __future__ import annotations
 
 import pytest
 
 from iris_core.placement.chains import HAND_BACK_MS
-from iris_worker.agent.chains import DROPPED
 from tests.unit.worker.story import Story
 
 
@@ -120,64 +117,3 @@ def test_ends_in_whose_place_others_run_may_wait_to_be_told(story):
     assert story.agent.is_patient
     story.play("ended 1-2-0 0")
     assert not story.agent.is_patient
-
-
-GIVEN_UP = """
-    adopt 1-0-0
-    report_all                      -> 1-0-0 RUNNING
-    taken_but_drop 1-0-0            -> kill 1-0-0
-"""
-"""The worker was LOST while it ran, so that others are placed where it is."""
-
-
-def test_nothing_begins_before_what_was_dropped_has_ended(story):
-    story.play(GIVEN_UP + "run 2-0-0 3-0-0 -> taken\n tell -> 2-0-0 PREPARING, 3-0-0 PREPARING\n taken")
-    assert {stage.detail for stage in story.agent.attempts() if stage.ref.job > 1} == {DROPPED}
-    story.play("ended 1-0-0 0 -> prepare 2-0-0, launch 3-0-0\n started 3-0-0\n prepared 2-0-0 -> launch 2-0-0")
-    story.play("""
-        tell -> 1-0-0 TERMINATED cancelled 0, 2-0-0 PREPARING, 2-0-0 PULLING, 3-0-0 PREPARING, 3-0-0 RUNNING
-        run 3-1-0 -> taken, launch 3-1-0
-    """)
-
-
-def test_a_member_of_a_gang_is_prepared_when_what_was_dropped_has_ended(story):
-    story.play(
-        GIVEN_UP
-        + """
-        prepare 3-0-0                   -> taken
-        start 3-0-0                     -> taken
-        free 1-0-0                      -> launch 3-0-0
-        tell                            -> 3-0-0 PREPARING, 3-0-0 PREPARING, 3-0-0 PREPARED, 3-0-0 CREATING
-        """
-    )
-
-
-def test_what_comes_waits_for_all_that_was_dropped(story):
-    story.play("""
-        run 1-0-0 1-1-0                 -> taken, launch 1-0-0, launch 1-1-0
-        started 1-0-0
-        started 1-1-0
-        stop 1-0-0                      -> taken, kill 1-0-0
-        tell -> 1-0-0 PREPARING, 1-0-0 RUNNING, 1-1-0 PREPARING, 1-1-0 RUNNING
-        taken_but_drop 1-0-0 1-1-0      -> kill 1-1-0
-        chain : 3-0-0 3-1-0             -> taken
-        ended 1-1-0 0
-        ended 1-0-0 0                   -> launch 3-0-0
-        ended 3-0-0 0                   -> launch 3-1-0
-    """)
-
-
-def test_what_waits_and_is_stopped_or_dropped_itself_never_runs(story):
-    story.play(GIVEN_UP + "run 3-0-0 3-1-0 3-2-0 -> taken\n stop 3-0-0 -> taken, discard 3-0-0\n")
-    story.play("taken_but_drop 3-1-0 -> discard 3-1-0\n ended 1-0-0 0 -> launch 3-2-0")
-
-
-def test_what_was_dropped_after_its_end_is_not_waited_for(story):
-    story.play("""
-        run 1-0-0 1-1-0                 -> taken, launch 1-0-0, launch 1-1-0
-        free 1-0-0
-        ended 1-1-0 0
-        tell -> 1-0-0 PREPARING, 1-1-0 PREPARING, 1-1-0 TERMINATED exited 0
-        taken_but_drop 1-0-0 1-1-0      -> kill 1-0-0
-        run 3-0-0                       -> taken, launch 3-0-0
-    """)

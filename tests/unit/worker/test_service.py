@@ -1,4 +1,4 @@
-"""The worker's shell: what it keeps of an attempt is removed with it, and it is registered before it takes orders."""
+"""The worker's shell: state kept per attempt is removed with the attempt."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import asyncio
 from pathlib import Path
 from typing import Any, cast
 
-from iris_bus.contract import Message
-from iris_core import codec, subjects
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Ended, ReportTaken, Stage
 from iris_core.states import Cause, KernelStatus
@@ -31,24 +29,5 @@ async def test_an_attempt_that_ends_long_before_its_timeout_leaves_no_timer(tmp_
     assert timers() == before + 1000
     worker._taken([Stage(ref, KernelStatus.TERMINATED, 1, Ended(Cause.EXITED, 0)) for ref in refs], ReportTaken())
     assert timers() == before
-    worker._tasks.close()
-    worker._executor.close()
-
-
-async def test_a_worker_takes_no_order_until_it_knows_what_to_stop(tmp_path: Path):
-    memory, registrations = Memory(), asyncio.Queue[Message]()
-    worker = WorkerService(WorkerSettings(id="w0", data=str(tmp_path)), memory.connect(), "", asyncio.Event())
-    worker.agent.adopt(Stage(AttemptRef(1, 0, 0), KernelStatus.RUNNING, 1))
-    state = memory.connect().bus
-    await state.subscribe(subjects.report("w0"), registrations.put_nowait)
-    reporting = asyncio.create_task(worker.reporter.report())
-    async with asyncio.timeout(10):
-        worker.reporter.wake()
-        registration = await registrations.get()
-        assert worker.agent.unconfirmed
-        state.publish(registration.reply, codec.pack(ReportTaken()))
-        while worker.agent.unconfirmed:
-            await asyncio.sleep(0)
-    reporting.cancel()
     worker._tasks.close()
     worker._executor.close()

@@ -27,7 +27,7 @@ from iris_core.messages.state_worker import (
     TaskTemplate,
 )
 from iris_core.states import Cause, KernelStatus, NoticeReason
-from iris_worker.agent.chains import DROPPED, WaitingChains
+from iris_worker.agent.chains import WaitingChains
 from iris_worker.agent.instructions import Discard, Instruction, Kill, Prepare
 from iris_worker.agent.local_attempt import LocalAttempt, drain_notices, end_stage, renewals, set_timeouts
 from iris_worker.agent.reports import Reports, fitting
@@ -92,14 +92,12 @@ class Agent:
                 self._seen.add(ref)
                 self._held[ref] = LocalAttempt(ref, templates[ref.job], Stage(ref, K.SCHEDULED, now_ms))
             else:
-                stage = Stage(ref, K.PREPARING, now_ms)
-                self._take(LocalAttempt(ref, templates.get(ref.job), stage, gangs.get(ref.job)), now_ms, todo)
+                self._take(ref, templates.get(ref.job), gangs.get(ref.job), False, now_ms, todo)
         for chain in order.chains:
             self._chains.add(chain, [ref for ref in chain.members if ref in waits], now_ms)
         todo += self.begin_waiting(now_ms)
         for ref in order.prepare:
-            stage = Stage(ref, K.PREPARING, now_ms)
-            self._take(LocalAttempt(ref, templates.get(ref.job), stage, gangs.get(ref.job), True), now_ms, todo)
+            self._take(ref, templates.get(ref.job), gangs.get(ref.job), True, now_ms, todo)
         for ref in order.start:
             self._start(ref, gangs.get(ref.job), now_ms)
         todo += drain_notices(self._held, order.drained)
@@ -116,15 +114,22 @@ class Agent:
         self._timeouts = {job: timeout_ms for job, timeout_ms in self._timeouts.items() if job in here}
         return self._timeouts
 
-    def _take(self, held: LocalAttempt, now_ms: int, todo: list[Instruction]) -> None:
+    def _take(
+        self,
+        ref: AttemptRef,
+        template: TaskTemplate | None,
+        gang: Gang | None,
+        barrier: bool,
+        now_ms: int,
+        todo: list[Instruction],
+    ) -> None:
         """Begin an attempt, unless it or a later one of its task was here before."""
-        ref, template = held.ref, held.template
         if ref in self._seen:
             return
         self._seen.add(ref)
         if template is not None and ref.job in self._timeouts:  # the template may be older than that
-            held.template = template = structs.replace(template, timeout_ms=self._timeouts[ref.job] or None)
-        self._held[ref] = held
+            template = structs.replace(template, timeout_ms=self._timeouts[ref.job] or None)
+        held = self._held[ref] = LocalAttempt(ref, template, Stage(ref, K.PREPARING, now_ms), gang, barrier)
         if template is None:
             self._end(held, now_ms, Ended(Cause.INFRASTRUCTURE, error="the order does not say what to run"))
             return
@@ -133,10 +138,6 @@ class Agent:
     def _begin(self, held: LocalAttempt, template: TaskTemplate, now_ms: int, todo: list[Instruction]) -> None:
         """Have whatever an attempt needs before it starts provided."""
         ref, held.settle_ms = held.ref, template.settle_ms
-        if self._chains.dropped:
-            self._chains.wait_for_dropped(ref)
-            self._report(held, Stage(ref, K.PREPARING, now_ms, detail=DROPPED))
-            return
         if not held.chained:  # what follows within milliseconds is told with what comes next
             self.reports.add(held.stage)
         if template.code or template.environment is not None or template.preload:
@@ -169,8 +170,7 @@ class Agent:
             if self.closing:
                 self._let_go(held, Cause.CANCELLED, 0, now_ms, todo)
                 continue
-            held.chained = held.stage.status is K.SCHEDULED  # else it has waited for dropped attempts
-            held.stage = Stage(held.ref, K.PREPARING, now_ms)
+            held.stage, held.chained = Stage(held.ref, K.PREPARING, now_ms), True
             self._begin(held, held.template, now_ms, todo)
         return todo
 
@@ -421,7 +421,6 @@ class Agent:
                 self._held.pop(stage.ref, None)
         todo: list[Instruction] = []
         for held in filter(None, map(self._held.get, answer.drop)):
-            self._chains.drop(held.ref)
             self._let_go(held, Cause.CANCELLED, DROP_GRACE_MS, now_ms, todo, held.settle_ms)
         return todo
 

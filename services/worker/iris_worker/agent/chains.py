@@ -1,7 +1,6 @@
-"""The attempts that wait on this host for others to end: for those of their chain, and for dropped ones. Pure.
+"""The attempts that wait on this host for others of their job to end, and then run in their place. Pure.
 
-Out of scope: what an attempt needs before it runs (agent). Source: docs/adr/0080-short-calls-run-in-chains.md,
-docs/adr/0112-starts-wait-for-dropped-attempts.md.
+Out of scope: what an attempt needs before it runs (agent). Source: docs/adr/0080-short-calls-run-in-chains.md.
 """
 
 from __future__ import annotations
@@ -13,8 +12,6 @@ from dataclasses import dataclass, field
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Chain
 from iris_core.placement.chains import HAND_BACK_MS
-
-DROPPED = "waits for the end of attempts that no longer belong to this worker"
 
 
 @dataclass(slots=True, eq=False)
@@ -34,24 +31,12 @@ class WaitingChains:
 
     Attributes:
         next: what may begin now, because what it waited for has ended.
-        dropped: what the state service no longer counts, and of which something runs; whatever comes waits for it.
     """
 
     def __init__(self, is_done: Callable[[AttemptRef], bool]) -> None:
         self._is_done = is_done
         self._of: dict[AttemptRef, _LocalChain] = {}
-        self.dropped: set[AttemptRef] = set()
-        self._behind: list[AttemptRef] = []
         self.next: deque[AttemptRef] = deque()
-
-    def drop(self, ref: AttemptRef) -> None:
-        """The state service no longer counts what an attempt holds; others that come wait until nothing of it runs."""
-        if not self._is_done(ref):
-            self.dropped.add(ref)
-
-    def wait_for_dropped(self, ref: AttemptRef) -> None:
-        """An attempt that is to begin is `next` once nothing of dropped ones runs."""
-        self._behind.append(ref)
 
     def add(self, ordered: Chain, fresh: list[AttemptRef], now_ms: int) -> None:
         """Attempts that are new here wait behind others; the first of them may begin at once where none runs."""
@@ -66,11 +51,7 @@ class WaitingChains:
         self._begin_next(chain, now_ms)
 
     def left(self, ref: AttemptRef, now_ms: int) -> bool:
-        """Nothing of an attempt runs any more; whether another one of its chain may begin in its place."""
-        self.dropped.discard(ref)
-        if not self.dropped:
-            self.next += self._behind
-            self._behind.clear()
+        """Nothing of an attempt runs any more; whether another one may begin in its place."""
         chain = self._of.pop(ref, None)
         if chain is None:
             return False

@@ -1,8 +1,7 @@
 """Sends reports to the state service and repeats each until it is committed. Part of the shell: it waits for answers.
 
 Two reports may be under way at once, so that an end need not wait for the answer to its start. While this worker is
-not registered, or unconfirmed, one report holds everything; until it is answered nothing else is reported, and a worker
-with attempts starts nothing.
+not registered, or unconfirmed, one report holds everything; until it is answered nothing else is reported or started.
 Out of scope: what is reported (agent, reports), how soon (`Batcher`), and what follows from an answer.
 """
 
@@ -150,8 +149,6 @@ class Reporter:
             doubts, registered = self._doubts, self._registered
             stages = self._agent.report_all()
             register = None if registered else self._registration(stages)
-            if register is not None and stages:
-                self._agent.unconfirmed = True  # the answer says which of them hold what is given to others meanwhile
             reported = stages if registered else ()
             self._introduced = True
             answer = await self._ask(reported, register, *self._leaving)
