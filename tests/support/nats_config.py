@@ -66,14 +66,9 @@ class ConfiguredServer:
             self.process.wait()
 
 
-_RESERVED: list[socket.socket] = []
-"""Those of ports that were given away: bound, so that nobody gets the port by chance, and not listening."""
-
-
 def free_ports(count: int) -> list[int]:
-    """Ports that only servers which are told of them get while this process runs."""
-    _RESERVED.extend(_bound(0) for _ in range(count))
-    return [each.getsockname()[1] for each in _RESERVED[-count:]]
+    """Ports that only servers which are told of them get while this process runs: they are bound, and do not listen."""
+    return [_kept(_bound(0)) for _ in range(count)]
 
 
 def row_of_free_ports(count: int) -> int:
@@ -85,9 +80,15 @@ def row_of_free_ports(count: int) -> int:
         with contextlib.suppress(OSError), contextlib.ExitStack() as row:
             bound = [row.enter_context(_bound(port)) for port in range(first, first + count)]
             row.pop_all()
-            _RESERVED.extend(bound)
-            return first
+            return min(map(_kept, bound))
     raise LookupError(f"no {count} free ports in a row")
+
+
+def _kept(bound: socket.socket) -> int:
+    """Keep its port until this process ends."""
+    port = int(bound.getsockname()[1])
+    bound.detach()
+    return port
 
 
 def _bound(port: int) -> socket.socket:
