@@ -96,7 +96,7 @@ def test_a_member_that_is_killed_ends_the_gang(pod: Cluster, tmp_path: Path) -> 
     assert ended.state == "failed"
     assert (culprit.state, culprit.attempts[0].signal) == ("failed", signal.SIGKILL)
     assert (sibling.state, sibling.attempts[0].cause) == ("worker_failed", "coscheduled_sibling")
-    until(lambda: not Path(f"/proc/{pids[1].read_text().strip()}").exists(), "the sibling's process has ended")
+    until(lambda: not Path(f"/proc/{int(pids[1].read_text())}").exists(), "the sibling's process has ended")
 
 
 def test_a_member_with_a_retry_left_brings_the_whole_gang_back(pod: Cluster, tmp_path: Path) -> None:
@@ -119,18 +119,16 @@ def test_a_member_with_a_retry_left_brings_the_whole_gang_back(pod: Cluster, tmp
 
 
 def test_a_gang_succeeds_with_its_leader_and_the_others_are_stopped(pod: Cluster, tmp_path: Path) -> None:
-    script = f"[ $IRIS_TASK_INDEX = 0 ] && exit 0; echo $$ > {tmp_path}/pid; exec sleep 1000"
+    pid = tmp_path / "pid"
+    waits = f"until [ -s {pid} ]; do sleep 0.05; done"
+    script = f"[ $IRIS_TASK_INDEX = 0 ] && {{ {waits}; exit 0; }}; echo $$ > {pid}; exec sleep 1000"
     job = gang(pod, "led", script, success="leader")
     ended = job.wait(60)
     leader, other = job.tasks()
 
     assert (ended.state, leader.state, other.state) == ("succeeded", "succeeded", "succeeded")
     assert (leader.cause, other.cause, other.attempts[0].charged_to) == ("exited", "leader_done", None)
-    until(lambda: not (tmp_path / "pid").exists() or not _lives(tmp_path / "pid"), "the other's process has ended")
-
-
-def _lives(pid: Path) -> bool:
-    return Path(f"/proc/{pid.read_text().strip()}").exists()
+    until(lambda: not Path(f"/proc/{int(pid.read_text())}").exists(), "the other's process has ended")
 
 
 def test_a_gang_that_no_slice_can_hold_is_accepted_and_waits(pod: Cluster) -> None:
