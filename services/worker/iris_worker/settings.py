@@ -33,6 +33,8 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
         metadata_url: the VM's metadata server, for attributes and notices; "auto": Google's where this is a VM of
             Google; empty: none.
         max_attempts: tasks that may be placed here at a time, whatever they ask for.
+        task_ports: FIRST-LAST, the ports that tasks with ``--port`` are given. The kernel may give a port that it also
+            uses for outgoing connections (``net.ipv4.ip_local_port_range``) to another process before a task listens.
         heartbeat_interval_s: interval of heartbeats.
         pause_s: a longer stall of this process makes it doubt its orders; a longer stall of its launcher is a fault of
             this host.
@@ -93,6 +95,7 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
     detect: bool = True
     metadata_url: str = "auto"
     max_attempts: Annotated[int, msgspec.Meta(ge=1, le=ATTEMPTS)] = ATTEMPTS
+    task_ports: str = "20000-29999"
     heartbeat_interval_s: Positive = 5.0
     pause_s: Positive = 3.0
     fresh_s: Positive = 10.0

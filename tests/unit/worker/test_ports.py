@@ -8,9 +8,12 @@ import socket
 import pytest
 
 from iris_core.messages.message import AttemptRef
+from iris_service.settings import BadSetting
 from iris_worker.agent.host import host
 from iris_worker.attempt.slots.ports import PortUse
+from iris_worker.settings import WorkerSettings
 
+PORTS = host.task_ports(WorkerSettings())
 A, B = AttemptRef(1, 0, 0), AttemptRef(2, 0, 0)
 
 
@@ -45,7 +48,7 @@ def test_ports_that_have_rested_are_forgotten():
 def test_a_resting_port_is_not_given_while_there_are_others():
     rests: set[int] = set()
     for _ in range(20):
-        [port] = host.free_ports(("http",), lambda port: 30.0 if port in rests else 0.0).values()
+        [port] = host.free_ports(("http",), PORTS, lambda port: 30.0 if port in rests else 0.0).values()
         assert port not in rests
         rests.add(port)
 
@@ -57,17 +60,37 @@ def test_where_every_port_rests_the_longest_rested_are_given():
         seen[port] = float(60 - len(seen) % 60)
         return seen[port]
 
-    given = host.free_ports(("http", "grpc"), rest_s)
+    given = host.free_ports(("http", "grpc"), PORTS, rest_s)
     assert sorted(given.values(), key=seen.__getitem__) == list(given.values())
     assert max(seen[port] for port in given.values()) <= sorted(seen.values())[1]
 
 
 def test_a_port_of_a_running_attempt_is_never_given():
-    with pytest.raises(OSError, match="no port is free"):
-        host.free_ports(("http",), lambda port: math.inf)
+    with pytest.raises(OSError, match="no port from 20000 to 29999 is free"):
+        host.free_ports(("http",), PORTS, lambda port: math.inf)
 
 
 def test_a_port_that_is_given_can_be_served_on():
-    [port] = host.free_ports(("http",)).values()
+    [port] = host.free_ports(("http",), PORTS).values()
     with socket.socket() as service:
         service.bind(("", port))
+
+
+def test_ports_of_tasks_are_none_of_outgoing_connections():
+    linux = range(32_768, 61_000)
+    assert not set(host.free_ports(tuple("abcdefghij"), PORTS).values()) & set(linux)
+
+
+def test_the_last_free_port_of_a_small_range_is_found():
+    held = range(PORTS[0], PORTS[0] + 100)
+    rests = [math.inf] * len(held)
+    for port in filter(host.is_free, held):
+        rests[port - held[0]] = 0.0
+        assert host.free_ports(("http",), held, lambda port: rests[port - held[0]]) == {"http": port}
+        rests[port - held[0]] = math.inf
+
+
+@pytest.mark.parametrize("text", ["", "20000", "20000-", "2-1", "80-90", "30000-29999", "20000-65536", "a-b"])
+def test_a_range_of_ports_that_is_none_is_refused(text: str):
+    with pytest.raises(BadSetting, match=r"task_ports: .* is not FIRST-LAST"):
+        host.task_ports(WorkerSettings(task_ports=text))

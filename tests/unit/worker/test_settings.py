@@ -68,7 +68,7 @@ def test_what_this_host_has_is_found(tmp_path: Path):
 
 
 def test_free_ports_are_different_and_free():
-    found = host.free_ports(("http", "grpc", "debug"))
+    found = host.free_ports(("http", "grpc", "debug"), range(20_000, 30_000))
     assert list(found) == ["http", "grpc", "debug"]
     assert len(set(found.values())) == 3
 

@@ -62,7 +62,7 @@ class StartRequests:
     ) -> None:
         self.cgroups = CgroupSupport()
         self.isolated = isolated
-        self._settings = settings
+        self._settings, self._ports = settings, host.task_ports(settings)
         self._clock = clock
         self._containers = containers
         self._isolation = isolation
@@ -189,7 +189,7 @@ class StartRequests:
             for port in environment.gang_ports(held.gang):
                 check_coordinator_port(port, use.rest_s(port, now_s))
                 reserved.append(port)
-        ports = host.free_ports(names, lambda port: use.rest_s(port, now_s)) if names else {}
+        ports = host.free_ports(names, self._ports, lambda port: use.rest_s(port, now_s)) if names else {}
         if names or reserved:
             use.hold(held.ref, (*ports.values(), *reserved))
         return ports

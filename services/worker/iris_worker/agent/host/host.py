@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import math
 import os
 import platform
+import random
 import shutil
 import socket
 from collections.abc import Callable, Mapping
@@ -17,6 +17,7 @@ from iris_core.placement.constraints import DEVICE_TYPE, DEVICE_VARIANT
 from iris_core.placement.topology import topology_of
 from iris_core.spec.jobs import Attribute
 from iris_core.spec.resources import AUTO, RESOURCE, Amount
+from iris_service.settings import BadSetting
 from iris_worker.attempt.slots.devices import Accelerators
 from iris_worker.settings import WorkerSettings, read_attributes
 
@@ -114,26 +115,35 @@ def variables(confined: bool = False) -> dict[str, str]:
     return {"PATH": "/usr/local/bin:/usr/bin:/bin", **kept}
 
 
-def free_ports(names: tuple[str, ...], rest_s: Callable[[int], float] = lambda port: 0.0) -> dict[str, int]:
+def task_ports(settings: WorkerSettings) -> range:
+    """The ports that tasks are given. Raises BadSetting."""
+    first, _, last = settings.task_ports.partition("-")
+    if first.isdecimal() and last.isdecimal() and 1024 <= int(first) <= int(last) <= 65_535:
+        return range(int(first), int(last) + 1)
+    raise BadSetting(f"[worker] task_ports: {settings.task_ports!r} is not FIRST-LAST, of ports from 1024 to 65535")
+
+
+def free_ports(
+    names: tuple[str, ...], ports: range, rest_s: Callable[[int], float] = lambda port: 0.0
+) -> dict[str, int]:
     """A free port for each name. The ports are not held open, so the task must bind them soon. Raises OSError.
 
     Args:
+        ports: to choose from, beginning anywhere, since other workers of this host may choose from them too.
         rest_s: seconds until a port should be used again; when no other is free, the one with the least is taken.
             Infinite: never.
     """
     found: dict[int, float] = {}
-    with contextlib.ExitStack() as opened:
-        while sum(not rest for rest in found.values()) < len(names) and len(found) < len(names) + _PORTS_TRIED:
-            held = opened.enter_context(socket.socket())
-            try:
-                held.bind(("", 0))
-            except OSError:
-                break
-            port = held.getsockname()[1]
-            found[port] = rest_s(port)
-    best = sorted((port for port, rest in found.items() if rest < math.inf), key=lambda port: found[port])
+    start = random.randrange(len(ports))
+    for port in (*ports[start:], *ports[:start]):
+        rest = rest_s(port)
+        if rest < math.inf and _is_unused(port):
+            found[port] = rest
+        if sum(not rest for rest in found.values()) == len(names) or len(found) == len(names) + _PORTS_TRIED:
+            break
+    best = sorted(found, key=lambda port: found[port])
     if len(best) < len(names):
-        raise OSError(errno.EADDRINUSE, "no port is free")
+        raise OSError(errno.EADDRINUSE, f"no port from {ports[0]} to {ports[-1]} is free")
     return dict(zip(names, best, strict=False))
 
 
@@ -141,6 +151,16 @@ def is_free(port: int) -> bool:
     """Whether a port of this host is free."""
     with socket.socket() as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind(("", port))
+        except OSError:
+            return False
+    return True
+
+
+def _is_unused(port: int) -> bool:
+    """Whether a port is free, not reserved by a server that is about to listen, and not of connections just closed."""
+    with socket.socket() as tried:
         try:
             tried.bind(("", port))
         except OSError:
