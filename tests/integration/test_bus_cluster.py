@@ -1,12 +1,13 @@
 """A journal with three replicas whose stream leader is killed under load."""
 
 import asyncio
+import contextlib
 from dataclasses import replace
 
 import pytest
 
 from iris_bus.connection.connection import Credentials, Link
-from iris_bus.contract import Publication
+from iris_bus.contract import Publication, Unavailable
 from iris_bus.jetstream import connect
 from iris_core.subjects import STORES, STREAMS
 from tests.support.nats_config import nats_cluster
@@ -15,8 +16,14 @@ pytestmark = pytest.mark.integration
 
 
 async def leader_of(connection, stream: str) -> str:
-    info = await connection._api.call(f"STREAM.INFO.{stream}", None, dict)
-    return info["cluster"].get("leader", "")
+    """The server that leads a stream, once one does."""
+    async with asyncio.timeout(60):
+        while True:
+            with contextlib.suppress(Unavailable):
+                info = await connection._api.call(f"STREAM.INFO.{stream}", None, dict)
+                if leader := info["cluster"].get("leader", ""):
+                    return leader
+            await asyncio.sleep(0.05)
 
 
 async def test_the_journal_and_the_events_survive_the_death_of_their_leader(tmp_path):

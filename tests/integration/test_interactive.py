@@ -127,7 +127,7 @@ async def test_a_restart_of_the_worker_leaves_the_shell_to_a_later_client(
     connection: Connection, nats_url: str, tmp_path: Path
 ):
     state = await FakeState(connection, "w0").start()
-    async with WorkerProcess(nats_url, tmp_path / "w0", terminal_silent_s=5) as worker:
+    async with WorkerProcess(nats_url, tmp_path / "w0", terminal_silent_s=15) as worker:
         await state.registration()
         ref = await state.run("sh", terminal=True)
         await state.running(ref)
@@ -144,7 +144,7 @@ async def test_a_restart_of_the_worker_leaves_the_shell_to_a_later_client(
         await second.expect("is kept")
         second.close()
         end = await state.ended(ref)
-        assert (end.exit_code, end.error) == (129, "its terminal is gone: nobody has been connected to it for 5 s")
+        assert (end.exit_code, end.error) == (129, "its terminal is gone: nobody has been connected to it for 15 s")
 
 
 def test_a_second_client_takes_the_terminal_and_the_first_is_told(cluster: Cluster):

@@ -143,15 +143,18 @@ def test_ctrl_c_detaches_and_the_job_goes_on(cluster, tmp_path):
 
 
 def test_output_is_followed_while_it_is_written(cluster, tmp_path):
-    gate = tmp_path / "gate"
-    script = f"echo first; until [ -e {gate} ]; do sleep 0.05; done; echo second; echo third >&2"
+    gates = [tmp_path / "first", tmp_path / "second"]
+    waits = [f"until [ -e {gate} ]; do sleep 0.05; done" for gate in gates]
+    script = f"echo first; {waits[0]}; echo second; {waits[1]}; echo third >&2"
     job = cluster.submit("sh", "-c", script, name="talk")
     lines = cluster.client.logs("/talk/0")
-    first = next(lines)
-    gate.touch()
-    rest = list(lines)
+    seen = []
+    for gate in gates:
+        seen.append(next(lines))
+        gate.touch()
+    seen += lines
 
-    assert [(line.line, line.stream) for line in (first, *rest)] == [
+    assert [(line.line, line.stream) for line in seen] == [
         ("first", "stdout"),
         ("second", "stdout"),
         ("third", "stderr"),

@@ -9,6 +9,7 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -61,14 +62,16 @@ def ends(register: Register) -> dict[AttemptRef, tuple[Cause, int | None]]:
 
 
 async def test_what_was_requested_before_a_worker_died_runs_once(
-    state: FakeState, worker: WorkerProcess, tmp_path: Path
+    state: FakeState, worker: WorkerProcess, connection: Connection, tmp_path: Path
 ):
     launcher = worker.launcher_pid
     os.kill(launcher, signal.SIGSTOP)
     ref = await state.run("sh", "-c", f"echo ran >> {tmp_path}/runs; echo all; exit 7")
     await state.until(lambda: state.reported(ref) == [K.PREPARING])
-    beats = len(state.beats)
-    await state.until(lambda: len(state.beats) >= beats + 2)  # it reports before it requests
+    await connection.bus.flush()
+    answered_ms = time.monotonic_ns() // 1_000_000
+    # It requests when its report is answered; that is behind it when it has sent several heartbeats since.
+    await state.until(lambda: sum(beat.monotonic_ms > answered_ms for beat in state.beats) >= 5)
     await worker.kill()
     assert not (tmp_path / "runs").exists()
     os.kill(launcher, signal.SIGCONT)

@@ -61,7 +61,11 @@ class Page:
                 await asyncio.sleep(0.05)  # a page does not tell when it has changed
 
     async def click(self, selector: str) -> None:
-        """Press the mouse on an element, which works without scripts too. Raises TimeoutError."""
+        """Press the mouse on an element, which works without scripts too. Raises TimeoutError.
+
+        The style sheet is there before: when it comes, it moves the element.
+        """
+        await self.loaded()
         box: dict[str, Any] = {}
         async with asyncio.timeout(60):
             while "model" not in box:  # nodes are numbered anew while another page is coming

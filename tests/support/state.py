@@ -183,7 +183,7 @@ class FakeState:
         epoch: int = 1,
         expires_ms: int = 0,
         timeouts: dict[int, int] | None = None,
-        timeout: float = 5.0,
+        timeout: float = 30.0,
         drained: Sequence[AttemptRef] = (),
     ) -> OrderTaken:
         """Give an order to the last incarnation that registered. Raises Unavailable when it does not answer."""
