@@ -14,6 +14,7 @@ from iris_core.states import Cause
 from iris_service.run import run_service
 from iris_worker.agent.local_attempt import LocalAttempt
 from iris_worker.attempt.executor import Executor
+from iris_worker.launcher.records.records import Started
 from iris_worker.service import WorkerService, main
 from iris_worker.settings import WorkerSettings
 
@@ -24,8 +25,8 @@ _ROOM = 1000
 class NoopExecutor(Executor):
     """Has no launcher."""
 
-    async def recover(self) -> tuple[int, int]:
-        return 0, 0
+    async def recover(self) -> tuple[tuple[Started, ...], int]:
+        return (), 0
 
     @property
     def room(self) -> int:

@@ -36,15 +36,15 @@ from iris_worker.agent.instructions import Discard, Instruction, Kill, Notify, P
 from iris_worker.agent.reporter import HANDS, Reporter
 from iris_worker.agent.spans import AttemptSpans
 from iris_worker.attempt.artifacts.uploader import Uploader
-from iris_worker.attempt.builds.builder import Builder
+from iris_worker.attempt.builder import Builder
 from iris_worker.attempt.bundles.bundle import BundleStore
 from iris_worker.attempt.bundles.fetch import Fetcher
 from iris_worker.attempt.calls.files import CallFiles
 from iris_worker.attempt.ends import cannot_start
 from iris_worker.attempt.executions.server import ExecutionServer
-from iris_worker.attempt.executor import Executor
-from iris_worker.attempt.output.shipper import LogShipper
+from iris_worker.attempt.executor import Callbacks, Executor
 from iris_worker.attempt.probes.prober import Prober
+from iris_worker.attempt.shipper import LogShipper
 from iris_worker.attempt.slots.devices import Accelerators, Devices
 from iris_worker.attempt.slots.isolation import Isolation, isolation
 from iris_worker.attempt.slots.workspaces import Workspace
@@ -131,11 +131,9 @@ class WorkerService:
             self._prober,
             self._open_uploader(),
             Devices(str(attributes.get(DEVICE_TYPE, "")), total.chips, found),
-            on_started=self.metrics.started,
-            on_room=lambda: self._do(()),
-            on_limited=self._timeouts.begin,
-            on_change=self._changed,
-            on_gone=self._tasks.fail,
+            Callbacks(
+                self.metrics.started, lambda: self._do(()), self._timeouts.begin, self._changed, self._tasks.fail
+            ),
             isolation=self._isolation,
             runtime=str(attributes.get(NEEDS_RUNTIME.key, "")),
         )
@@ -183,13 +181,13 @@ class WorkerService:
         self._stall_detector.begin(self._clock.steady_s())
         alive, ended = await self._executor.recover()
         if self._tracer.records:
-            for one in self._executor.adopted:
+            for one in alive:
                 if one.pid:
                     self._spans.adopted(one.ref, one.trace, one.task, one.at_ms)
         isolated, cgroup = self._executor.requests.isolated, str(self._executor.cgroups)
         if self.settings.detect:
             self._about = ({"isolation": isolated.word, "cgroup": cgroup, **self._about[0]}, self._about[1])
-        about = {"worker": self.id, "alive": alive, "ended": ended, "cgroup": cgroup}
+        about = {"worker": self.id, "alive": len(alive), "ended": ended, "cgroup": cgroup}
         log.info("started: %s", isolated.sentence, extra=about)
         orders = await self._bus.subscribe(subjects.order(self.id), self._on_order)
         executor = self._executor
@@ -304,7 +302,7 @@ class WorkerService:
             )
             if isinstance(brought, Ended):
                 return brought
-            self._executor.give_line(ref, brought)
+            slot.line = brought
         ended = None
         if template.calls is not None:
             alone = template.bundle is None and template.environment is None and not template.output

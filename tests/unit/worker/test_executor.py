@@ -26,7 +26,7 @@ from iris_core.states import Cause, KernelStatus
 from iris_worker.agent.agent import Agent
 from iris_worker.agent.local_attempt import LocalAttempt
 from iris_worker.attempt.artifacts.uploader import Uploader
-from iris_worker.attempt.executor import Executor
+from iris_worker.attempt.executor import Callbacks, Executor
 from iris_worker.attempt.probes.prober import Prober
 from iris_worker.attempt.slots.confinement import Confinement
 from iris_worker.attempt.slots.devices import Accelerators, Devices
@@ -69,10 +69,10 @@ async def opened(tmp_path: Path, bus: Memory, uploads: list[asyncio.Future[None]
         agent = Agent("me")
         prober = Prober("127.0.0.1", CLOCK, WorkerMetrics(agent.running), lambda: None)
         devices = Devices("gpu", 2, Accelerators())
-        nothing = dict.fromkeys(("on_started", "on_room", "on_limited", "on_change", "on_gone"), lambda *_: None)
+        nothing = Callbacks(*(lambda *_: None,) * 5)
         settings = WorkerSettings(id="w0", data=str(tmp_path))
         uploader = Uploader("w0", bus.connect().streams, settings.artifact_limits, 60.0, 1, spawn)
-        made.append(Executor(settings, agent, CLOCK, prober, uploader, devices, isolation=isolation, **nothing))
+        made.append(Executor(settings, agent, CLOCK, prober, uploader, devices, nothing, isolation))
         await made[-1].recover()
         return made[-1]
 

@@ -57,8 +57,7 @@ class CommandsBeside:
     def signal(self, number: int, signal_number: int) -> None:
         """Signal the group of such a command; nothing when it has ended."""
         if number in self._on_end:
-            self._launcher.send(SignalCommand(number, signal_number))
-            self._launcher.flush()
+            self._launcher.send_now(SignalCommand(number, signal_number))
 
     def probe(
         self, ref: AttemptRef, stored: StoredProbe, stderr: int, on_end: Callable[[Exit], None]

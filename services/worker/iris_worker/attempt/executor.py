@@ -6,32 +6,29 @@ Nothing here waits. Out of scope: which instructions (agent), and when (the shel
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
-
-from msgspec import structs
 
 from iris_core.access import task_tokens
 from iris_core.messages.message import AttemptRef
-from iris_core.messages.state_worker import Ended, LiveUsage, TaskGrant, TaskTemplate
+from iris_core.messages.state_worker import Ended, GivenNotice, LiveUsage, TaskGrant, TaskTemplate
 from iris_core.states import Cause, NoticeReason
 from iris_worker.agent.agent import Agent
 from iris_worker.agent.host import host
 from iris_worker.agent.local_attempt import LocalAttempt
+from iris_worker.attempt.adoption import Adoption
 from iris_worker.attempt.artifacts.uploader import Uploader
 from iris_worker.attempt.beside import CommandsBeside
-from iris_worker.attempt.builds.plan import BuildPlan
 from iris_worker.attempt.builds.store import EnvironmentStore
-from iris_worker.attempt.ends import INTERRUPTED, cannot_start, describe, was_started
+from iris_worker.attempt.ends import INTERRUPTED, cannot_start, describe
 from iris_worker.attempt.executions.terminals import Terminals
 from iris_worker.attempt.finish import Finisher
 from iris_worker.attempt.images.containers import Containers
 from iris_worker.attempt.launcher_watch import LauncherWatch
 from iris_worker.attempt.notices import Notices, limit_s
 from iris_worker.attempt.output.logs import OutputLogs
-from iris_worker.attempt.output.tail import last_lines
 from iris_worker.attempt.probes.prober import Prober
 from iris_worker.attempt.requests import StartRequests
 from iris_worker.attempt.running import HostUse, RunningAttempt, RunningAttempts
@@ -50,7 +47,6 @@ from iris_worker.launcher.records.records import (
     EMPTIES,
     CommandExited,
     Confined,
-    EmptySlot,
     Exit,
     Exited,
     Gone,
@@ -63,7 +59,6 @@ from iris_worker.launcher.records.records import (
     Started,
     StartProcess,
     StopProcess,
-    StoredProbe,
     StoreTrouble,
     TemplateState,
 )
@@ -73,16 +68,30 @@ STARTS_AT_ONCE = 32
 """Requested of the launcher and not answered yet: enough to keep it busy, and few to begin on an old order."""
 
 
+@dataclass(frozen=True, slots=True)
+class Callbacks:
+    """What an executor calls.
+
+    Attributes:
+        started: with the seconds a start took. room: when `Executor.room` has grown.
+        limited: with the seconds until an attempt has passed its timeout.
+        change: at the end of each round in which there may be something to report.
+        gone: when the launcher is gone; nothing can be started or stopped any more.
+    """
+
+    started: Callable[[float], None]
+    room: Callable[[], None]
+    limited: Callable[[AttemptRef, float], None]
+    change: Callable[[], None]
+    gone: Callable[[LauncherGone], None]
+
+
 class Executor:
     """Runs real processes, by a launcher.
 
     Args:
         prober: runs the probes of attempts. uploader: stores their output directories. devices: of this host.
-        on_started: called with the seconds a start took.
-        on_room: called when `room` has grown.
-        on_limited: called with the seconds until an attempt has passed its timeout.
-        on_change: called at the end of each round in which there may be something to report.
-        on_gone: called when the launcher is gone; nothing can be started or stopped any more.
+        on: what is called.
         isolation: how tasks are to be confined.
         runtime: of this host's containers as the worker starts; empty: none.
 
@@ -91,10 +100,7 @@ class Executor:
         finisher: reports their ends.
         preloading: has templates made for them. notices: what they are told before they are stopped.
         requests: composes what the launcher is asked. watch: of the launcher. confinement: of what it starts.
-        adopted: what runs since before this process.
     """
-
-    adopted: tuple[Started, ...] = ()
 
     def __init__(
         self,
@@ -104,11 +110,7 @@ class Executor:
         prober: Prober,
         uploader: Uploader,
         devices: Devices,
-        on_started: Callable[[float], None],
-        on_room: Callable[[], None],
-        on_limited: Callable[[AttemptRef, float], None],
-        on_change: Callable[[], None],
-        on_gone: Callable[[LauncherGone], None],
+        on: Callbacks,
         isolation: Isolation | None = None,
         runtime: str = "",
     ) -> None:
@@ -116,16 +118,12 @@ class Executor:
         self.logs = OutputLogs(host.worker_id(settings), settings.log_limits)
         self.slots = Workspaces(root)
         self.environments = EnvironmentStore(root / "environments", settings.environment_limits, self.slots.trash.throw)
-        self._trouble = ""
         self._agent = agent
         self._clock = clock
         self._prober = prober
         self._uploader = uploader
-        self._on_started = on_started
-        self._on_room = on_room
-        self._on_limited = on_limited
-        self._on_change = on_change
-        self._launcher = LauncherClient(root, self._on_answers, on_gone)
+        self._on = on
+        self._launcher = LauncherClient(root, self._on_answers, on.gone)
         self._settings = settings
         self._isolation = isolation or Isolation()
         self.confinement = Confinement(self._launcher, self._isolation)
@@ -140,10 +138,13 @@ class Executor:
         self.requests = StartRequests(
             settings, clock, self.containers, self._isolation, summary(self._isolation, trouble="")
         )
+        self._adoption = Adoption(
+            agent, clock, self._use, self.attempts, self.containers, self.logs, self.slots, self.finisher
+        )
         self.commands = CommandsBeside(self._launcher, self.attempts, self.containers)
         self.terminals = Terminals(self._launcher, self.attempts, settings.terminal_silent_s)
         self.watch = LauncherWatch(settings, self._launcher, self.attempts, clock)
-        self.slot_templates = SlotTemplates(self._send_now, self._isolation.uid_of)
+        self.slot_templates = SlotTemplates(self._launcher.send_now, self._isolation.uid_of)
         self.preloading = Preloading(
             *(self._launcher, agent, clock, self.requests, self.attempts, self.logs, self.slot_templates),
             *(settings.build_timeout_s, self.flush),
@@ -153,17 +154,17 @@ class Executor:
             Spawned: self._on_spawned,
             Exited: self._on_exited,
             CommandExited: self.commands.on_exited,
-            StoreTrouble: self._on_trouble,
-            Measured: self._on_measured,
+            StoreTrouble: self.watch.on_trouble,
             Pinged: self.watch.on_pinged,
+            Measured: self.attempts.on_measured,
             TemplateState: self.preloading.on_state,
             SlotEmptied: self.slot_templates.on_emptied,
         }
 
     # ── restarts of the worker ──────────────────────────────────────────────────────────────────────────────────
 
-    async def recover(self) -> tuple[int, int]:
-        """Adopt the attempts of the previous worker process; returns how many run, and how many have ended.
+    async def recover(self) -> tuple[tuple[Started, ...], int]:
+        """Adopt the attempts of the previous worker process; returns those that run, and how many have ended.
 
         Raises LauncherGone, OSError, BadSetting.
         """
@@ -173,82 +174,19 @@ class Executor:
         self.slot_templates.begin(
             empties=self._isolation.confines and self._launcher.version >= EMPTIES, outlived=self._launcher.outlived
         )
-        ended = {ref: entry for ref, entry in entries.items() if entry.has_ended}
-        alive = {ref: entry for ref, entry in entries.items() if ref not in ended}
-        self.slots.begin(
-            {entry.started.slot for entry in entries.values() if entry.over is None},
-            {entry.started.slot for entry in ended.values() if not entry.reused},
-        )
-        self.environments.begin(
-            (ref, entry.started.environment.directory) for ref, entry in alive.items() if entry.started.environment
-        )
-        self.containers.begin((entry.started for entry in alive.values()), self._runtime)
-        self.adopted = tuple(entry.started for entry in alive.values())
-        for ref, entry in alive.items():
-            self._adopt(ref, entry)
-        last = {entry.started.below: ref for ref, entry in entries.items()}
-        for ref, entry in ended.items():
-            self._adopt_end(ref, entry, kept=last[entry.started.below] != ref and bool(entry.started.directory))
+        alive, ended = self._adoption.adopt(entries, self._runtime, self._watch_adopted)
         early, self._early = self._early or [], None
         self._on_answers(early)
-        return len(alive), len(ended)
+        return alive, ended
 
-    def _send_now(self, request: EmptySlot) -> None:
-        self._launcher.send(request)
-        self._launcher.flush()
-
-    def _open(self, ref: AttemptRef, entry: StoredProcess, *, kept: bool = False) -> RunningAttempt:
-        """An attempt of an earlier worker process; its output is read from where that stored it. ``kept``: a later one
-        has its directories, because it has left nothing there.
-        """
-        slot = self.slots.open(ref, entry.started.slot, entry.started.directory, kept=kept)
-        if entry.over is None:
-            self.slots.restore(slot)
-        attempt = RunningAttempt(slot, self._use)
-        attempt.slot.output, attempt.slot.call, attempt.result = entry.started.output, entry.started.call, entry.result
-        self.logs.follow(attempt.slot, self._clock.steady_s(), entry.positions)
-        return attempt
-
-    def _adopt(self, ref: AttemptRef, entry: StoredProcess) -> None:
-        attempt, probe = self._open(ref, entry), entry.started.probe
-        attempt.terminal, attempt.pid = entry.started.terminal, entry.started.pid
-        self.attempts.adopted(attempt)
-        self._agent.adopt(was_started(entry), settle_ms=probe.settle_ms if probe is not None else 0)
-        self._use.ports.hold(ref, entry.started.ports.values())
-        self._use.devices.hold(ref, entry.started.devices)
-        if (longest_s := limit_s(entry.started)) is not None:
-            self._on_limited(ref, longest_s - (self._clock.wall_ms() - entry.started.at_ms) / 1000)
-        self.notices.begin(entry.started, attempt.slot, entry.started.before_s, entry.notices)
-        if probe is not None:
-            self._probe(entry.started, probe, adopted=True)
+    def _watch_adopted(self, attempt: RunningAttempt, entry: StoredProcess) -> None:
+        started = entry.started
+        self._watch(attempt, started, started.before_s, self._clock.wall_ms() - started.at_ms, entry.notices)
         if entry.is_build:  # the order that says what to start afterwards is lost
             attempt.on_build = lambda exit_: self._interrupted(attempt)
-            self.kill(ref, 0, 0)
-        if entry.started.container is not None:
-            attempt.container = entry.started.container
-            if entry.exit is not None:
-                self._on_exited(Exited(ref, entry.exit))
-
-    def _adopt_end(self, ref: AttemptRef, entry: StoredProcess, *, kept: bool) -> None:
-        """Report an end with the registration, and send the output that is not stored yet. ``kept``: as of `_open`."""
-        self._use.ports.hold(ref, entry.started.ports.values())
-        self._use.ports.free(ref, self._clock.steady_s())
-        stage = entry.over
-        if entry.reused and stage is not None:
-            self._agent.adopt(was_started(entry), stage)
-            return
-        attempt = self.attempts.add(self._open(ref, entry, kept=kept))
-        slot = attempt.slot
-        if stage is None and entry.exit is not None and not entry.is_build and attempt.leaves_output(entry.exit):
-            self._agent.adopt(was_started(entry))
-            self.finisher.store(attempt, describe(slot, entry.exit))
-            return
-        if stage is None and entry.exit is not None:
-            stage = self.finisher.over(attempt, INTERRUPTED if entry.is_build else describe(slot, entry.exit))
-        assert stage is not None
-        assert stage.ended is not None
-        self._agent.adopt(was_started(entry), stage)
-        self.finisher.finish(attempt, stage.ended)
+            self.kill(attempt.ref, 0, 0)
+        if entry.exit is not None and attempt.container is not None:
+            self._on_exited(Exited(attempt.ref, entry.exit))
 
     # ── the agent's instructions ────────────────────────────────────────────────────────────────────────────────
 
@@ -277,7 +215,7 @@ class Executor:
             self._agent.on_ended(held.ref, ended, self._clock.wall_ms())
         elif self._give(slot, held, template) is not None:
             self._agent.postpone(held)
-            self._on_room()
+            self._on.room()
         self.flush()
 
     def _give(self, slot: int, held: LocalAttempt, template: TaskTemplate) -> RunningAttempt | None:
@@ -310,22 +248,10 @@ class Executor:
         self.slots.begun(attempt.slot)
         self._launcher.send(request)
 
-    def build(
-        self, ref: AttemptRef, template: TaskTemplate, plan: BuildPlan, place: Path, on_end: Callable[[Exit], None]
-    ) -> None:
-        """Run the build of a prepared attempt's environment in ``place``; it has the limits of the attempt, and its
-        output is the beginning of the attempt's. Raises OSError.
+    def build(self, attempt: RunningAttempt, request: StartProcess, on_end: Callable[[Exit], None]) -> None:
+        """Run what builds the environment of a prepared attempt or pulls its image; its output is the beginning of the
+        attempt's.
         """
-        attempt = self.attempts.by_ref[ref]
-        attempt.slot.give_directory()
-        self._begin_build(attempt, self.requests.of_build(attempt, template, plan, place), on_end)
-
-    def pull(self, ref: AttemptRef, command: tuple[str, ...], on_end: Callable[[Exit], None]) -> None:
-        """Run the command that pulls the image of a prepared attempt; its output is the beginning of the attempt's."""
-        attempt = self.attempts.by_ref[ref]
-        self._begin_build(attempt, self.requests.of_pull(attempt, command), on_end)
-
-    def _begin_build(self, attempt: RunningAttempt, request: StartProcess, on_end: Callable[[Exit], None]) -> None:
         self.logs.follow(attempt.slot, self._clock.steady_s())
         attempt.on_build = on_end
         self._start(attempt, request)
@@ -357,20 +283,29 @@ class Executor:
         started = self.attempts.answered(attempt)
         if attempt.on_build is None and started is not None:
             self._agent.on_started(ref, spawned.at_ms, attempt.fresh or spawned.note)
-            self._on_started(now_s - started.after_s)
-            if (longest_s := limit_s(started)) is not None:
-                self._on_limited(ref, longest_s)
-            self.notices.begin(started, attempt.slot, spawned.before_s)
-            if started.probe is not None:
-                self._probe(started, started.probe)
-        self._on_room()
+            self._on.started(now_s - started.after_s)
+            self._watch(attempt, started, spawned.before_s)
+        self._on.room()
 
-    def _probe(self, started: Started, stored: StoredProbe, adopted: bool = False) -> None:
-        """Probe a process until it has ended."""
-        probe, ports = stored.probe, started.ports
-        start = partial(self.commands.probe, started.ref, stored)
-        serves = ports.get(stored.serves or probe.port, 0)
-        self._prober.begin(started.ref, probe, ports.get(probe.port, 0), serves, start, started.after_s, adopted)
+    def _watch(
+        self,
+        attempt: RunningAttempt,
+        started: Started,
+        before_s: float,
+        ran_ms: int | None = None,
+        notices: Sequence[GivenNotice] = (),
+    ) -> None:
+        """Limit the time of a process, give its notices, and probe it, until it has ended. ``ran_ms``, ``notices``: of
+        one that is adopted.
+        """
+        if (longest_s := limit_s(started)) is not None:
+            self._on.limited(started.ref, longest_s - (ran_ms or 0) / 1000)
+        self.notices.begin(started, attempt.slot, before_s, notices)
+        if (stored := started.probe) is not None:
+            probe, ports = stored.probe, started.ports
+            start = partial(self.commands.probe, started.ref, stored)
+            serves, adopted = ports.get(stored.serves or probe.port, 0), ran_ms is not None
+            self._prober.begin(started.ref, probe, ports.get(probe.port, 0), serves, start, started.after_s, adopted)
 
     def renew_token(self, ref: AttemptRef, grant: TaskGrant) -> None:
         """Replace the token of a running attempt; what fails is tried again by the next renewal."""
@@ -391,8 +326,7 @@ class Executor:
     def kill_all(self) -> None:
         """Kill all processes at once, without a grace period."""
         self._uploader.end_all()
-        self._launcher.send(KillAll())
-        self._launcher.flush()
+        self._launcher.send_now(KillAll())
 
     @property
     def running(self) -> int:
@@ -405,11 +339,6 @@ class Executor:
         if (emptied := self.slot_templates.empty(slot, ref.job, user)) is not None and (trouble := await emptied):
             raise OSError(trouble)  # nobody gets this slot
         return self._take(ref, user, slot).slot
-
-    def give_line(self, ref: AttemptRef, line: str) -> None:
-        """The line of its job's file that a prepared attempt gets."""
-        if (attempt := self.attempts.prepared(ref)) is not None:
-            attempt.slot.line = line
 
     def _take(self, ref: AttemptRef, user: str, slot: int) -> RunningAttempt:
         """An attempt with this slot, which belongs to the user it runs as. Raises OSError."""
@@ -428,10 +357,6 @@ class Executor:
         self.environments.release(ref)
         if (attempt := self.attempts.prepared(ref)) is not None:
             self.finisher.discard(attempt)
-
-    def with_tail(self, ref: AttemptRef, ended: Ended) -> Ended:
-        """The end of a prepared attempt with the last lines of its build."""
-        return structs.replace(ended, stderr_tail=last_lines(self.attempts.by_ref[ref].slot.err))
 
     def _interrupted(self, attempt: RunningAttempt) -> None:
         """The build of an earlier worker process has ended."""
@@ -470,7 +395,7 @@ class Executor:
         else:
             self.finisher.end(attempt, describe(attempt.slot, exit_))
         if was_starting:
-            self._on_room()
+            self._on.room()
 
     def _on_collected(self, ref: AttemptRef, exit_: Exit) -> None:
         """The container of an attempt is gone."""
@@ -481,30 +406,20 @@ class Executor:
         """Ends are committed: drop the attempts."""
         self._launcher.record(Gone(tuple(refs)))
 
-    def _on_measured(self, measured: Measured) -> None:
-        for live in measured.usage:
-            if (attempt := self.attempts.living(live.ref)) is not None:
-                attempt.usage = live
-
     @property
     def usage(self) -> tuple[LiveUsage, ...]:
         """What running attempts use, as it was measured last."""
         measured = (attempt.usage for attempt in self.attempts.all_living())
         return (*(live for live in measured if live is not None), *self.containers.usage)
 
-    def _on_trouble(self, trouble: StoreTrouble) -> None:
-        self._trouble = trouble.text
-
     def trouble(self) -> str:
         """The fault of this host, empty when it is healthy; also pings the launcher."""
-        return (
-            self.watch.ask() or self._trouble or self.finisher.trouble or self.containers.trouble or self.slots.trouble
-        )
+        return self.watch.ask() or self.finisher.trouble or self.containers.trouble or self.slots.trouble
 
     def flush(self) -> None:
         """End of a round: send what the launcher is to do."""
         self._launcher.flush()
-        self._on_change()
+        self._on.change()
 
     def flush_records(self) -> bool:
         """Have the launcher record what has happened since the last call: at intervals, as it is woken for it; False:

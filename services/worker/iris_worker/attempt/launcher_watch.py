@@ -9,7 +9,7 @@ from iris_worker.attempt.running import RunningAttempts
 from iris_worker.clock import HostClock
 from iris_worker.launcher import rescue
 from iris_worker.launcher.client import LauncherClient
-from iris_worker.launcher.records.records import STOPS_OTHERS, Exit, Pinged, PingLauncher, StopProcess
+from iris_worker.launcher.records.records import STOPS_OTHERS, Exit, Pinged, PingLauncher, StopProcess, StoreTrouble
 from iris_worker.settings import WorkerSettings
 
 log = logging.getLogger(__name__)
@@ -31,16 +31,20 @@ class LauncherWatch:
         self._clock = clock
         self._pinged_s: float | None = None
         self._silent_s = 0.0
+        self._trouble = ""
 
     def ask(self) -> str:
-        """Ping the launcher; returns for how long it has been silent, in words, empty when that is not long."""
+        """Ping the launcher; returns for how long it has been silent, in words, or its trouble; empty: neither."""
         now_s = self._clock.steady_s()
         if self._pinged_s is None:
             self._pinged_s = now_s
-            self._launcher.send(PingLauncher())
-            self._launcher.flush()
+            self._launcher.send_now(PingLauncher())
         silent_s = now_s - self._pinged_s
-        return f"the launcher has not answered for {silent_s:.0f} s" if silent_s > self._silent_after_s else ""
+        silence = f"the launcher has not answered for {silent_s:.0f} s" if silent_s > self._silent_after_s else ""
+        return silence or self._trouble
+
+    def on_trouble(self, trouble: StoreTrouble) -> None:
+        self._trouble = trouble.text
 
     def on_pinged(self, pinged: Pinged) -> None:
         self._pinged_s, self._silent_s = None, 0.0
@@ -63,5 +67,4 @@ class LauncherWatch:
         for attempt in [one for one in self._attempts.all_living() if one.slot.number in slots]:
             log.error("a task stops what is started beside it, and is ended", extra={"attempt": str(attempt.ref)})
             attempt.blamed = Exit(128 + signal.SIGKILL, error=STOPS_OTHERS)
-            self._launcher.send(StopProcess(attempt.ref, 0, 0))
-            self._launcher.flush()
+            self._launcher.send_now(StopProcess(attempt.ref, 0, 0))

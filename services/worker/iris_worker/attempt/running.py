@@ -15,7 +15,7 @@ from iris_worker.attempt.probes.prober import Prober
 from iris_worker.attempt.slots.devices import Devices
 from iris_worker.attempt.slots.ports import PortUse
 from iris_worker.attempt.slots.workspaces import Workspace
-from iris_worker.launcher.records.records import Exit, Started, StartProcess, StoredContainer
+from iris_worker.launcher.records.records import Exit, Measured, Started, StartProcess, StoredContainer
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +150,11 @@ class RunningAttempts:
         """Its process has ended, and is not waited for any more."""
         attempt.alive = False
         self.alive -= 1
+
+    def on_measured(self, measured: Measured) -> None:
+        for live in measured.usage:
+            if (attempt := self.living(live.ref)) is not None:
+                attempt.usage = live
 
     def late(self, before_s: float) -> list[RunningAttempt]:
         """Those that have ended before ``before_s`` and wait for their output."""

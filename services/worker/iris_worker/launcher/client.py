@@ -137,6 +137,10 @@ class LauncherClient:
         self._outbox += frame(request)
         self._urgent = True
 
+    def send_now(self, request: LauncherRequest) -> None:
+        self.send(request)
+        self.flush()
+
     def record(self, *records: Over | Read | Gone) -> None:
         """Have records sent with the next request, or by the next `flush_records`."""
         for record in records:

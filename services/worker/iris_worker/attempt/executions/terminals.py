@@ -125,8 +125,7 @@ class Terminals:
             log.info("nobody is connected to its terminal", extra={"attempt": str(attempt.ref)})
             why = f"its terminal is gone: nobody has been connected to it for {self._silent_s:g} s"
             attempt.blamed = Exit(_HUNG_UP, error=why)
-            self._launcher.send(StopProcess(attempt.ref, DROP_GRACE_MS, 0))
-            self._launcher.flush()
+            self._launcher.send_now(StopProcess(attempt.ref, DROP_GRACE_MS, 0))
         for ref in [ref for ref in self._by_ref if self._attempts.living(ref) is None]:
             del self._by_ref[ref]
 

@@ -1,6 +1,6 @@
 """Schedules the reading of tasks' output, and batches it and the results of calls for their streams.
 
-See also: `output.shipper` sends and keeps the time, `tail` reads the files.
+See also: `shipper` sends and keeps the time, `tail` reads the files.
 Source: docs/ARCHITECTURE.md#storage (IRIS_LOGS); docs/design/reliability.md#faults; ADR 18.
 """
 

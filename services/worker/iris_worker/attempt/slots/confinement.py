@@ -41,8 +41,7 @@ class Confinement:
 
     async def _try(self, wanted: Confine) -> Confined:
         self._confined = asyncio.get_running_loop().create_future()
-        self._launcher.send(wanted)
-        self._launcher.flush()
+        self._launcher.send_now(wanted)
         try:
             async with asyncio.timeout(_CONFINE_S):
                 return await self._confined

@@ -15,9 +15,10 @@ import os
 import platform
 import shutil
 from collections.abc import AsyncIterator, Callable
-from functools import partial
 from pathlib import Path
 from weakref import WeakValueDictionary
+
+from msgspec import structs
 
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Ended, TaskTemplate
@@ -29,9 +30,11 @@ from iris_worker.attempt.builds.plan import BuildPlan, CannotBuild, Tools, plan_
 from iris_worker.attempt.executor import Executor
 from iris_worker.attempt.images.containers import works
 from iris_worker.attempt.images.runtimes import pull_command
+from iris_worker.attempt.output.tail import last_lines
+from iris_worker.attempt.running import RunningAttempt
 from iris_worker.attempt.slots.workspaces import Workspace
 from iris_worker.clock import HostClock
-from iris_worker.launcher.records.records import Exit
+from iris_worker.launcher.records.records import Exit, StartProcess
 from iris_worker.launcher.starts.spawn import NOT_FOUND
 from iris_worker.metrics import WorkerMetrics
 
@@ -110,9 +113,10 @@ class Builder:
             began_s = self._clock.steady_s()
             self._tell(ref, f"pulls image {image}")
             command = pull_command(runtime, image)
-            exit_, late = await self._run(ref, partial(self._executor.pull, ref, command))
+            attempt = self._executor.attempts.by_ref[ref]
+            exit_, late = await self._run(attempt, self._executor.requests.of_pull(attempt, command))
             if late or exit_.code != 0:
-                return self._executor.with_tail(ref, await self._not_pulled(runtime, exit_, late, image))
+                return _with_tail(attempt, await self._not_pulled(runtime, exit_, late, image))
             self._metrics.built("image", self._clock.steady_s() - began_s)
         return None
 
@@ -138,9 +142,11 @@ class Builder:
             if not self._agent.on_building(ref):
                 return Ended(Cause.CANCELLED, error="stopped before it started")
             self._tell(ref, f"builds its environment: {plan.title}")
-            exit_, late = await self._run(ref, partial(self._executor.build, ref, template, plan, place))
+            attempt = self._executor.attempts.by_ref[ref]
+            attempt.slot.give_directory()
+            exit_, late = await self._run(attempt, self._executor.requests.of_build(attempt, template, plan, place))
             if (ended := self._verdict(exit_, late, plan, place)) is not None:
-                return self._executor.with_tail(ref, ended)
+                return _with_tail(attempt, ended)
             size = await asyncio.to_thread(self._store.seal, directory)
             self._store.publish(plan.key, directory, size)
         finally:
@@ -150,15 +156,15 @@ class Builder:
         self._metrics.built("environment", self._clock.steady_s() - began_s)
         return None
 
-    async def _run(self, ref: AttemptRef, start: Callable[[Callable[[Exit], None]], None]) -> tuple[Exit, bool]:
+    async def _run(self, attempt: RunningAttempt, request: StartProcess) -> tuple[Exit, bool]:
         """The exit of a process that prepares an attempt, and whether it was stopped because it took too long."""
         over: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
-        start(lambda exit_: None if over.done() else over.set_result(exit_))
+        self._executor.build(attempt, request, lambda exit_: None if over.done() else over.set_result(exit_))
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await asyncio.shield(over), False
         except TimeoutError:
-            self._executor.kill(ref, _GRACE_MS, 0)
+            self._executor.kill(attempt.ref, _GRACE_MS, 0)
             self._executor.flush()
             return await over, True
 
@@ -185,6 +191,11 @@ class Builder:
     def _tell(self, ref: AttemptRef, detail: str) -> None:
         self._agent.on_detail(ref, detail, self._clock.wall_ms())
         self._on_change()
+
+
+def _with_tail(attempt: RunningAttempt, ended: Ended) -> Ended:
+    """The end of an attempt with the last lines of its build."""
+    return structs.replace(ended, stderr_tail=last_lines(attempt.slot.err))
 
 
 def _how(exit_: Exit) -> str:
