@@ -109,7 +109,7 @@ async def test_a_proxy_started_without_nats_answers_though_the_last_set_is_empty
         nowhere = f"nats://127.0.0.1:{held.getsockname()[1]}"
         async with front(connection, nowhere, tmp_path, kept, "nats.retry_for_s=0.1") as proxy:
             head, body = await proxy.get("/d/chat/")
-            assert (head.split()[1], "there is no deployment 'chat'" in body.decode()) == (b"404", True)
+            assert (head.split()[1], b"Retry-After: 5" in head, b"no_discovery" in body) == (b"503", True, True)
 
 
 @pytest.mark.parametrize("damaged", [b"", b'{"chat"'])

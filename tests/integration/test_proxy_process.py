@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -198,3 +199,21 @@ def test_a_request_under_way_ends_before_anything_it_needs_is_stopped(tmp_path):
         asking.join()
         assert answers == [b"done"]
         cluster.up.wait(60)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_proxy_that_does_not_reach_nats_exits_to_be_started_again(tmp_path, workers: int):
+    """The units of systemd restart what does not exit with 2 or 65."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))  # nobody answers there
+        given = "proxy.http=127.0.0.1:0", f"proxy.workers={workers}", "nats.retry_for_s=0.1"
+        environ = {key: value for key, value in os.environ.items() if not key.startswith("IRIS_")}
+        done = subprocess.run(
+            [sys.executable, "-m", "iris_proxy", *(word for each in given for word in ("--set", each))],
+            env=environ | {"IRIS_NATS_URL": f"nats://127.0.0.1:{held.getsockname()[1]}"},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+    assert done.returncode == 1, done.stderr

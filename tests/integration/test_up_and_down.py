@@ -121,6 +121,23 @@ def test_a_detached_cluster_is_ready_when_up_returns_its_address(tmp_path, monke
     assert [pid for pid in pids if is_alive(pid)] == []
 
 
+def test_up_on_a_directory_that_is_starting_waits_until_it_is_up(tmp_path, monkeypatch):
+    monkeypatch.setenv("IRIS_DATA", str(tmp_path / "data"))
+    command = [*IRIS, "up", "--detach", "--http", "127.0.0.1:0", "--workers", "1", "--data", str(tmp_path / "data")]
+    ups = [
+        subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    try:
+        said = [up.communicate(timeout=120) for up in ups]
+        assert [up.returncode for up in ups] == [0, 0], said
+        assert said[0][0] == said[1][0]
+        with Client(said[0][0].strip()) as client:
+            assert [worker.state for worker in client.workers()] == ["healthy"]
+    finally:
+        iris("down", "--data", tmp_path / "data")
+
+
 def test_ctrl_c_of_a_cluster_in_the_foreground_stops_everything(tmp_path):
     command = [*IRIS, "up", "--data", str(tmp_path / "data"), "--http", "127.0.0.1:0", "--workers", "1"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as up:

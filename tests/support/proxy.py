@@ -197,7 +197,7 @@ class Front:
         marker = f"marker{self._version}"
         await self._put(marker, Discovery(marker, self._version, reason="draining"))
         async with asyncio.timeout(_READY_S):
-            while b" 404 " in (await self.get(f"/d/{marker}/"))[0]:
+            while b"draining" not in (await self.get(f"/d/{marker}/"))[1]:
                 await asyncio.sleep(_LOOK_S)
 
     async def _put(self, name: str, value: Discovery) -> None:

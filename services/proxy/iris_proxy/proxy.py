@@ -36,6 +36,7 @@ class Proxy:
 
     Attributes:
         credentials: tokens that are not forwarded, unless a deployment asks for them.
+        current: whether the discovery has been read from the bus; until then it is that of an earlier process.
         woken: set when a request waits for the first route of a deployment without routes.
     """
 
@@ -49,6 +50,7 @@ class Proxy:
         self._budget = RetryBudget()
         self._ejected = EjectedRoutes(self._is_current)
         self.credentials = OwnTokens(issuer=settings.oidc_issuer, audience=settings.oidc_audience)
+        self.current = False
         self.woken = asyncio.Event()
         self.metrics = ProxyMetrics()
 
@@ -111,7 +113,7 @@ class Proxy:
             name, inner = split_target(target)
             balancer = self._balancers.get(name)
             if balancer is None:
-                raise ProxyRefusal("not_found", f"there is no deployment {name!r}")
+                raise self._unknown(name)
             exchange = Exchange(
                 request,
                 name,
@@ -129,6 +131,11 @@ class Proxy:
             if balancer is not None:
                 balancer.answered(refusal.status, None)
             return refused(request, refusal)
+
+    def _unknown(self, name: str) -> ProxyRefusal:
+        if self.current:
+            return ProxyRefusal("not_found", f"there is no deployment {name!r}")
+        return ProxyRefusal("no_discovery", f"{name!r} is not among the deployments that this proxy has stored")
 
     def close(self) -> None:
         self._ejected.close()

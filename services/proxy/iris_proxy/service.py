@@ -96,6 +96,7 @@ async def follow_discovery(
 
     def take(values: Mapping[str, Entry]) -> None:
         proxy.update(values)
+        proxy.current = True
         last.write(values)
         current.set()
 

@@ -16,8 +16,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from iris_bus.contract import Unavailable
 from iris_proxy.settings import ProxySettings
-from iris_service.child import ChildProcess, Program
+from iris_service.child import MISUSED, ChildProcess, Program
 from iris_service.listening import listen, write_port
 from iris_service.run import Service
 from iris_service.settings import BadSetting
@@ -28,7 +29,7 @@ _LOOK_S = 0.1
 
 
 async def keep(service: Service[ProxySettings]) -> None:
-    """Run the workers until stopped. Raises BadSetting when they cannot start."""
+    """Run the workers until stopped. Raises BadSetting when they cannot start, Unavailable when that may pass."""
     with listen("proxy", *service.settings.address(), shared=True) as held, tempfile.TemporaryDirectory() as ready:
         host, port = held.getsockname()[:2]
         workers = [ChildProcess(program) for program in _programs(service, f"{host}:{port}", Path(ready))]
@@ -67,12 +68,13 @@ def _counted(address: str, number: int) -> str:
 
 
 async def _until_ready(service: Service[ProxySettings], workers: list[ChildProcess], ready: Path) -> None:
-    """Raises BadSetting when a worker ends instead."""
+    """Raises BadSetting when a worker ends for its settings instead, Unavailable when it ends otherwise."""
     while not service.stop.is_set() and not _all_ready(workers, ready):
         for worker in workers:
             code = worker.look(_now())
             if code is not None:
-                raise BadSetting(f"{worker.program.name} ended with {code} while it started")
+                ended = f"{worker.program.name} ended with {code} while it started"
+                raise BadSetting(ended) if code == MISUSED else Unavailable(ended)
         await _pause(service)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from iris.cli import main
 from iris.cli.commands.look.events import details, whose
-from iris.cli.commands.look.show import outcome, show_original, task_columns, why_pending
+from iris.cli.commands.look.show import TASKS, outcome, show_original, task_columns, why_pending
 from iris.cli.commands.look.top import USED
 from iris.cli.commands.look.why import explain_lines
 from iris.cli.commands.operate.quota import describe
@@ -140,6 +140,17 @@ def iris(tmp_path, monkeypatch, capfd):
 def test_show_tells_what_has_kept_a_job(iris):
     assert "skipped x 42" in iris("show", "/train")
     assert "waiting for chips" in iris("show", "/train")
+
+
+def test_a_pending_task_has_no_end_but_its_last_attempt_had_one():
+    reason = {"code": "retry_backoff", "message": "tried again at 12:00"}
+    cells = {column.title: column.cell for column in TASKS}
+    for state, why, end, text in (
+        ("pending", reason, "", "tried again at 12:00; its last attempt: exit 3"),
+        ("failed", None, "exit 3", ""),
+    ):
+        task = {**ATTEMPTED, "state": state, "pending_reason": why, "exit_code": 3}
+        assert (cells["END"](task), cells["WHY"](task)) == (end, text)
 
 
 def test_show_leaves_out_what_went_well(iris):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -76,15 +76,36 @@ def test_a_hold_without_a_part_of_the_queue_is_refused(iris: Any, gateway: Answe
     assert "--user, --band or --label" in err
 
 
+def of_job(**changed: Any) -> Callable[[Any], Said]:
+    """A gateway whose job is of version 1, and as ``changed`` once it is patched."""
+    return lambda asked: Said(200, job_view(**(changed if asked.method == "PATCH" else {})))
+
+
+@pytest.mark.parametrize(
+    ("words", "changed", "same"),
+    [
+        (["update", "/a", "--band", "batch"], "changed", "unchanged: that is what it has"),
+        (["hold", "/a"], "held", "held already"),
+        (["hold", "/a", "--reason", "x"], "held", "held already; the reason stays"),
+        (["release", "/a"], "released", "had no hold of its own"),
+    ],
+)
+def test_a_change_to_what_a_job_has_is_none(iris: Any, words: list[str], changed: str, same: str) -> None:
+    for version, said in ((2, changed), (1, same)):
+        with answering(of_job(version=version)) as gateway:
+            code, _, err = iris(*words, "--url", gateway.url)
+        assert (code, err.split(" ", 1)[1]) == (0, f"{said}\n")
+
+
 def test_a_released_job_is_told_to_wait_for_the_queue(iris: Any) -> None:
     reason = {"code": "held", "message": "held by root with the queue of band batch (h1)"}
-    with answering(lambda _: Said(200, job_view(pending_reason=reason))) as gateway:
+    with answering(of_job(version=2, pending_reason=reason)) as gateway:
         code, _, err = iris("release", "/a", "--url", gateway.url)
     assert (code, "still held by root with the queue of band batch (h1)" in err) == (0, True)
 
 
 def test_a_released_job_is_told_what_else_it_waits_for(iris: Any) -> None:
     reason = {"code": "not_before", "message": "not before 2026-11-23 18:28:12 UTC"}
-    with answering(lambda _: Said(200, job_view(pending_reason=reason))) as gateway:
+    with answering(of_job(version=2, pending_reason=reason)) as gateway:
         code, _, err = iris("release", "/a", "--url", gateway.url)
     assert (code, err.strip().endswith("released; it waits: not before 2026-11-23 18:28:12 UTC")) == (0, True)

@@ -333,3 +333,10 @@ def test_what_a_time_limit_does_and_the_protection_are_said():
 def test_an_unknown_stop_signal_is_refused():
     with pytest.raises(InvalidOption, match="stop_signal: 'FOO' is not a signal"):
         job_spec(["true"], {"name": "a", "stop_signal": "FOO"}, OUTSIDE)
+
+
+@pytest.mark.parametrize("longest", ["5m", "300", "1m"])
+def test_a_longest_pause_below_the_first_one_is_refused_the_default_too(longest: str):
+    with pytest.raises(InvalidOption, match=r"max_backoff: the longest pause, \d+ s, is shorter than .* 600 s"):
+        job_spec(["true"], {"name": "a", "backoff": "10m", "max_backoff": longest}, {})
+    assert job_spec(["true"], {"name": "a", "backoff": "10m"}, {}).backoff_ms(3) == 600_000

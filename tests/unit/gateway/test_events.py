@@ -113,6 +113,30 @@ async def test_an_invalid_filter_is_refused(iris: House, query: str):
     assert (await iris.http.get(f"/v1/events?{query}")).status_code in (404, 422)
 
 
+async def test_a_refused_type_names_those_there_are(iris: House):
+    [mistake] = (await iris.http.get("/v1/events?type=task.state,jobs")).json()["errors"]
+    assert mistake["message"] == "cannot be 'task.state,jobs'"
+    assert mistake["hint"].startswith("one or more of task, job, session,")
+    assert "queue.state, task.notice, job.spec, or of these with a state, as task.state.running" in mistake["hint"]
+
+
+async def test_a_page_after_a_position_ends_there_and_is_gone_beyond_the_end(iris: House):
+    for number in range(6):
+        await iris.state.tell_job(f"/a{number}", "pending")
+    assert await ids(iris, "after=4") == ["5", "6"]
+    assert await ids(iris, "after=4&order=desc") == ["6", "5"]
+    assert await ids(iris, "after=6") == []
+    page = (await iris.http.get("/v1/events?after=3&order=desc&limit=2")).json()
+    rest = (await iris.http.get(f"/v1/events?after=3&order=desc&limit=2&cursor={page['next_cursor']}")).json()
+    assert ([item["id"] for item in rest["items"]], rest["next_cursor"]) == (["4"], None)
+    for order in ("", "&order=asc", "&order=desc"):
+        beyond = await iris.http.get(f"/v1/events?after=7{order}")
+        assert (beyond.status_code, beyond.json()["detail"].split(":")[0]) == (
+            410,
+            "position 7 is not in the stream, which ends at 6",
+        )
+
+
 async def test_a_stream_tells_what_happens_from_now_on():
     async with house() as iris, listening(iris) as http:
         await iris.state.tell_job("/before", "pending")

@@ -501,6 +501,26 @@ def test_jobs_outside_the_queue_are_listed_with_what_they_wait_for(script: Scrip
     assert [row["job"] for row in script.world.query("gated_jobs")["items"]] == ["/b", "/e"]
 
 
+def test_what_waits_for_the_end_of_an_attempt_or_run_is_listed_too(script: Script) -> None:
+    """Such a task was in no listing, since neither a gate nor a time keeps it out of the queue."""
+    script.play("""
+        worker w0
+        submit /a band=batch
+        schedule
+        /a/0 running
+        submit /b band=production
+        /a/0 preempt for /b/0   -> PENDING
+    """)
+    (row,) = script.world.query("gated_jobs")["items"]
+    assert (row["job"], row["tasks"]) == ("/a", 1)
+    assert row["pending_reason"]["message"] == "waits until its last attempt is known to have stopped on w0"
+    script.play("cancel /a")
+    script.play("submit /a")
+    (row,) = script.world.query("gated_jobs")["items"]
+    assert (row["job_id"], row["tasks"]) == ("j3", 1)
+    assert row["pending_reason"]["message"] == "waits for the earlier run of its name to end on w0"
+
+
 def test_tasks_that_pause_before_a_retry_are_listed_outside_the_queue(script: Script) -> None:
     script.play("""
         worker w0

@@ -26,12 +26,13 @@ from iris.cli.exit_codes import ExitCode
 from iris.cli.follow import note
 from iris.cli.output.progress import StatusLine
 from iris.client.client import Client
-from iris.client.http.address import data_dir, read_cluster, read_token
+from iris.client.http.address import ClusterFile, data_dir, read_cluster, read_token
 from iris.client.http.transport import HttpRequest
 from iris.client.problems import ClientError, Problem
 from iris.cluster.options import StartedCluster, StartOptions
-from iris.cluster.paths import ClusterPaths
+from iris.cluster.paths import ClusterPaths, lock_holder
 from iris.cluster.process import ISOLATED
+from iris.cluster.settings import ClusterSettings
 from iris_core.limits import LOGIN_LINK_MINUTES
 from iris_service.child import end_with_parent
 
@@ -50,16 +51,14 @@ def launch(data: Path, config: Path | None, given: Mapping[str, Any], *, detach:
     verdict, _, rest = first_words.partition(" ")
     if verdict != "started":
         supervisor.wait()
-        if verdict == "occupied" and detach and (running := read_cluster(data)):
-            note(f"the cluster on {data} is up already; options have no effect on it")
-            click.echo(running.url)
-            return ExitCode.SUCCEEDED
+        if verdict == "occupied" and detach:
+            return join(paths)
         complain(rest or f"the supervisor ended at once; see {paths.logs / 'supervisor.log'}")
         return ExitCode.CONFLICT if verdict == "occupied" else ExitCode.UNEXPECTED
     started = msgspec.json.decode(rest, type=StartedCluster)
     try:
         with StatusLine(sys.stderr) as status:
-            missing = wait_until_ready(started, supervisor, status)
+            missing = wait_until_ready(started, lambda: supervisor.poll() is not None, status)
     except KeyboardInterrupt:
         supervisor.terminate()
         supervisor.wait()
@@ -80,6 +79,43 @@ def launch(data: Path, config: Path | None, given: Mapping[str, Any], *, detach:
         click.echo(started.url)
         return ExitCode.SUCCEEDED
     return stay(started, data, supervisor)
+
+
+def join(paths: ClusterPaths) -> int:
+    """Wait until the cluster that another `iris up` has started on this directory is ready, and print its address."""
+    with StatusLine(sys.stderr) as status:
+        status.show("waiting for the cluster that another `iris up` is starting")
+        running = find_running(paths)
+        if running is None:
+            complain(f"the cluster that was starting on {paths.data} has ended; see {paths.logs}")
+            return ExitCode.UNEXPECTED
+        address, workers = running.proxy_url.removeprefix("http://"), len(running.pids.get("worker", ()))
+        started = StartedCluster(
+            running.url,
+            address,
+            workers,
+            ClusterSettings().ready_s,
+            sandbox=True,
+            auth=True,
+            token_file=running.token_file,
+        )
+        missing = wait_until_ready(started, lambda: lock_holder(paths) is None, status)
+    if missing:
+        complain(missing)
+        return ExitCode.UNEXPECTED
+    note(f"the cluster on {paths.data} is up already; options have no effect on it")
+    click.echo(running.url)
+    return ExitCode.SUCCEEDED
+
+
+def find_running(paths: ClusterPaths) -> ClusterFile | None:
+    """What the supervisor that holds the lock has written, once it has; None when it has ended."""
+    while holder := lock_holder(paths):
+        running = read_cluster(paths.data)
+        if running is not None and holder in running.pids.get("supervisor", ()):
+            return running
+        time.sleep(_LOOK_S)
+    return None
 
 
 def remarks(started: StartedCluster, data: Path) -> list[str]:
@@ -135,7 +171,7 @@ def start_supervisor(
         return process, pipe.read()
 
 
-def wait_until_ready(started: StartedCluster, supervisor: subprocess.Popen[bytes], status: StatusLine) -> str:
+def wait_until_ready(started: StartedCluster, has_ended: Callable[[], bool], status: StatusLine) -> str:
     """Return an empty text once jobs can be submitted, placed and run, and the proxy listens; else what is missing."""
     until = time.monotonic() + started.ready_s
     missing = ""
@@ -147,7 +183,7 @@ def wait_until_ready(started: StartedCluster, supervisor: subprocess.Popen[bytes
                 status.show(missing)
                 if time.monotonic() > until:
                     return f"the cluster is not ready after {started.ready_s:g} s: {missing}"
-                if supervisor.poll() is not None:
+                if has_ended():
                     return "the cluster could not start; its services said last:"
                 time.sleep(_LOOK_S)
     return missing
@@ -185,13 +221,13 @@ def look_scheduler(*, known: bool) -> Callable[[Client], str]:
 
 
 def look_workers(wanted: int, *, known: bool) -> Callable[[Client], str]:
-    """Check the number of healthy workers; skipped when the caller is not authorized, and not ``known``."""
+    """Check the number of workers that are not lost; skipped when the caller is not authorized, and not ``known``."""
 
     def look(client: Client) -> str:
         if not wanted:
             return ""
         try:
-            found = sum(worker["state"] == "healthy" for worker in client.pages("/v1/workers", dict))
+            found = sum(worker["state"] != "lost" for worker in client.pages("/v1/workers", dict))
         except ClientError as error:
             return _unless_denied(error, known=known)
         return "" if found >= wanted else f"{found} of {wanted} workers have registered"

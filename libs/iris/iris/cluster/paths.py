@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from iris_bus.connection.keys import Keys, write_private
 from iris_core.access.token_file import digest_of, line_of, parse_tokens, token_of, unusable
 from iris_nats.nats_process import keys_of
 from iris_service.lock import lock
+
+_LOOK_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,7 @@ class ClusterPaths:
 
 def take_lock(paths: ClusterPaths) -> int:
     """Lock the directory while the returned descriptor is open. Raises DirectoryInUse."""
-    descriptor = lock(paths.data, f"a cluster is already up on {paths.data}; stop it with `iris down`")
+    descriptor = lock(paths.data, f"a cluster is already up, or starting, on {paths.data}; stop it with `iris down`")
     os.ftruncate(descriptor, 0)
     os.write(descriptor, str(os.getpid()).encode())
     return descriptor
@@ -113,13 +116,21 @@ def lock_holder(paths: ClusterPaths) -> int | None:
     except OSError:
         return None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        text = os.read(descriptor, 32)
-        return int(text) if text.isdigit() else None
+        while _is_locked(descriptor):
+            if (text := os.pread(descriptor, 32, 0)).isdigit():
+                return int(text)
+            time.sleep(_LOOK_S)  # it has the lock, and is about to write
     finally:
         os.close(descriptor)
     return None
+
+
+def _is_locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False
 
 
 def write_cluster(paths: ClusterPaths, cluster: ClusterFile) -> None:

@@ -343,7 +343,7 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     backoff_s: Annotated[float, duration(hint="leave it out to retry at once")] | None = None
     """The pause before a task is tried again after a failure or a requeue, doubled each time."""
     max_backoff_s: Seconds = DEFAULT_MAX_BACKOFF_S
-    """The longest such pause."""
+    """The longest such pause; the default does not limit a longer ``backoff_s``."""
     calls: Calls | None = None
     """Set for a map: ``command`` runs ``calls.runner``."""
     preload: Annotated[tuple[str, ...], at_most(MAX_PRELOAD, f"at most {MAX_PRELOAD} modules")] = ()

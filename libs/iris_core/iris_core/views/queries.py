@@ -32,11 +32,12 @@ _LENGTH = MAX_LEVELS * (MAX_COMPONENT + 1)
 """Of the longest name of a job; other names are shorter."""
 
 
-def about(text: str, *, one_of: Iterable[str] = (), example: str = "", **limits: Any) -> Meta:
+def about(text: str, *, one_of: Iterable[str] = (), example: str = "", hint: str = "", **limits: Any) -> Meta:
     """The description of a parameter of HTTP. ``one_of`` is checked by the gateway only, so that a listing by a state
-    that a replica does not know yet is empty there.
+    that a replica does not know yet is empty there. ``hint``: what a refusal says beside the value.
     """
     schema: dict[str, Any] = {"enum": list(one_of)} if one_of else {}
+    schema |= {"x-hint": hint} if hint else {}
     return Meta(description=text, examples=[example] if example else None, extra_json_schema=schema, **limits)
 
 

@@ -7,14 +7,15 @@ from typing import Annotated, Any
 import msgspec
 from starlette.responses import Response
 
+from iris_core.subjects import EVENTS
 from iris_core.views.jobs import Page
 from iris_core.views.queries import JobQuery, PageQuery, about
 from iris_gateway.api.work.jobs import job_of
 from iris_gateway.http.endpoint import EVENT_STREAM, JSON, Answers, Call, Endpoint, json_response
 from iris_gateway.http.problem import ProblemResponse
-from iris_gateway.streams.event import A_TYPE, Filter, of_run
+from iris_gateway.streams.event import A_TYPE, TYPES_HINT, Filter, of_run
 from iris_gateway.streams.event_history import newest_first, oldest_first
-from iris_gateway.streams.sse import resume_point, stream_events
+from iris_gateway.streams.sse import check_not_ahead, resume_point, stream_events
 
 _FARTHEST = 10**18 - 1
 ORDERS = ("desc", "asc")
@@ -35,6 +36,7 @@ class JobEventsParameters(PageQuery, frozen=True):
             "Subjects or their beginnings, separated by commas.",
             pattern=f"^{A_TYPE}(,{A_TYPE})*$",
             example="task.state,job",
+            hint=TYPES_HINT,
         ),
     ] = ""
     after: Annotated[int, about("Only events after this position.", ge=0, le=_FARTHEST)] | None = None
@@ -80,10 +82,12 @@ async def _answer(call: Call, asked: JobEventsParameters, wanted: Filter) -> Res
 
 async def _page(call: Call, wanted: Filter, asked: JobEventsParameters) -> Page:
     streams, after, place = call.gateway.feed.streams, asked.after, _place(asked.cursor)
+    if after:
+        await check_not_ahead(call, EVENTS, after)
     if asked.order == "asc" or (after is not None and not asked.order):
         events, onward = await oldest_first(streams, wanted, asked.limit, after or 0 if place is None else place)
     else:
-        events, onward = await newest_first(streams, wanted, asked.limit, place)
+        events, onward = await newest_first(streams, wanted, asked.limit, place, after=after or 0)
     return Page(items=[event.shown() for event in events], next_cursor=None if onward is None else f"e{onward}")
 
 

@@ -165,7 +165,7 @@ def _value(parameter: Parameter, texts: list[str], now_ms: int) -> Any:
     if not _fits(text, schema):
         choices = schema.get("enum") or ()
         hint = "one of: " + ", ".join(choices) if choices else ", ".join(schema.get("examples", ()))
-        return _wrong(name, f"cannot be {text[:80]!r}", hint)
+        return _wrong(name, f"cannot be {text[:80]!r}", schema.get("x-hint") or hint)
     reference = _REFERENCES.get(name)
     return reference(text) if reference is not None else text
 

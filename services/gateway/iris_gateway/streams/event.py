@@ -20,6 +20,8 @@ _PREFIXES = tuple(subject.removesuffix(".*") for subject in EVENTS.subjects)
 _ENTITIES = dict.fromkeys(prefix.partition(".")[0] for prefix in _PREFIXES)
 A_TYPE = rf"({'|'.join(_ENTITIES)}|({'|'.join(map(re.escape, _PREFIXES))})(\.[a-z_]{{1,32}})?)"
 """A valid type of events in a filter, as a regular expression."""
+TYPES_HINT = f"one or more of {', '.join((*_ENTITIES, *_PREFIXES))}, or of these with a state, as task.state.running"
+"""What a refusal of another type says."""
 
 _JOB_ID = re.compile(r"j[0-9]{1,18}\Z")
 

@@ -38,12 +38,14 @@ async def oldest_first(streams: Streams, wanted: Filter, limit: int, after: int)
 
 
 async def newest_first(
-    streams: Streams, wanted: Filter, limit: int, before: int | None, budget: int = BUDGET
+    streams: Streams, wanted: Filter, limit: int, before: int | None, budget: int = BUDGET, after: int = 0
 ) -> EventRecords:
-    """Matching events before sequence ``before`` (None: the end), latest first; reads ``budget`` messages at most."""
+    """Matching events before sequence ``before`` (None: the end) and after ``after``, latest first; reads ``budget``
+    messages at most.
+    """
     upper = await _end(streams) if before is None else before - 1
     events: list[EventRecord] = []
-    lowest = max(0, upper - budget)
+    lowest = max(after, upper - budget)
     while upper > lowest:
         lower = max(upper - STRETCH, lowest)
         found = await _stretch(streams, lower, upper)
@@ -51,11 +53,11 @@ async def newest_first(
             if wanted.wants(event):
                 events.append(event)
             if len(events) == limit:
-                return events, event.sequence if event.sequence > 1 else None
+                return events, event.sequence if event.sequence > after + 1 else None
         if not found:
             return events, None  # older ones are deleted
         upper = lower
-    return events, upper + 1 if upper > 0 else None
+    return events, upper + 1 if upper > after else None
 
 
 async def _end(streams: Streams) -> int:

@@ -91,7 +91,7 @@ async def resume_in(call: Call, stored: Stream) -> int:
     """
     after = resume_point(call, None) or 0
     if after:
-        await _check_not_ahead(call, stored, after)
+        await check_not_ahead(call, stored, after)
     return after
 
 
@@ -105,7 +105,7 @@ async def stream_events(call: Call, wanted: Filter, after: int | None) -> Respon
     feed = call.gateway.feed
     await feed.wake()
     if after is not None and after > feed.newest:
-        await _check_not_ahead(call, EVENTS, after)
+        await check_not_ahead(call, EVENTS, after)
     position = feed.newest if after is None else after
     events = feed.watch(wanted, position)
     try:
@@ -117,7 +117,8 @@ async def stream_events(call: Call, wanted: Filter, after: int | None) -> Respon
     return stream(call, _frames(call, first, events))
 
 
-async def _check_not_ahead(call: Call, stored: Stream, after: int) -> None:
+async def check_not_ahead(call: Call, stored: Stream, after: int) -> None:
+    """Raises ProblemResponse gone for a position that the stream does not have, unavailable."""
     try:
         end = await call.gateway.feed.streams.end(stored.name)
     except Unavailable:

@@ -39,6 +39,13 @@ REFUSAL_TYPES: Mapping[str, RefusalType] = {
         "iris deploy why NAME shows the result of each route's last probe.",
         5,
     ),
+    "no_discovery": RefusalType(
+        503,
+        "It is not known yet",
+        "The proxy has not reached NATS since it was started, and has stored no deployment of this name.",
+        "Look at the NATS servers, and at the log of the proxy; the deployment may be a new one.",
+        5,
+    ),
     "draining": RefusalType(
         503, "It is being deleted", "The deployment is being deleted.", "Send requests to another deployment.", 5
     ),

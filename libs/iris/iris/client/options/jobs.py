@@ -100,7 +100,7 @@ def job_spec(
         "resources": read_resources(options, device, reading),
         "constraints": read_constraints(options, reading),
         "coscheduling": reading.read(lambda: read_coscheduling(options, group_by), None),
-        **read_times(options, reading),
+        **(times := read_times(options, reading)),
         "stop": reading.read(lambda: read_stop(options), None),
         "notice": reading.read(lambda: read_notice(options.get("notice")), None),
         "ports": read_list(options, "ports", reading),
@@ -113,6 +113,7 @@ def job_spec(
         "after": read_after(options, reading),
         **reading.read(lambda: read_tolerance(options, replicas, is_gang=group_by is not None), no_limit),
     }
+    reading.read(lambda: check_backoff(times), None)
     if given.get("terminal"):
         wanted.setdefault("max_retries_preemption", 0)
     reading.finish()
@@ -358,6 +359,18 @@ def read_times(options: JobOptions, reading: OptionReader) -> dict[str, float | 
         for name, given in times.items()
         if given is not None and (field := field_of(JobSpec, name))
     }
+
+
+def check_backoff(times: Mapping[str, float | None]) -> None:
+    """Refuse a longest pause below the first one; admission cannot tell one that is the default from none. Raises
+    InvalidOption.
+    """
+    first, longest = times.get("backoff_s"), times.get("max_backoff_s")
+    if first is not None and longest is not None and longest < first:
+        raise InvalidOption(
+            f"max_backoff: the longest pause, {longest:g} s, is shorter than the first one, {first:g} s; at least "
+            f"{first:g} s, or leave it out"
+        )
 
 
 def read_time(given: float | str | None) -> float | None:

@@ -133,7 +133,7 @@ def reason_of(ledger: Ledger, record: Job) -> Reason | None:
         return None
     if len(ledger.queue.pending(record.number)):
         return ledger.reasons.get(record.number, NOT_YET_LOOKED_AT)
-    return _reason_outside_the_queue(ledger, record, [task for task in record.tasks if task.state is TaskState.PENDING])
+    return reason_outside_the_queue(ledger, record, [task for task in record.tasks if task.state is TaskState.PENDING])
 
 
 def reason_of_task(ledger: Ledger, record: Job, index: int) -> Reason | None:
@@ -143,10 +143,11 @@ def reason_of_task(ledger: Ledger, record: Job, index: int) -> Reason | None:
         return None
     if record.is_gang or (record.number, index) in ledger.queue:
         return reason_of(ledger, record)
-    return _reason_outside_the_queue(ledger, record, [task])
+    return reason_outside_the_queue(ledger, record, [task])
 
 
-def _reason_outside_the_queue(ledger: Ledger, record: Job, waiting: Sequence[Task]) -> Reason:
+def reason_outside_the_queue(ledger: Ledger, record: Job, waiting: Sequence[Task]) -> Reason:
+    """Why tasks of a job that are pending are not in the queue."""
     before = _open_on(task for run in ledger.ending_runs(record) for task in run.tasks)
     if before:
         return run_before_ending(before)

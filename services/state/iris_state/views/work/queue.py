@@ -6,6 +6,7 @@ from iris_core import codec
 from iris_core.codec import Undecodable
 from iris_core.errors import Code, Refused
 from iris_core.placement.priority import PriorityKey
+from iris_core.placement.reasons import Reason
 from iris_core.spec.jobs import JobSpec
 from iris_core.states import PriorityBand, TaskState, display_name
 from iris_core.views.jobs import ClosedGate, GatedJobView, Page, QueueHoldView, QueueRow, moment
@@ -16,7 +17,7 @@ from iris_state.records.ledger import Ledger
 from iris_state.records.queue_holds import QueueHold
 from iris_state.views.actors import actor_view
 from iris_state.views.pages import behind, page
-from iris_state.views.work.jobs import reason_of
+from iris_state.views.work.jobs import reason_of, reason_outside_the_queue
 
 
 def queue(ledger: Ledger, query: QueueQuery) -> Page:
@@ -61,10 +62,13 @@ def _queue_row(ledger: Ledger, number: int) -> QueueRow:
 
 
 def gated(ledger: Ledger, query: GatedJobsQuery) -> Page:
-    """The jobs with tasks that a gate, or the pause before a retry, keeps out of the queue, oldest first."""
+    """The jobs with tasks that a gate, the pause before a retry, or an earlier attempt or run that has not ended keeps
+    out of the queue, oldest first.
+    """
     after = behind(query.cursor) or 0
     paused = {number for (kind, number, _), _ in ledger.timers.items() if kind == "gate" and number in ledger.jobs}
-    numbers = ((number, number) for number in sorted(paused.union(ledger.gates.gated)) if number > after)
+    found = paused.union(ledger.gates.gated, ledger.held_back, +ledger.open_of_job)
+    numbers = ((number, number) for number in sorted(found) if number > after)
     return page(numbers, lambda number: _gated_row(ledger, number), query, lambda number: _outside(ledger, number) > 0)
 
 
@@ -75,7 +79,13 @@ def _outside(ledger: Ledger, number: int) -> int:
 
 def _gated_row(ledger: Ledger, number: int) -> GatedJobView:
     record = ledger.jobs[number]
-    waiting = (task for task in record.tasks if task.state is TaskState.PENDING and (record.is_gated or task.is_gated))
+    if ledger.open_of_job[number] or number in ledger.held_back:
+        pending = [task for task in record.tasks if task.state is TaskState.PENDING]
+        reason: Reason | None = reason_outside_the_queue(ledger, record, pending)
+    else:
+        gated = record.is_gated
+        waiting = (task for task in record.tasks if task.state is TaskState.PENDING and (gated or task.is_gated))
+        reason = gates.reason_for(ledger, record, next(waiting, Task()))
     return GatedJobView(
         job=record.name,
         job_id=record.id,
@@ -83,7 +93,7 @@ def _gated_row(ledger: Ledger, number: int) -> GatedJobView:
         band=display_name(record.band),
         submitted_at=moment(record.submitted_ms),
         tasks=_outside(ledger, number),
-        pending_reason=gates.reason_for(ledger, record, next(waiting, Task())),
+        pending_reason=reason,
     )
 
 

@@ -21,7 +21,10 @@ _OUTSIDE = {ReasonCode.DEPENDENCY, ReasonCode.NOT_BEFORE, ReasonCode.SINGLETON, 
 def hold(client: Client, jobs: tuple[str, ...], reason: str, stop: bool) -> None:
     """Start no pending task of these jobs until they are released; what runs goes on."""
     for job in jobs:
-        click.echo(f"{client.hold(job, reason, stop=stop).name} held", err=True)
+        before = client.job(job).view.version
+        view = client.hold(job, reason, stop=stop)
+        already = " already" + ("; the reason stays" if reason else "") if view.version == before else ""
+        click.echo(f"{view.name} held{already}", err=True)
 
 
 @click.command(cls=CliCommand)
@@ -31,12 +34,13 @@ def hold(client: Client, jobs: tuple[str, ...], reason: str, stop: bool) -> None
 def release(client: Client, jobs: tuple[str, ...], drop_after: bool) -> None:
     """Let the pending tasks of held jobs start."""
     for job in jobs:
+        before = client.job(job).view.version
         view = client.release(job, drop_after=drop_after)
         why = view.pending_reason
         still = f"; it waits: {why.message}" if why is not None and why.code in _OUTSIDE else ""
         if why is not None and why.code is ReasonCode.HELD:
-            still = f", and still {why.message}"
-        click.echo(f"{view.name} released{still}", err=True)
+            still = f", and is still {why.message}"
+        click.echo(f"{view.name} {'released' if view.version != before else 'had no hold of its own'}{still}", err=True)
 
 
 @click.command(cls=CliCommand)

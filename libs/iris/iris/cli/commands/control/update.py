@@ -43,4 +43,6 @@ def update(client: Client, jobs: tuple[str, ...], labels: list[str], dropped: li
     if not wanted:
         raise click.UsageError("specify what to change: --band, --timeout, --max-parallel, --label, ...")
     for job in jobs:
-        click.echo(f"{client.update(job, **wanted).name} changed", err=True)
+        before = client.job(job).view.version
+        view = client.update(job, **wanted)
+        click.echo(f"{view.name} {'changed' if view.version != before else 'unchanged: that is what it has'}", err=True)

@@ -37,9 +37,12 @@ def outcome(row: Row) -> str:
 
 
 def why_pending(task: Row) -> str:
-    """The pending reason's sentence, the error or cause of a task's end, or what is odd about it."""
-    reason = task.get("pending_reason")
-    return reason["message"] if reason else cause_of(task) or task.get("error") or task.get("note") or ""
+    """The pending reason's sentence and how its last attempt ended, the error or cause of a task's end, or what is odd
+    about it.
+    """
+    if reason := task.get("pending_reason"):
+        return "; its last attempt: ".join(filter(None, (reason["message"], outcome(task))))
+    return cause_of(task) or task.get("error") or task.get("note") or ""
 
 
 def cause_of(task: Row) -> str:
@@ -63,7 +66,7 @@ TASKS = (
     Column("WORKER", lambda task: task["worker"] or ""),
     Column("FAILED", lambda task: str(task["failure_count"]), right=True, gives=2),
     Column("PREEMPTED", lambda task: str(task["preemption_count"]), right=True, gives=1),
-    Column("END", outcome),
+    Column("END", lambda task: outcome(task) if task["state"] in ENDED else ""),
     Column("WHY", why_pending, wraps=True),
 )
 ATTEMPTS = (
