@@ -54,6 +54,7 @@ from iris_service.tracing import Tracer
 log = logging.getLogger(__name__)
 
 S = TypeVar("S", bound=msgspec.Struct)
+T = TypeVar("T")
 
 OK = 0
 FAILED = 1
@@ -375,6 +376,15 @@ def _options(
         setting = partial("{}.{}={}".format, name, key)
         parser.add_argument(f"--{key}", dest="set", action="append", type=setting, metavar="N", help=meaning)
     return parser.parse_args(argv)
+
+
+def shared(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """Work for whoever shields it. When nobody waits for it any more its exception is of no interest; asyncio would
+    report it as one that nobody has caught, which ends a service.
+    """
+    task = asyncio.get_running_loop().create_task(work)
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return task
 
 
 async def _end(tasks: Sequence[asyncio.Future[None]]) -> None:

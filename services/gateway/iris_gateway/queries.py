@@ -20,6 +20,7 @@ from iris_core.subjects import STATE_QUERY, STATE_READ
 from iris_core.views.queries import ViewQuery, arguments_of, view_name
 from iris_gateway.http.position import Position
 from iris_gateway.http.problem import ProblemResponse, refused
+from iris_service.run import shared
 
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 0.25
@@ -87,11 +88,11 @@ class Queries:
     def _shared(self, question: _Question) -> asyncio.Task[Answer]:
         flight = self._flights.get(question)
         if flight is None:
-            task = asyncio.create_task(self._fly(question, None))
+            task = shared(self._fly(question, None))
             self._flights[question] = _Flight(task)
             return task
         if flight.following is None:
-            flight.following = asyncio.create_task(self._fly(question, flight.current))
+            flight.following = shared(self._fly(question, flight.current))
         return flight.following
 
     async def _fly(self, question: _Question, before: asyncio.Task[Answer] | None) -> Answer:

@@ -1,6 +1,7 @@
 """Commands and queries while the state service is slow, unreachable, or loses an answer."""
 
 import asyncio
+import gc
 from collections import Counter
 from typing import get_args
 
@@ -200,6 +201,25 @@ async def test_a_read_after_a_write_never_shares_an_answer_from_before_it():
     await rounds_until(lambda: len(asked) == 2)
     answering.publish(asked[1].reply, pack(Answer("ok", b'"new"')))
     assert (await before, await after) == (b'"old"', b'"new"')
+
+
+@pytest.mark.parametrize("equal", [1, 2])
+async def test_a_read_that_fails_when_nobody_waits_for_it_ends_nothing(equal: int):
+    """What nobody reads of a task is an error that nobody has caught, which ends a service."""
+    uncaught: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: uncaught.append(context))
+    before = asyncio.all_tasks()
+    queries = Queries(Memory().connect().bus, retry_for_s=0.2)
+    waiting = [asyncio.create_task(queries.ask(JobsQuery(), Caller())) for _ in range(equal)]
+    await asyncio.sleep(0)
+    for task in waiting:
+        task.cancel()
+    await asyncio.wait({*waiting})
+    while under_way := asyncio.all_tasks() - before:
+        await asyncio.wait(under_way)
+    del task, waiting, under_way
+    gc.collect()
+    assert uncaught == []
 
 
 @pytest.mark.parametrize("kind", get_args(UserCommand))

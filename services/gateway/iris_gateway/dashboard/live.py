@@ -15,6 +15,8 @@ from collections.abc import Awaitable, Callable
 from hashlib import blake2b
 from typing import NamedTuple
 
+from iris_service.run import shared
+
 PAUSE_S = 1.0
 """Seconds between two renders of a page, and between two signals to one."""
 SHARE = 0.1
@@ -98,7 +100,7 @@ class LivePages:
         """A render that begins after this call, shared by all who ask for ``key`` meanwhile; one a second begins."""
         task = self._next.get(key)
         if task is None:
-            task = self._next[key] = asyncio.create_task(self._in_turn(key, render))
+            task = self._next[key] = shared(self._in_turn(key, render))
         return await asyncio.shield(task)
 
     async def _in_turn(self, key: object, render: Callable[[], Awaitable[Rendered]]) -> Rendered:

@@ -22,6 +22,7 @@ from iris_core import subjects
 from iris_core.limits import clipped
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Artifact
+from iris_service.run import shared
 from iris_worker.attempt.artifacts.directory import PIECE_BYTES, ArtifactLimits, NotStored, OutputDirectory
 
 log = logging.getLogger(__name__)
@@ -162,7 +163,7 @@ class Uploader:
 
 async def _in_thread(work: Callable[[], T]) -> T:
     """Work in a thread. Who is cancelled waits until that has ended, for it uses descriptors that are closed then."""
-    working = asyncio.ensure_future(asyncio.to_thread(work))
+    working = shared(asyncio.to_thread(work))
     try:
         return await asyncio.shield(working)
     finally:
