@@ -18,9 +18,10 @@ from iris_bus.contract import Connection, Unavailable
 from iris_bus.jetstream import connect
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Stop
-from iris_core.spec.resources import Amount
+from iris_core.spec.resources import Amount, Device, ResourceRequest
 from iris_core.states import Cause, KernelStatus
 from iris_nats.nats_process import NatsProcess
+from iris_worker.agent.room import LACKING
 from iris_worker.launcher.adopt import boot_id
 from tests.support.state import FakeState, template
 from tests.support.worker import WorkerProcess, lives, number_from
@@ -199,6 +200,25 @@ async def test_what_was_given_to_others_is_stopped(state: FakeState, worker: Wor
     await state.run("true")
     await state.ended(ref)
     assert not lives(pid)
+
+
+async def test_what_needs_the_devices_of_a_stopped_attempt_waits_for_its_end(
+    state: FakeState, nats_url: str, tmp_path: Path
+):
+    """The worker was LOST, so that its devices count as free when it comes back."""
+    all_four, ref = ResourceRequest(device=Device("tpu", count=4)), AttemptRef(100, 0, 0)
+    until_told = f"until test -e {tmp_path}/over; do sleep 0.01; done"
+    async with WorkerProcess(nats_url, tmp_path / "w0", chips=4, attributes="device-type=tpu"):
+        await state.registration()
+        lost = await state.run("sh", "-c", until_told, resources=all_four, settle_ms=1_000_000)
+        await state.running(lost)
+        state.drop = (lost,)
+        await state.order(register=True)
+        await state.registration(2)
+        assert (await state.order([template("true", job=100, resources=all_four)], run=[ref])).taken
+        await state.until(lambda: LACKING in {stage.detail for stage in state.stages if stage.ref == ref})
+        (tmp_path / "over").touch()
+        assert (await state.ended(ref)).exit_code == 0
 
 
 async def test_a_worker_that_was_asleep_runs_nothing_of_what_it_finds(state: FakeState, nats_url: str, tmp_path: Path):

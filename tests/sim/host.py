@@ -110,6 +110,7 @@ class Worker:
     def __init__(self, machine: Machine, link: Link, process: Process, incarnation: str) -> None:
         self.machine = machine
         self.agent = Agent(incarnation)
+        self.agent.room.total = machine.total
         self._link = link
         self._bus = link.bus
         self._process = process
@@ -278,11 +279,14 @@ class Worker:
         running.ended = ended
         running.until_s = self._steady()
         self.agent.on_ended(running.ref, ended, self._now_ms())
-        if self.agent.has_next:
-            self._do(self.agent.begin_waiting(self._now_ms()))
+        self._begin_waiting()
         held = {stage.ref: stage for stage in self.agent.attempts()}
         running.stage = held.get(running.ref, running.stage)
         self._told()
+
+    def _begin_waiting(self) -> None:
+        if self.agent.has_next:
+            self._do(self.agent.begin_waiting(self._now_ms()))
 
     # ── telling ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -316,12 +320,15 @@ class Worker:
             stages = self.agent.report_all()
             was = self._registered
             register = None if was else self._registration(stages)
+            if not was:
+                self.agent.room.doubt()
             answer = await self._ask(stages if was else (), register)
             if answer is None:
                 continue
             self._registered = answer.known or not was
             if self._registered and not self._stall_detector.slept(self._steady()):
                 self._settled, self.agent.unconfirmed = True, False
+                self.agent.room.believe(answer.drop, self._now_ms())
                 self._taken(stages, answer)
 
     def _registration(self, stages: tuple[Stage, ...]) -> Register:
@@ -370,6 +377,7 @@ class Worker:
             if stage.ended is not None and running is not None and running.ended is not None:
                 del self.machine.running[stage.ref]
         self._do(todo)
+        self._begin_waiting()
 
     async def _beat(self) -> None:
         while True:
@@ -392,5 +400,6 @@ class Worker:
             if self._stall_detector.tick(self._steady()):
                 self._doubt()
             self.agent.hand_back(self._now_ms())
+            self._begin_waiting()
             self._told()
             await asyncio.sleep(_PULSE_S)

@@ -110,6 +110,7 @@ class WorkerService:
         found = accelerators.find()
         attributes = host.attributes(settings, found, recognised)
         self._about = (attributes, host.total(settings, found, str(attributes.get(DEVICE_VARIANT, ""))))
+        self.agent.room.total = self._about[1]
         slack_s = settings.timeout_slack_s
         self._timeouts = AttemptTimeouts(self._clock, slack_s, lambda ref: self._do(self.agent.on_timeout(ref)))
         self._executor = self._open_executor(found)

@@ -6,14 +6,15 @@
     ended 1-0-0 0
     tell                 -> 1-0-0 PREPARING, 1-0-0 RUNNING, 1-0-0 TERMINATED cancelled 0
 
-Attempts are job-index-attempt; job 2 has a bundle; `launch` is asked after every line.
+Attempts are job-index-attempt; job 2 has a bundle; `launch` is asked after every line. Each requests one processor of
+two.
 """
 
 from __future__ import annotations
 
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Chain, Ended, Order, ReportTaken, Stage, Stop, TaskTemplate
-from iris_core.spec.resources import ResourceRequest
+from iris_core.spec.resources import Amount, ResourceRequest
 from iris_core.states import Cause, KernelStatus
 from iris_worker.agent.agent import Agent
 from iris_worker.agent.instructions import Discard, Instruction, Kill, Prepare
@@ -48,6 +49,7 @@ class Story:
 
     def __init__(self) -> None:
         self.agent = Agent(SELF)
+        self.agent.room.total = Amount(2000)
         self._in_flight: tuple[Stage, ...] = ()
 
     def play(self, text: str) -> None:
@@ -157,6 +159,16 @@ class Story:
     def on_report_all(self) -> list[str]:
         self._in_flight = self.agent.report_all()
         return [*map(words, self._in_flight)]
+
+    def on_register(self) -> list[str]:
+        """All attempts are told in a registration."""
+        self._in_flight = self.agent.report_all()
+        self.agent.room.doubt()
+        return [*map(words, self._in_flight)]
+
+    def on_registered(self, *dropped: str) -> list[str]:
+        self.agent.room.believe(set(map(ref_of, dropped)), 0)
+        return self.on_taken_but_drop(*dropped)
 
     def on_taken(self) -> list[str]:
         return [*map(instruction, self.agent.on_taken(self._in_flight, ReportTaken(), 0))]

@@ -31,6 +31,7 @@ from iris_worker.agent.chains import WaitingChains
 from iris_worker.agent.instructions import Discard, Instruction, Kill, Prepare
 from iris_worker.agent.local_attempt import LocalAttempt, drain_notices, end_stage, renewals, set_timeouts
 from iris_worker.agent.reports import Reports, fitting
+from iris_worker.agent.room import LACKING, HostRoom
 from iris_worker.agent.seen import SeenAttempts
 
 K = KernelStatus
@@ -41,7 +42,7 @@ OUR_SIGNALS = frozenset({9, 15})
 
 
 class Agent:
-    """The worker's view of itself.
+    """The worker's view of itself; ``room``: for what begins while it is not known what counts here.
 
     Args:
         incarnation: identifies this start of the worker; orders for another incarnation are refused.
@@ -62,6 +63,7 @@ class Agent:
         self._starting: set[AttemptRef] = set()
         self._timeouts: dict[int, int] = {}
         self._chains = WaitingChains(self._is_done)
+        self.room = HostRoom(self._held, self._chains.next)
 
     # ── orders ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -92,12 +94,14 @@ class Agent:
                 self._seen.add(ref)
                 self._held[ref] = LocalAttempt(ref, templates[ref.job], Stage(ref, K.SCHEDULED, now_ms))
             else:
-                self._take(ref, templates.get(ref.job), gangs.get(ref.job), False, now_ms, todo)
+                stage = Stage(ref, K.PREPARING, now_ms)
+                self._take(LocalAttempt(ref, templates.get(ref.job), stage, gangs.get(ref.job)), now_ms, todo)
         for chain in order.chains:
             self._chains.add(chain, [ref for ref in chain.members if ref in waits], now_ms)
         todo += self.begin_waiting(now_ms)
         for ref in order.prepare:
-            self._take(ref, templates.get(ref.job), gangs.get(ref.job), True, now_ms, todo)
+            stage = Stage(ref, K.PREPARING, now_ms)
+            self._take(LocalAttempt(ref, templates.get(ref.job), stage, gangs.get(ref.job), True), now_ms, todo)
         for ref in order.start:
             self._start(ref, gangs.get(ref.job), now_ms)
         todo += drain_notices(self._held, order.drained)
@@ -114,22 +118,15 @@ class Agent:
         self._timeouts = {job: timeout_ms for job, timeout_ms in self._timeouts.items() if job in here}
         return self._timeouts
 
-    def _take(
-        self,
-        ref: AttemptRef,
-        template: TaskTemplate | None,
-        gang: Gang | None,
-        barrier: bool,
-        now_ms: int,
-        todo: list[Instruction],
-    ) -> None:
+    def _take(self, held: LocalAttempt, now_ms: int, todo: list[Instruction]) -> None:
         """Begin an attempt, unless it or a later one of its task was here before."""
+        ref, template = held.ref, held.template
         if ref in self._seen:
             return
         self._seen.add(ref)
         if template is not None and ref.job in self._timeouts:  # the template may be older than that
-            template = structs.replace(template, timeout_ms=self._timeouts[ref.job] or None)
-        held = self._held[ref] = LocalAttempt(ref, template, Stage(ref, K.PREPARING, now_ms), gang, barrier)
+            held.template = template = structs.replace(template, timeout_ms=self._timeouts[ref.job] or None)
+        self._held[ref] = held
         if template is None:
             self._end(held, now_ms, Ended(Cause.INFRASTRUCTURE, error="the order does not say what to run"))
             return
@@ -138,6 +135,9 @@ class Agent:
     def _begin(self, held: LocalAttempt, template: TaskTemplate, now_ms: int, todo: list[Instruction]) -> None:
         """Have whatever an attempt needs before it starts provided."""
         ref, held.settle_ms = held.ref, template.settle_ms
+        if self.room.doubted and not self.room.take(ref, template):
+            self._report(held, Stage(ref, K.PREPARING, now_ms, detail=LACKING))
+            return
         if not held.chained:  # what follows within milliseconds is told with what comes next
             self.reports.add(held.stage)
         if template.code or template.environment is not None or template.preload:
@@ -170,12 +170,14 @@ class Agent:
             if self.closing:
                 self._let_go(held, Cause.CANCELLED, 0, now_ms, todo)
                 continue
-            held.stage, held.chained = Stage(held.ref, K.PREPARING, now_ms), True
+            held.chained = held.stage.status is K.SCHEDULED  # else it has waited for room
+            held.stage = Stage(held.ref, K.PREPARING, now_ms)
             self._begin(held, held.template, now_ms, todo)
         return todo
 
     def hand_back(self, now_ms: int) -> None:
-        """End what waits behind an attempt that takes long, without having started it."""
+        """End what waits behind an attempt that takes long, without having started it, and waits that are too long."""
+        self.room.pass_time(now_ms)
         for ref in list(self._chains.late(now_ms)):
             self._end(self._held[ref], now_ms, Ended(Cause.HANDED_BACK, error=_LONG))
 
@@ -185,6 +187,8 @@ class Agent:
         if held is not None and not held.freed:
             held.freed = True
             held.chained = self._chains.left(ref, now_ms)
+            if self.room.doubted:
+                self.room.left(ref)
 
     def is_replaced(self, ref: AttemptRef) -> bool:
         """Whether another attempt was begun in the place of one that has ended."""
@@ -215,8 +219,7 @@ class Agent:
             return
         if held.go or held.is_over:
             return
-        held.go = True
-        held.gang = gang or held.gang
+        held.go, held.gang = True, gang or held.gang
         if held.stage.status is K.PREPARED:
             self._create(held, now_ms)
 
@@ -265,8 +268,7 @@ class Agent:
     def on_timeout(self, ref: AttemptRef) -> list[Instruction]:
         """The attempt has run well past its timeout, and the state service has not stopped it."""
         todo: list[Instruction] = []
-        held = self._held.get(ref)
-        if held is not None and held.launched:
+        if (held := self._held.get(ref)) is not None and held.launched:
             self._let_go(held, Cause.TIMEOUT, DROP_GRACE_MS, held.stage.at_ms, todo)
         return todo
 
@@ -356,8 +358,7 @@ class Agent:
 
     def on_exited(self, ref: AttemptRef) -> None:
         """Its process has ended; what that means is reported when its output directory is stored."""
-        held = self._held.get(ref)
-        if held is not None and held.stopping is None:
+        if (held := self._held.get(ref)) is not None and held.stopping is None:
             held.exited = True
 
     def on_ended(self, ref: AttemptRef, ended: Ended, now_ms: int) -> None:

@@ -149,6 +149,8 @@ class Reporter:
             doubts, registered = self._doubts, self._registered
             stages = self._agent.report_all()
             register = None if registered else self._registration(stages)
+            if not registered:
+                self._agent.room.doubt()
             reported = stages if registered else ()
             self._introduced = True
             answer = await self._ask(reported, register, *self._leaving)
@@ -158,6 +160,7 @@ class Reporter:
             if self._registered and doubts == self._doubts:
                 self.settled = True
                 self._agent.unconfirmed = False
+                self._agent.room.believe(answer.drop, self._clock.wall_ms())
                 self._on_taken(stages, answer)
 
     async def leave(self, how: str, why: str = "") -> None:
