@@ -28,6 +28,8 @@ SETTLE_S = 180.0
 of good versions fail no six times in a row."""
 _GONE_S = 60.0
 _LOOK_S = 0.2
+_READ_S = 15.0
+"""So long a proxy may take to read a set of routes that is in its bucket, also on a machine that is busy."""
 _ASKED = 20
 """Requests for each route, among which each route answers at least one."""
 _GIVEN_UP = frozenset({"crash_loop", "back_off", "update_failed"})
@@ -91,7 +93,16 @@ def is_good(view: DeploymentView) -> bool:
 
 
 def _serves(cluster: Cluster, view: DeploymentView) -> Iterator[str]:
-    """All is quiet: every request is answered, and every route answers some."""
+    """All is quiet: every request is answered, and every route answers some, once the proxy has read who they are."""
+    deadline = time.monotonic() + _READ_S
+    while wrong := list(_unserved(cluster, view)):
+        if time.monotonic() > deadline:
+            yield from wrong
+            return
+        time.sleep(_LOOK_S)
+
+
+def _unserved(cluster: Cluster, view: DeploymentView) -> Iterator[str]:
     answers = [ask(cluster.file["proxy_url"], view.name) for _ in range(_ASKED * view.replicas)]
     failed = [one for one in answers if one.by != ROUTE]
     if failed:
