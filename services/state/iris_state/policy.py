@@ -14,6 +14,9 @@ from iris_bus.journal.framing import PART_BYTES
 from iris_core.states import PriorityBand, SessionStatus
 from iris_core.tables.session import PREPARE, SCHEDULE, START, StatusTimeout
 
+_LEAST_STALL_MS = 1000
+"""Twice `replication.leader.LONGEST_WAIT_S`."""
+
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Limits and timeouts of the state service. Times in seconds.
@@ -210,8 +213,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def stall_ms(self) -> int:
-        """After a pause of the service itself of longer than this, the silence of workers is disregarded; ms."""
-        return self.heartbeat_interval_ms
+        """After a pause of the service itself of longer than this, the silence of workers is disregarded; ms.
+
+        Longer than a leader waits without an input, or nobody would be LOST where heartbeats are more frequent.
+        """
+        return max(self.heartbeat_interval_ms, _LEAST_STALL_MS)
 
     def avoid_ms(self, times: int) -> int:
         """How long a task avoids a worker that failed it for the ``times``-th time, ms; doubles up to a limit."""

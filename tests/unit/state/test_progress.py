@@ -11,6 +11,9 @@ from iris_core.spec.resources import Amount
 from iris_core.states import Cause, KernelStatus
 from iris_state.effects.kinds import OrderTo
 from iris_state.inputs.kinds import DeliveryResult, Fate, Heartbeat
+from iris_state.policy import Policy
+from iris_state.replication.leader import LONGEST_WAIT_S
+from tests.support.script import Script
 from tests.support.world import Host
 
 
@@ -202,6 +205,21 @@ def test_a_stall_of_the_service_itself_loses_nobody(script):
         silence 31
         worker? w0      -> lost
     """)
+
+
+def test_a_leader_that_waits_for_longer_than_a_heartbeat_takes_does_not_stand_still():
+    script = Script(Policy(heartbeat_interval_s=0.3, worker_grace_s=5.0))
+    script.play("""
+        worker w0
+        submit /a
+        schedule
+        /a/0 running
+    """)
+    for _ in range(11):
+        script.world.now_ms += round(LONGEST_WAIT_S * 1000) + 20
+        script.world.step()
+    script.play("worker? w0 -> lost")
+    script.close()
 
 
 def test_a_report_is_a_sign_of_life_too(script):
