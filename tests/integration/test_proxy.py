@@ -14,6 +14,7 @@ import pytest_asyncio
 
 from iris_bus.jetstream import connect
 from tests.support.nats import OpenServer, emptied
+from tests.support.nats_config import free_ports
 from tests.support.proxy import Answering, Echo, Front, Held, Route, Talk, front, refusal, saying
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
@@ -35,12 +36,9 @@ async def proxy(shared: Front) -> AsyncIterator[Front]:
     await shared.stop()
 
 
-async def refused_port() -> str:
+def refused_port() -> str:
     """An address nobody listens on."""
-    server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    server.close()
-    await server.wait_closed()
+    [port] = free_ports(1)
     return f"127.0.0.1:{port}"
 
 
@@ -122,7 +120,7 @@ async def test_an_unknown_deployment_is_404_and_one_without_routes_503(proxy: Fr
 
 async def test_a_refused_connection_is_tried_elsewhere_for_any_method(proxy: Front):
     echo = Echo()
-    await proxy.publish("chat", await refused_port(), await proxy.route(echo))
+    await proxy.publish("chat", refused_port(), await proxy.route(echo))
     for n in range(20):
         fields = b"Host: front\r\nConnection: close\r\nContent-Length: 2\r\n"
         answer = await proxy.send(b"POST /d/chat/ HTTP/1.1\r\n%b\r\n%02d" % (fields, n))
@@ -131,7 +129,7 @@ async def test_a_refused_connection_is_tried_elsewhere_for_any_method(proxy: Fro
 
 
 async def test_when_every_connection_is_refused_the_answer_is_502(proxy: Front):
-    await proxy.publish("chat", await refused_port())
+    await proxy.publish("chat", refused_port())
     head, body = await proxy.get("/d/chat/")
     assert (head.split(b" ")[1], refusal(body)["code"]) == (b"502", "bad_gateway")
 
@@ -191,8 +189,11 @@ async def test_where_requests_are_idempotent_another_route_gets_them(proxy: Fron
     routes = await proxy.route(mute), await proxy.route(saying(b"ok"))
     await proxy.publish("chat", *routes, retry="idempotent")
     assert {(await proxy.get("/d/chat/"))[1] for _ in range(6)} == {b"ok"}
-    answers = [(await proxy.get("/d/chat/", method=b"POST"))[0].split(b" ")[1] for _ in range(10)]
-    assert set(answers) == {b"200", b"502"}
+    answers: set[bytes] = set()
+    async with asyncio.timeout(60):
+        while len(answers) < 2:  # each goes to one of the two, left to chance
+            answers.add((await proxy.get("/d/chat/", method=b"POST"))[0].split(b" ")[1])
+    assert answers == {b"200", b"502"}
 
 
 async def test_an_address_is_ejected_at_its_first_refusal_and_probed_back(proxy: Front):
@@ -316,7 +317,7 @@ async def test_an_upload_ends_when_the_route_takes_nothing_of_it(proxy: Front):
         talk.writer.transport.pause_reading()
         await over.wait()
 
-    await proxy.publish("chat", await proxy.route(deaf), idle_s=0.3)
+    await proxy.publish("chat", await proxy.route(deaf), idle_s=2.0)
     talk = await proxy.connect()
     await talk.send(b"POST /d/chat/ HTTP/1.1\r\nHost: front\r\nContent-Length: 1000000000\r\n\r\n")
 

@@ -193,7 +193,7 @@ def test_a_request_under_way_ends_before_anything_it_needs_is_stopped(tmp_path):
         asking.start()
         until((tmp_path / "reached").exists, "it is under way")
         os.kill(cluster.pids("supervisor")[0], signal.SIGTERM)
-        [log] = cluster.data.rglob("proxy.log")
+        log = cluster.data / "log" / "proxy.log"
         until(lambda: "stopping" in log.read_text(), "the proxy is told to stop")
         Path(tmp_path / "go").touch()
         asking.join()

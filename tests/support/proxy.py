@@ -20,7 +20,7 @@ from iris_core import codec
 from iris_core.spec.serving import DiscoveredRoute, Discovery, ProxyPolicy
 from iris_core.subjects import DISCOVERY_BUCKET
 from iris_service.child import end_with_parent
-from tests.support.nats_config import row_of_free_ports
+from tests.support.nats_config import free_ports, row_of_free_ports
 
 _READY_S = 60.0
 _WORKERS = 2
@@ -89,8 +89,10 @@ class Route:
         return f"127.0.0.1:{self.port}"
 
     async def start(self) -> None:
+        """At a port that nobody else gets while it is stopped."""
+        if not self.port:
+            [self.port] = free_ports(1)
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, limit=1 << 20)
-        self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
         assert self._server is not None
