@@ -16,7 +16,7 @@ TASKS = 200
 QUICK = """
 [state]
 heartbeat_interval_s = 0.3
-worker_grace_s = 1.0
+worker_grace_s = 5.0
 [worker]
 heartbeat_interval_s = 0.3
 """
@@ -46,6 +46,7 @@ def test_a_killed_service_loses_nothing_and_repeats_nothing(cluster, tmp_path, s
 
     assert (ended.state, ended.task_counts) == ("succeeded", {"succeeded": TASKS})
     assert sorted(map(int, runs.read_text().split())) == list(range(TASKS))
+    until(lambda: len(terminal_events(cluster, name)) == TASKS, "every end was told")
     assert terminal_events(cluster, name) == {f"{name}/{index}": 1 for index in range(TASKS)}
     assert all(len(task.attempts) == 1 for task in job.tasks())
 

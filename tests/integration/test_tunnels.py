@@ -98,15 +98,24 @@ def test_many_connections_at_a_time_are_limited_aloud(cluster: Cluster, task: st
     why: list[str] = []
     port = port_of(cluster, task)
     with PortForward(cluster.client, task, port, on_trouble=why.append) as forward:
-        lines = [asked(forward, "echo") for _ in range(AT_ONCE)]
-        for number, line in enumerate(lines):
-            line.sendall(b"%d" % number)
-        assert [line.recv(10) for line in lines] == [b"%d" % number for number in range(AT_ONCE)]
-        assert rest_or_reset(asked(forward, "echo")) == b""
-        assert f"this host has {AT_ONCE} connections already, {AT_ONCE} of them yours" in why[0]
+        lines = until(lambda: echoing(forward, AT_ONCE), "those of earlier tests are gone")
+        assert echoing(forward, 1) == []
+        assert f"this host has {AT_ONCE} connections already, {AT_ONCE} of them yours" in why[-1]
         for line in lines:
             line.close()
-        until(lambda: echoes(forward), "there is room again")
+        until(lambda: echoing(forward, 1), "there is room again")[0].close()
+
+
+def echoing(forward: PortForward, count: int) -> list[socket.socket]:
+    """So many connections at a time, which all answer; none when there is no room for one of them."""
+    with contextlib.ExitStack() as opened, contextlib.suppress(ConnectionError):
+        lines = [opened.enter_context(asked(forward, "echo")) for _ in range(count)]
+        for number, line in enumerate(lines):
+            line.sendall(b"%d" % number)
+        if all(line.recv(10) == b"%d" % number for number, line in enumerate(lines)):
+            opened.pop_all()
+            return lines
+    return []
 
 
 def rest_or_reset(line: socket.socket) -> bytes:
@@ -114,14 +123,6 @@ def rest_or_reset(line: socket.socket) -> bytes:
         return rest(line)
     except ConnectionResetError:
         return b""
-
-
-def echoes(forward: PortForward) -> bool:
-    line = asked(forward, "echo")
-    with line, contextlib.suppress(ConnectionResetError):
-        line.sendall(b"x")
-        return line.recv(1) == b"x"
-    return False
 
 
 def test_one_that_does_not_read_takes_bounded_memory_and_delays_nobody(cluster: Cluster, task: str):
