@@ -96,10 +96,10 @@ DUMMIES = {
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of what the checks read, with its compiled files."""
+    """A copy of what the checks read, with its compiled files, but those that are being written."""
     root = tmp_path_factory.mktemp("spread")
     for name in ("libs", "services", "docs", "deploy", "benchmarks", "tests/house", "tests/unit/core"):
-        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns(".*"))
+        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns(".*", "*.pyc.*"))
     subprocess.run(["git", "init", "-q", root], check=True)
     return root
 

@@ -42,11 +42,11 @@ def test_never_more_than_the_burst_and_the_pace_together(gaps: list[float]):
 
 
 async def test_who_is_too_hasty_is_told_when_to_come_back():
-    async with house(requests_per_s=0.5, request_burst=2) as iris:
+    async with house(requests_per_s=0.01, request_burst=2) as iris:
         answers = [await iris.http.get("/v1/jobs") for _ in range(3)]
         probe = await iris.http.get("/healthz")
     assert [answer.status_code for answer in answers] == [200, 200, 429]
-    assert answers[2].headers["retry-after"] == "2"
+    assert 30 < int(answers[2].headers["retry-after"]) <= 100
     assert probe.status_code == 200
 
 

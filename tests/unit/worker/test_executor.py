@@ -41,6 +41,8 @@ from tests.support.memory import Memory
 A, B, C = (AttemptRef(job, 0, 0) for job in (1, 2, 3))
 PREPARING = Stage(A, KernelStatus.PREPARING, 1)
 CLOCK = HostClock()
+HOSTS = "127.0.0.1", "h1"
+"""Of gangs. Their jobs have numbers of which no test beside this has a gang, for the number gives them their port."""
 
 
 Open = Callable[..., Awaitable[Executor]]
@@ -158,8 +160,7 @@ async def test_the_ports_of_an_adopted_attempt_are_its_own(opened: Open):
 
 async def test_a_gang_whose_coordinator_port_is_taken_tries_another(opened: Open):
     executor = await opened()
-    hosts = "127.0.0.1", "h1"  # and a job of which no test beside this has a gang
-    first, second = Gang(4_242, hosts), Gang(4_242, hosts, attempt=1)
+    first, second = Gang(4_242, HOSTS), Gang(4_242, HOSTS, attempt=1)
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         other.bind(("", coordinator_port(first)))
@@ -173,10 +174,10 @@ async def test_a_gang_whose_coordinator_port_is_taken_tries_another(opened: Open
 
 async def test_two_gangs_on_one_port_of_a_host_do_not_start_together(opened: Open):
     executor = await opened()
-    one, same = Gang(1, ("127.0.0.1", "h1")), Gang(10_001, ("127.0.0.1", "h1"))
+    one, same = Gang(4_243, HOSTS), Gang(14_243, HOSTS)
     assert coordinator_port(one) == coordinator_port(same)
-    ordered(executor, AttemptRef(1, 0, 0), one)
-    ordered(executor, AttemptRef(10_001, 0, 0), same)
+    ordered(executor, AttemptRef(4_243, 0, 0), one)
+    ordered(executor, AttemptRef(14_243, 0, 0), same)
     assert executor.running == 1
     [error] = [stage.ended.error for stage in executor._agent.attempts() if stage.ended is not None]
     assert "coordinator port, is in use" in error
@@ -186,10 +187,11 @@ async def test_two_gangs_on_one_port_of_a_host_do_not_start_together(opened: Ope
 
 async def test_a_gang_member_finds_the_hosts_in_a_file_outside_its_directory(opened: Open):
     executor = await opened()
-    workdir = Path((await executor.prepare(A)).workdir)
-    ordered(executor, A, Gang(1, ("127.0.0.1", "h1")), "sh", "-c", 'cat "$IRIS_HOSTFILE"; exec sleep 100')
+    ref = AttemptRef(4_244, 0, 0)
+    workdir = Path((await executor.prepare(ref)).workdir)
+    ordered(executor, ref, Gang(4_244, HOSTS), "sh", "-c", 'cat "$IRIS_HOSTFILE"; exec sleep 100')
     executor.flush()
-    slot = executor.attempts.by_ref[A].slot
+    slot = executor.attempts.by_ref[ref].slot
     await until(lambda: os.pread(slot.out, 100, 0) == b"127.0.0.1 slots=1\nh1 slots=1\n")
     assert list(workdir.iterdir()) == []
 
