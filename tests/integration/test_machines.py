@@ -102,8 +102,11 @@ def test_tasks_of_a_cut_off_machine_run_elsewhere_and_it_comes_back(tmp_path: Pa
         def all_run() -> bool:
             return all(task.state == "running" for task in job.tasks())
 
+        def noted() -> list[str]:
+            return runs.read_text().split() if runs.exists() else []
+
         job = cluster.client.run(["sh", "-c", script], name="three", replicas=3, cpu=0.3)
-        until(all_run, "all tasks run")
+        until(lambda: all_run() and len(noted()) == 3, "all tasks run, and have noted it")
         first = {task.index: task.worker for task in job.tasks()}
         victim = next(machine for machine in cluster.machines if machine.name == first[0])
         moved = [index for index, worker in first.items() if worker == victim.name]
@@ -128,4 +131,4 @@ def test_tasks_of_a_cut_off_machine_run_elsewhere_and_it_comes_back(tmp_path: Pa
     assert victim.name not in {task.worker for task in tasks}
     assert {task.index: task.preemption_count for task in tasks} == {n: int(n in moved) for n in range(3)}
     assert {task.attempts[0].cause for task in tasks if task.index in moved} == {"worker_lost"}
-    assert sorted(runs.read_text().split()) == sorted([f"{n}.0" for n in range(3)] + [f"{n}.1" for n in moved])
+    assert sorted(noted()) == sorted([f"{n}.0" for n in range(3)] + [f"{n}.1" for n in moved])

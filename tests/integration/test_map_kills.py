@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from tests.support.cluster import Cluster, cluster_on, settings, until
+from tests.support.worker import launchers_of
 
 pytestmark = pytest.mark.integration
 WITHIN_S = 60
@@ -27,9 +28,8 @@ def one_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def launcher(cluster: Cluster) -> psutil.Process:
-    found = (one for one in psutil.process_iter(["cmdline"]) if cluster.owns(one))
-    [one] = [one for one in found if (one.info["cmdline"] or [""])[-3:-1] == ["-m", "iris_worker.launcher.launcher"]]
-    return one
+    [pid] = launchers_of(cluster.data / "workers" / "worker-0")
+    return psutil.Process(pid)
 
 
 def kill_worker(cluster: Cluster, _: int) -> None:

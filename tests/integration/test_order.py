@@ -43,15 +43,15 @@ def another_host(cluster: Cluster, data: Path, *settings: str) -> Iterator[None]
 
 
 def test_production_evicts_batch_and_starts_after_the_victim_has_stopped(small: Cluster, tmp_path: Path) -> None:
-    log = tmp_path / "log"
+    log, ready = tmp_path / "log", tmp_path / "ready"
     victim = small.submit(
         "sh",
         "-c",
-        f"trap 'sleep 0.4; echo stopped >> {log}; exit 1' TERM; sleep 1000 & wait",
+        f"trap 'sleep 0.4; echo stopped >> {log}; exit 1' TERM; touch {ready}; sleep 1000 & wait",
         name="victim",
         band="batch",
     )
-    until(lambda: next(iter(victim.tasks())).state == "running", "the victim runs")
+    until(lambda: ready.exists() and next(iter(victim.tasks())).state == "running", "the victim runs")
     urgent = small.submit("sh", "-c", f"echo urgent >> {log}", name="urgent", band="production")
     ended = urgent.wait(60)
     task = next(iter(victim.tasks()))

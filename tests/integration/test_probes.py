@@ -68,18 +68,17 @@ def results(state: FakeState, ref: AttemptRef) -> list[ProbeResult]:
 
 
 async def sent(state: FakeState, ref: AttemptRef, true: Callable[[ProbeResult], bool], since: int = 0) -> ProbeResult:
-    """The newest result of an attempt once one was as wanted, in a heartbeat from number ``since`` on; the first such
-    heartbeat was sent early.
-    """
+    """The first result of an attempt as wanted, in a heartbeat from number ``since`` on, which was sent early."""
 
-    def holds(beat: HeartbeatMessage) -> bool:
-        return beat.incarnation == state.incarnation and any(one.ref == ref and true(one) for one in beat.probes)
+    def wanted(beat: HeartbeatMessage) -> list[ProbeResult]:
+        of_this = beat.probes if beat.incarnation == state.incarnation else ()
+        return [one for one in of_this if one.ref == ref and true(one)]
 
-    await state.until(lambda: any(map(holds, state.beats[since:])))
-    at = next(at for at, beat in enumerate(state.beats) if at >= since and holds(beat))
+    await state.until(lambda: any(map(wanted, state.beats[since:])))
+    at = next(at for at, beat in enumerate(state.beats) if at >= since and wanted(beat))
     earlier = [beat.monotonic_ms for beat in state.beats[:at] if beat.incarnation == state.incarnation]
     assert state.beats[at].monotonic_ms - max([*earlier, state.registered[-1].monotonic_ms]) < RARELY_S * 1000
-    return results(state, ref)[-1]
+    return wanted(state.beats[at])[0]
 
 
 async def serve(state: FakeState, sick: Path, address: str = ADDRESS, **more: object) -> AttemptRef:
@@ -247,6 +246,6 @@ async def test_a_stopping_worker_reports_it_before_its_routes_get_term(
         await state.registration(2)
     told_ms = time.time_ns() // 1_000_000
     assert await worker.stop() == 0
-    assert state.leaving == ["stopping", "gone"]
+    assert list(dict.fromkeys(state.leaving)) == ["stopping", "gone"]
     ended_ms = next(stage.at_ms for stage in state.stages if stage.ref == ref and stage.ended is not None)
     assert ended_ms - told_ms >= 1500

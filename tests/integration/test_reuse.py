@@ -28,6 +28,7 @@ from iris_worker.launcher.records.records import (
     TemplateState,
 )
 from tests.integration.test_templates import CLOCK, MIB, Host, host_in, lives, ready, waits
+from tests.support import worker
 
 pytestmark = pytest.mark.integration
 
@@ -150,7 +151,7 @@ async def test_a_call_that_ends_its_process_ends_alone(host: Host, text: str, co
         ("import os; os.closerange(3, 1000)", None),
         ("import sys; sys.stdout.close()", "it closed its output"),
         ("import os; os.close(1); here = open('x', 'w'); os.dup2(here.fileno(), 1)", "it closed its output"),
-        ("import threading, time\nthreading.Thread(target=time.sleep, args=(0.1,)).start()", "it left 1 thread"),
+        ("import threading\nthreading.Thread(target=threading.main_thread().join).start()", "it left 1 thread"),
         (
             "import threading, time\n"
             "for _ in range(2): threading.Thread(target=time.sleep, args=(60,), daemon=True).start()",
@@ -341,7 +342,7 @@ async def test_the_next_launcher_adopts_a_reused_process(host: Host):
     (host.root / "go").touch()
     await after.exit(slot)
     assert host.out(slot) == "adopted\n"
-    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    assert not worker.lives(pid)
     after.launcher.close()
 
 

@@ -55,7 +55,7 @@ def commands() -> list[tuple[str, bytes]]:
     known = SubmitJob.__struct_fields__.index("idempotency_key")
     early = SubmitJob(JobSpec(name="/early", command=("work",), user="ann"), ANN, "early", 1)
     late = SubmitJob(JobSpec(name="/late", command=("work",), user="ann"), ANN, "late", 1, "k")
-    gone = SubmitJob(JobSpec(name="/gone", command=("work",), replicas=2, user="ann"), ANN, "gone", 1)
+    gone = SubmitJob(JobSpec(name="/gone", command=("work",), replicas=2, user="ann", hold=True), ANN, "gone", 1)
     return [
         (subjects.CMD_SUBMIT, codec.pack(codec.unpack(codec.pack(early), list)[:known])),
         (subjects.CMD_SUBMIT, codec.pack([*codec.unpack(codec.pack(late), list), *LATER])),

@@ -17,6 +17,7 @@ from iris import AsyncClient
 from iris.client.problems import JobFailed, JobKilled, NotFound, WaitTimeout
 from iris.testing import LocalCluster, NotStarted
 from iris_core.views.events import JobEvent, TaskEvent
+from tests.support.cluster import until
 
 pytestmark = pytest.mark.integration
 
@@ -33,6 +34,7 @@ def test_a_job_in_hand_is_waited_for_and_its_end_is_raised(cluster):
 
 def test_waiting_ends_when_its_time_is_over_and_the_job_goes_on(cluster):
     job = cluster.submit("sleep", "1000", name="sdk-long")
+    until(lambda: job.refresh().state == "running", "it runs")
     with pytest.raises(WaitTimeout, match="it goes on"):
         job.wait(0.3)
 

@@ -15,7 +15,7 @@ from tests.integration.test_builds import bundle
 from tests.integration.test_sandbox import CLONES, PYTHON, own_users
 from tests.integration.test_templates import lives
 from tests.support.cluster import cluster_on, settings
-from tests.support.hosts import until, worker_of
+from tests.support.hosts import command, until, worker_of
 from tests.support.state import GRANT, FakeState, template
 from tests.support.worker import WorkerProcess
 
@@ -52,7 +52,7 @@ async def state(connection: Connection) -> FakeState:
 def below(worker: WorkerProcess) -> list[psutil.Process]:
     """The processes of this worker's tasks, of templates, and what those have left."""
     found = psutil.Process(worker.launcher_pid).children(recursive=True)
-    return [one for one in found if lives(one) and "iris_template" in " ".join(one.cmdline())]
+    return [one for one in found if lives(one) and "iris_template" in command(one)]
 
 
 async def preload(state: FakeState, place: Path, mode: str, *, leaves: bool = False, **more: object) -> None:

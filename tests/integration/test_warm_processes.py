@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -78,7 +79,10 @@ def shown(pid: int) -> tuple[list[str], str, dict[str, str], set[str]]:
     """Of a process: the command up to its module, its parent, what a cluster gives it, and the files that are open."""
     process = psutil.Process(pid)
     given = {key: value for key, value in process.environ().items() if key.startswith("IRIS_")}
-    files = {os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()}
+    files = set()
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # it was closed meanwhile
+            files.add(os.readlink(entry))
     parent = process.parent()
     assert parent is not None
     return process.cmdline()[:4], parent.cmdline()[3], given, {name for name in files if name.startswith("/")}
@@ -93,7 +97,10 @@ def test_a_forked_service_is_seen_as_a_started_one(cluster: Cluster, restarted: 
     given = {"IRIS_NATS_URL": cluster.nats_url, "IRIS_DATA": str(cluster.data), "IRIS_CLUSTER_READY_S": "100"}
     given["IRIS_WORKER_CONTAINER_RUNTIME"] = "none"
     command = [sys.executable, "-P", "-m", "iris_scheduler"]
-    assert shown(pid) == (command, "iris.cluster", given, {os.devnull, log})
+    expected = (command, "iris.cluster", given, {os.devnull, log})
+    with contextlib.suppress(AssertionError):  # while it begins it reads files now and then
+        until(lambda: shown(pid) == expected, "it has nothing else open")
+    assert shown(pid) == expected
     assert (os.getpgid(pid), os.getsid(pid)) == (pid, cluster.pids("supervisor")[0])
 
 
