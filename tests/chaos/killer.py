@@ -35,7 +35,7 @@ from tests.support.nats_cluster import NatsCluster, step_down
 
 _SHORTEST_S, _LONGEST_S = 0.5, 2.5
 _AT_ONCE = 5
-_OPENING_S = 45.0
+_OPENING_S = 120.0
 _LOOK_S = 0.1
 _LONG_STATE_S = (5.0, 20.0)
 """For one replica of the state service while nothing is done to the other: an append gives up after 15 s."""

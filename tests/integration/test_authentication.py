@@ -20,7 +20,7 @@ from iris.client.http.address import read_token
 from iris.client.problems import NotAllowed
 from iris_core.spec.serving import TOKEN_COOKIE
 from iris_gateway.api import ENDPOINTS
-from tests.support.cluster import IRIS, Cluster, cluster_on, environment
+from tests.support.cluster import IRIS, Cluster, cluster_on, environment, until
 
 pytestmark = pytest.mark.integration
 
@@ -100,7 +100,7 @@ def test_a_directory_without_a_token_gets_one_which_no_other_user_can_read(open_
 
 def signs_in_once(cluster: Cluster) -> None:
     """The link that `iris up` has printed."""
-    [link] = re.findall(rf"{cluster.url}/login\?code=\w+", log_of(cluster))
+    [link] = until(lambda: re.findall(rf"{cluster.url}/login\?code=\w+(?=\s)", log_of(cluster)), "it is printed")
     code, headers = status(link, **{"Sec-Fetch-Site": "none"})
     cookie = headers["set-cookie"].partition(";")[0]
     assert (code, cookie) == (303, f"{TOKEN_COOKIE}={cluster.token}")
