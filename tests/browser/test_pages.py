@@ -5,12 +5,12 @@ from __future__ import annotations
 import shutil
 from collections.abc import AsyncIterator
 from hashlib import sha256
-from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from iris_gateway.auth.bearer import parse_tokens
-from tests.support.browser import Page, browser
+from tests.support.browser import Browser, Page, chromium
 from tests.support.fake_state import attempt_of
 from tests.support.gateway import House, house, listening
 from tests.support.pages import fill
@@ -18,17 +18,26 @@ from tests.support.seen import AXE, CONTRASTS, CUT, HIDDEN, UNLABELLED, VIOLATIO
 
 pytestmark = [
     pytest.mark.browser,
+    pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.skipif(shutil.which("chromium") is None, reason="there is no chromium on PATH"),
 ]
 
 
-@pytest.fixture
-async def page(tmp_path: Path) -> AsyncIterator[Page]:
-    async with browser(tmp_path / "profile") as tab:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Browser]:
+    """It finds ``iris.test`` on this machine."""
+    names = "--host-resolver-rules=MAP iris.test 127.0.0.1"
+    async with chromium(tmp_path_factory.mktemp("profile"), names) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def page(shared: Browser) -> AsyncIterator[Page]:
+    async with shared.tab() as tab:
         yield tab
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def iris() -> AsyncIterator[House]:
     async with house() as made:
         await fill(made)
@@ -106,10 +115,11 @@ async def test_axe_finds_nothing_on_any_page(iris: House, page: Page, theme: str
         assert (path, await page.value(VIOLATIONS)) == (path, "[]")
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-async def test_every_text_has_the_contrast_of_wcag_aa(iris: House, page: Page, theme: str):
-    async for path in opened(iris, page, theme):
-        assert (path, await page.value(CONTRASTS)) == (path, [])
+async def test_every_text_has_the_contrast_of_wcag_aa(iris: House, page: Page):
+    async for path in opened(iris, page, "light"):
+        for theme in ("light", "dark"):
+            await page.prefer(theme)
+            assert (path, theme, await page.value(CONTRASTS)) == (path, theme, [])
 
 
 async def test_every_page_is_reached_from_the_menu_of_a_phone(iris: House, page: Page):
@@ -158,11 +168,10 @@ async def test_what_somebody_else_put_into_a_page_does_not_run(iris: House, page
         assert not await page.shows("<title>1</title>", seconds=0.5)
 
 
-async def test_a_job_is_cancelled_without_the_script_and_without_fetch_metadata(tmp_path: Path):
+async def test_a_job_is_cancelled_without_the_script_and_without_fetch_metadata(page: Page):
     """Over plain HTTP under a name that is not loopback's, a browser sends no ``Sec-Fetch-Site``."""
     keyring = parse_tokens(f"ada user {sha256(b's-ada').hexdigest()}")
-    names = "--host-resolver-rules=MAP iris.test 127.0.0.1"
-    async with house(keyring) as iris, listening(iris) as http, browser(tmp_path / "profile", names) as page:
+    async with house(keyring) as iris, listening(iris) as http:
         await fill(iris, token="s-ada")
         await page.open(f"http://iris.test:{http.base_url.port}/login")
         assert await page.shows("Sign in</button>")

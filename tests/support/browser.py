@@ -19,32 +19,21 @@ class Page:
     addresses it has requested.
     """
 
-    def __init__(self, write: asyncio.StreamWriter) -> None:
-        self._write = write
-        self._numbers = itertools.count(1)
-        self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
-        self.session = ""
+    def __init__(self, browser: Browser, session: str) -> None:
+        self._browser = browser
+        self._session = session
         self.complaints: list[str] = []
         self.asked: list[str] = []
 
     async def send(self, method: str, **params: Any) -> dict[str, Any]:
-        number = next(self._numbers)
-        message: dict[str, Any] = {"id": number, "method": method, "params": params}
-        if self.session:
-            message["sessionId"] = self.session
-        self._waiting[number] = asyncio.get_running_loop().create_future()
-        self._write.write(json.dumps(message).encode() + b"\0")
-        async with asyncio.timeout(60):
-            return await self._waiting[number]
+        return await self._browser.send(method, self._session, **params)
 
-    def received(self, message: dict[str, Any]) -> None:
-        if message.get("method") == "Log.entryAdded":
+    def told(self, message: dict[str, Any]) -> None:
+        """Take an event of this tab."""
+        if message["method"] == "Log.entryAdded":
             self.complaints.append(message["params"]["entry"]["text"])
-        elif message.get("method") == "Network.requestWillBeSent":
+        elif message["method"] == "Network.requestWillBeSent":
             self.asked.append(message["params"]["request"]["url"])
-        future = self._waiting.pop(message.get("id", 0), None)
-        if future is not None and not future.done():
-            future.set_result(message.get("result", {}))
 
     async def open(self, url: str) -> None:
         await self.send("Page.navigate", url=url)
@@ -108,9 +97,57 @@ class Page:
         return True
 
 
+class Browser:
+    """A browser that runs."""
+
+    def __init__(self, write: asyncio.StreamWriter) -> None:
+        self._write = write
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._pages: dict[str, Page] = {}
+
+    async def send(self, method: str, session: str = "", **params: Any) -> dict[str, Any]:
+        number = next(self._numbers)
+        message: dict[str, Any] = {"id": number, "method": method, "params": params}
+        if session:
+            message["sessionId"] = session
+        self._waiting[number] = asyncio.get_running_loop().create_future()
+        self._write.write(json.dumps(message).encode() + b"\0")
+        async with asyncio.timeout(60):
+            return await self._waiting[number]
+
+    @asynccontextmanager
+    async def tab(self) -> AsyncIterator[Page]:
+        """A tab that shares nothing with others: cookies, storage and caches are its own."""
+        context = (await self.send("Target.createBrowserContext"))["browserContextId"]
+        target = await self.send("Target.createTarget", url="about:blank", browserContextId=context)
+        attached = await self.send("Target.attachToTarget", targetId=target["targetId"], flatten=True)
+        page = self._pages[attached["sessionId"]] = Page(self, attached["sessionId"])
+        for domain in ("Page", "DOM", "Log", "Network"):
+            await page.send(f"{domain}.enable")
+        yield page
+        await self.send("Target.disposeBrowserContext", browserContextId=context)
+
+    async def listen(self, reader: asyncio.StreamReader) -> None:
+        while True:
+            message = json.loads((await reader.readuntil(b"\0"))[:-1])
+            if "method" in message:
+                if page := self._pages.get(message.get("sessionId", "")):
+                    page.told(message)
+            elif (future := self._waiting.pop(message["id"], None)) and not future.done():
+                future.set_result(message.get("result", {}))
+
+
 @asynccontextmanager
 async def browser(profile: Path, *flags: str) -> AsyncIterator[Page]:
     """A tab of a browser of its own."""
+    async with chromium(profile, *flags) as running, running.tab() as page:
+        yield page
+
+
+@asynccontextmanager
+async def chromium(profile: Path, *flags: str) -> AsyncIterator[Browser]:
+    """A browser for as long as the block lasts."""
     theirs_in, ours_out = os.pipe()
     ours_in, theirs_out = os.pipe()
     process = await asyncio.create_subprocess_exec(
@@ -130,24 +167,13 @@ async def browser(profile: Path, *flags: str) -> AsyncIterator[Page]:
     reader = asyncio.StreamReader(limit=1 << 24)
     hearing, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(ours_in, "rb"))
     transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, os.fdopen(ours_out, "wb"))
-    page = Page(asyncio.StreamWriter(transport, protocol, None, loop))
-    listening = asyncio.create_task(_listen(reader, page))
+    made = Browser(asyncio.StreamWriter(transport, protocol, None, loop))
+    listening = asyncio.create_task(made.listen(reader))
     try:
-        target = await page.send("Target.createTarget", url="about:blank")
-        attached = await page.send("Target.attachToTarget", targetId=target["targetId"], flatten=True)
-        page.session = attached["sessionId"]
-        for domain in ("Page", "DOM", "Log", "Network"):
-            await page.send(f"{domain}.enable")
-        yield page
+        yield made
     finally:
         process.terminate()
         await process.wait()
         listening.cancel()
         hearing.close()
         transport.close()
-
-
-async def _listen(reader: asyncio.StreamReader, page: Page) -> None:
-    while True:
-        message = await reader.readuntil(b"\0")
-        page.received(json.loads(message[:-1]))
