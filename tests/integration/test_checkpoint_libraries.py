@@ -16,6 +16,7 @@ from iris import Job
 from tests.house.repository import ROOT
 from tests.support.cluster import Cluster, until
 from tests.support.frameworks import FRAMEWORKS
+from tests.support.turns import takes_turns
 
 pytestmark = pytest.mark.integration
 
@@ -118,6 +119,7 @@ def preempted(cluster: Cluster, began: Path, command: list[str], name: str, **op
     return training
 
 
+@takes_turns(0)
 @pytest.mark.skipif(not (FRAMEWORKS / "submitit").is_dir(), reason="no submitit here; `.ci/run` installs it")
 def test_submitit_keeps_a_checkpoint_when_it_is_preempted(cluster: Cluster, tmp_path: Path, scontrol: dict[str, str]):
     """Its handler of the notice writes the checkpoint, requeues by `scontrol`, and ends with an error of its own."""
@@ -143,6 +145,7 @@ def test_submitit_keeps_a_checkpoint_when_it_is_preempted(cluster: Cluster, tmp_
     assert (kind, result.startswith("went on from ")) == ("success", True)
 
 
+@takes_turns(2)
 @pytest.mark.skipif(not LIGHTNING.is_dir(), reason="no Lightning here; `.ci/run` installs it")
 @pytest.mark.skipif(not (DEBIAN / "torch").is_dir(), reason="no torch here")
 def test_lightning_goes_on_from_its_checkpoint(cluster: Cluster, tmp_path: Path, scontrol: dict[str, str]):

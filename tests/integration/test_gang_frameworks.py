@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.cluster import Cluster, cluster_on
 from tests.support.frameworks import FRAMEWORKS
+from tests.support.turns import takes_turns
 
 pytestmark = pytest.mark.integration
 
@@ -65,6 +66,7 @@ def pods(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield running
 
 
+@takes_turns(0)
 @pytest.mark.parametrize(
     ("package", "program"), [pytest.param("jax", PSUM, marks=pytest.mark.soak), ("torch", ALL_REDUCE)]
 )
@@ -82,6 +84,7 @@ def test_four_processes_add_up_their_ranks(pods: Cluster, package: str, program:
     assert [line for line in ended.out.splitlines() if "sum" in line] == [f"sum {1 + 2 + 3 + 4} of {MEMBERS}"] * MEMBERS
 
 
+@takes_turns(1)
 def test_processes_add_up_inside_their_slice_and_over_both_slices(pods: Cluster):
     python, env = python_with("jax")
     env |= {"JAX_PLATFORMS": "cpu"}

@@ -10,20 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from iris.testing import LocalCluster
+from tests.support.cluster import Cluster, cluster_on
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
     """Its own one: what is asked drains workers, and submits whatever the document allows."""
-    with LocalCluster(data=tmp_path / "cluster", workers=1) as made:
+    with cluster_on(tmp_path / "cluster", "--workers", "1") as made:
         yield made
 
 
-def ask(cluster: LocalCluster, directory: Path, *options: str) -> None:
+def ask(cluster: Cluster, directory: Path, *options: str) -> None:
     """Fails with what a run has found."""
     command = [
         str(Path(sys.executable).with_name("schemathesis")),
@@ -31,8 +31,7 @@ def ask(cluster: LocalCluster, directory: Path, *options: str) -> None:
         "run",
         f"{cluster.url}/v1/openapi.json",
     ]
-    token = (cluster.data / "token").read_text().strip()
-    command += ["--header", f"Authorization: Bearer {token}", "--exclude-checks", "positive_data_acceptance"]
+    command += ["--header", f"Authorization: Bearer {cluster.token}", "--exclude-checks", "positive_data_acceptance"]
     command += ["--request-timeout", "20"]
     environ = {**os.environ, "SCHEMATHESIS_HOOKS": "tests.support.openapi_checks", "PYTHONPATH": str(ROOT)}
     found = subprocess.run(
@@ -43,13 +42,13 @@ def ask(cluster: LocalCluster, directory: Path, *options: str) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_the_gateway_keeps_to_its_document(cluster: LocalCluster, tmp_path: Path):
+def test_the_gateway_keeps_to_its_document(cluster: Cluster, tmp_path: Path):
     options = ("--phases", "examples,fuzzing", "--max-examples", "4", "--generation-deterministic")
     ask(cluster, tmp_path, *options)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_the_gateway_keeps_to_its_document_in_5000_cases(cluster: LocalCluster, tmp_path: Path):
+def test_the_gateway_keeps_to_its_document_in_5000_cases(cluster: Cluster, tmp_path: Path):
     options = ("--phases", "examples,coverage,fuzzing", "--max-examples", "30", "--generation-database", "none")
     ask(cluster, tmp_path, *options)

@@ -10,7 +10,7 @@ from tests.support.turns import in_turns
 
 SEEDS = 240
 AT_ONCE = 10
-TURNS = 12
+TURNS = 24
 
 
 @pytest.mark.parametrize("first", in_turns(range(0, SEEDS, AT_ONCE), TURNS))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterable
-from functools import cache
+from collections.abc import Callable, Iterable
+from functools import cache, reduce
+from typing import Any
 
 import pytest
 
@@ -20,13 +21,23 @@ def commits() -> int:
     return int(counted.stdout or 0)
 
 
+def marks(place: int, turns: int) -> list[pytest.MarkDecorator]:
+    """Those of a case that is run by one commit in ``turns``."""
+    return [pytest.mark.sampled, *([] if (commits() - place) % turns == 0 else [pytest.mark.soak])]
+
+
 def in_turns(cases: Iterable[object], turns: int) -> list[object]:
     """The cases as parameters of a test: one in ``turns`` for `make test`, and all marked for `make soak`."""
-    now = commits() % turns
     return [
-        pytest.param(
-            *(case if isinstance(case, tuple) else (case,)),
-            marks=[pytest.mark.sampled, *([] if at % turns == now else [pytest.mark.soak])],
-        )
+        pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=marks(at, turns))
         for at, case in enumerate(cases)
     ]
+
+
+def takes_turns(place: int, turns: int = 3) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Marks a test that one commit in ``turns`` runs; others with another ``place`` have the commits between."""
+
+    def marked(test: Callable[..., Any]) -> Callable[..., Any]:
+        return reduce(lambda made, mark: mark(made), marks(place, turns), test)
+
+    return marked
