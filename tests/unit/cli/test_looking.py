@@ -312,3 +312,14 @@ def test_the_event_of_a_notice_says_until_when_the_attempt_runs():
 )
 def test_a_task_says_how_and_why_it_ended(task, end, why):
     assert (outcome(task), why_pending(task)) == (end, why)
+
+
+def test_the_use_of_a_job_is_shown_until_it_has_ended():
+    """Where it is piped nobody presses Ctrl-C."""
+    states = iter(["running", "succeeded"])
+    pages = {"items": [], "next_cursor": None}
+    with answering(
+        lambda asked: Said(200, pages if "/tasks" in asked.path else job_view(state=next(states)))
+    ) as server:
+        assert main(["top", "/train", "--interval", "0.2", "--url", server.url]) == 0
+    assert list(states) == []

@@ -91,3 +91,8 @@ def test_every_mistake_in_a_query_is_told_at_once():
 def test_a_query_sends_what_differs_from_its_defaults():
     query = read_query(JobsQuery, [("without_routes", ""), ("parent", "train"), ("limit", "100")])
     assert (view_name(JobsQuery), arguments_of(query)) == ("jobs", {"without_routes": True, "parent": "/train"})
+
+
+def test_a_task_where_a_job_is_wanted_is_said_to_be_one():
+    with pytest.raises(ProblemResponse, match=r"no such job: 'long/0' is the name of a task"):
+        job_reference("long/0")

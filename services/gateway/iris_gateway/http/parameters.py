@@ -49,7 +49,10 @@ def job_reference(text: str) -> str:
     if _JOB_ID.match(text):
         return text
     try:
-        return str(JobName.job(text if text.startswith("/") else f"/{text}"))
+        name = JobName.from_string(text if text.startswith("/") else f"/{text}")
+        if name.is_task:
+            raise ProblemResponse("not_found", f"no such job: {text[:80]!r} is the name of a task")
+        return str(JobName.job(str(name)))
     except Refused as no:
         raise ProblemResponse("not_found", f"no such job: {no.detail}") from None
 

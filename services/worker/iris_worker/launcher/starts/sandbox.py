@@ -218,10 +218,12 @@ class Sandboxes:
         finally:
             must(lambda: namespaces.leave(self._own[:1]))
 
-    def is_alone(self, held: _Namespaces | None, sandbox: Sandbox | None, *, beside: bool) -> bool:
-        """Whether no task can signal the next process, or the launcher while it has its user: the namespace of
-        processes is empty, unless it starts ``beside`` a task, all tasks are in such namespaces, and nobody else has
-        the user.
+    def may_wait(self, held: _Namespaces | None, sandbox: Sandbox | None, *, beside: bool) -> bool:
+        """Whether the launcher may wait until the next process is its program: no task can signal that, or the launcher
+        while it has its user, that could not signal the launcher anyway.
+
+        With namespaces, that of processes is empty unless it starts ``beside`` a task; with a user too, only one of a
+        pool is nobody else's. Without either every task runs as the launcher's user, and sees it.
         """
         if user_of(sandbox) is None:
             return held is None or not beside

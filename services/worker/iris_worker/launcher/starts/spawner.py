@@ -92,7 +92,7 @@ class Spawner:
 
         def spawn() -> tuple[Child, Group | None]:
             held = sandboxes.prepare(slot, sandbox, workdir, beside=beside)
-            waits = not (limits or tty) and sandboxes.is_alone(held, sandbox, beside=beside)
+            waits = not (limits or tty) and sandboxes.may_wait(held, sandbox, beside=beside)
             work = partial(begin, command, env, workdir, stdio, limits, tty=tty, user=user, waits=waits)
             return self._in_group(cgroup, lambda: sandboxes.start(held, work, client=client))
 

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 import click
 
 from iris.cli.commands.look import ls
+from iris.cli.commands.look.why import ENDED
 from iris.cli.commands.operate import worker
 from iris.cli.output.tables import Column, Row, print_table, state_word
 from iris.cli.output.times import read_moment, show_span
@@ -32,16 +33,16 @@ _TASKS = 40
 @click.option("--once", is_flag=True, help="Show it once.")
 @connected
 def top(client: Client, job: str | None, interval: float, once: bool) -> None:
-    """Show hosts, what is committed on them, and what runs and waits; or what the running tasks of JOB use. Ctrl-C ends
-    it.
+    """Show hosts, what is committed on them, and what runs and waits; or what the running tasks of JOB use, until it
+    has ended. Ctrl-C ends it.
     """
     while True:
         if not once:
             click.clear()
-        if job is not None:
-            show_used(client, job)
-        else:
+        if job is None:
             show_cluster(client)
+        elif show_used(client, job) in ENDED:
+            return
         if once:
             return
         time.sleep(interval)
@@ -58,8 +59,8 @@ def show_cluster(client: Client) -> None:
     print_table(live[:_ROWS], [column for column in ls.COLUMNS if not column.wide])
 
 
-def show_used(client: Client, job: str) -> None:
-    """Print what the running tasks of a job use, beside what each has requested."""
+def show_used(client: Client, job: str) -> str:
+    """Print what the running tasks of a job use, beside what each has requested; returns the job's state."""
     found = client.get(f"/v1/jobs/{in_path(job)}", dict)
     tasks = list(client.pages(f"/v1/jobs/{in_path(job)}/tasks", dict, {"state": "running"}, _TASKS))
     running = found["task_counts"].get("running", 0)
@@ -69,6 +70,7 @@ def show_used(client: Client, job: str) -> None:
     print_table([{"index": task["index"], **task["attempts"][-1]} for task in tasks], USED)
     if running > len(tasks):
         click.echo(f"... and {running - len(tasks)} more", err=True)
+    return str(found["state"])
 
 
 def mean_cores(attempt: Row, now: datetime | None = None) -> str:
