@@ -54,7 +54,7 @@ class ConfiguredServer:
         except OSError:
             return False
 
-    async def until_healthy(self, seconds: float = 30.0) -> None:
+    async def until_healthy(self, seconds: float = 100.0) -> None:
         deadline = time.monotonic() + seconds
         while not await asyncio.to_thread(self.healthy):
             assert time.monotonic() < deadline, f"{self.url} is not healthy after {seconds} s"
