@@ -41,7 +41,7 @@ def ask(cluster: Cluster, directory: Path, *options: str) -> None:
         pytest.fail(found.stdout[found.stdout.find("FAILURES") :] + found.stderr, pytrace=False)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_the_gateway_keeps_to_its_document(cluster: Cluster, tmp_path: Path):
     options = ("--phases", "examples,fuzzing", "--max-examples", "4", "--generation-deterministic")
     ask(cluster, tmp_path, *options)

@@ -58,7 +58,7 @@ class House:
 @asynccontextmanager
 async def house() -> AsyncIterator[House]:
     made = House()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         yield made
         made.stop.set()
         await asyncio.gather(*made.running)
