@@ -207,7 +207,7 @@ def test_a_stall_of_the_service_itself_loses_nobody(script):
     """)
 
 
-def test_a_leader_that_waits_for_longer_than_a_heartbeat_takes_does_not_stand_still():
+def test_a_leader_that_waits_longer_than_a_heartbeat_does_not_stand_still():
     script = Script(Policy(heartbeat_interval_s=0.3, worker_grace_s=5.0))
     script.play("""
         worker w0
