@@ -100,6 +100,28 @@ def test_what_a_call_raised_may_come_long_after_the_record_of_its_end(monkeypatc
     assert calls[0].done() == lost
 
 
+def test_a_call_whose_large_exception_is_being_fetched_is_not_lost(monkeypatch):
+    monkeypatch.setattr("iris.client.maps.mapping._LOOK_S", 0.0)
+    calls = mapped(1)
+    task = SimpleNamespace(index=0, task="/m/0", state="failed", attempts=(SimpleNamespace(number=0),))
+    view = SimpleNamespace(spec=SimpleNamespace(calls=SimpleNamespace(count=1)), open=False, task_counts={"failed": 1})
+    calls._job = SimpleNamespace(id="j1", name="/m", refresh=lambda: view, tasks=lambda state: [task])
+    how = {"cause": "exited", "exit_code": 1, "signal": None, "stored": True}
+    large = CallResultView(index=0, attempt=0, kind="error", data="", **how)
+    calls._api = SimpleNamespace(stream=lambda path: nullcontext([SimpleNamespace(data=to_json(ResultsView([large])))]))
+
+    def fetch(*_):
+        for _ in range(3):
+            calls._look()
+        return pickle.dumps("a")
+
+    monkeypatch.setattr("iris.client.maps.mapping.payload_of", fetch)
+    monkeypatch.setattr("iris.client.maps.mapping.outcomes_of", lambda *_: [(None, ValueError("large"))])
+    calls._collect()
+    with pytest.raises(ValueError, match="large"):
+        calls[0].result(0)
+
+
 def test_the_end_of_a_call_that_others_have_added_is_looked_at_later():
     """The job cannot be read now; that is no reason to give the others up."""
 

@@ -71,6 +71,7 @@ class Mapped(list[CallFuture[R]]):
         self._return_exceptions = return_exceptions
         self._failures: dict[int, set[int]] = {}
         self._suspects: dict[int, float] = {}
+        self._fetched: set[int] = set()
         self._undecided: dict[int, tuple[int, Callable[[TaskView], None]]] = {}
         self._look_soon = threading.Event()
         self._ended = threading.Event()
@@ -233,6 +234,7 @@ class Mapped(list[CallFuture[R]]):
             with ThreadPoolExecutor(_FETCHED_AT_ONCE, "iris-map-fetch") as fetching, closing(self._arriving()) as found:
                 for result in found:
                     if result.stored:
+                        self._fetched.add(result.index)
                         fetching.submit(self._guarded, result)
                     else:
                         self._guarded(result)
@@ -268,6 +270,8 @@ class Mapped(list[CallFuture[R]]):
             self._take(result)
         except BaseException as error:  # noqa: BLE001 - of this call only
             self._fail(self._of(result.index), error)
+        finally:
+            self._fetched.discard(result.index)
 
     def _take(self, result: CallResultView) -> None:
         futures = self._of(result.index)
@@ -353,7 +357,7 @@ class Mapped(list[CallFuture[R]]):
             for state in counts
             if state in _ENDED and state != "succeeded"
             for task in self.job.tasks(state=state)
-            if task.index not in failed
+            if task.index not in failed and task.index not in self._fetched
         }
         now_s = time.monotonic()
         for index, task in found.items():
