@@ -20,7 +20,7 @@ from iris_core import codec
 from iris_core.messages.gateway_state import Answer, Caller
 from iris_core.messages.state_worker import Register, WorkerReport
 from iris_core.placement.queue import TaskQueue
-from iris_core.spec.jobs import Coscheduling, Level
+from iris_core.spec.jobs import Coscheduling, JobSpec, Level
 from iris_core.states import ACTIVE, Budget, Cause, Initiator, RouteStatus, TaskState
 from iris_core.subjects import JOURNAL
 from iris_core.tables.route import LIVE
@@ -130,7 +130,7 @@ def _set(where: Any, place: Any, value: Any) -> None:
 def protected_attempts_are_preempted(put: Put) -> None:
     """Neither the scheduler nor the state service looks at how long an attempt is protected."""
     put(victims, "_protected", lambda *given: {})
-    put(Job, "protect_ms", property(lambda self: 0))
+    put(JobSpec, "protect_ms", property(lambda self: 0))
 
 
 @plant(is_shy=True)

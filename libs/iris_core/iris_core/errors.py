@@ -56,6 +56,11 @@ class Mistake(msgspec.Struct, frozen=True, kw_only=True):
     hint: str = ""
 
 
+def pointer_to(*parts: str | int) -> str:
+    """A JSON pointer (RFC 6901) to a field, or the rest of one."""
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
+
+
 class Invalid(Refused):
     """All mistakes in one request."""
 

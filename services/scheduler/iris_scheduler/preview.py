@@ -60,27 +60,16 @@ def _preview_one(
 
 def row_of(mirror: Mirror, spec: JobSpec, user: str, now_ms: int) -> JobRow:
     """The job as the state service would admit it: last in its band, below its parent if the parent exists."""
-    name, gang = JobName.job(spec.name), spec.coscheduling
+    name = JobName.job(spec.name)
     parent = next((row for row in mirror.jobs.values() if row.name == str(name.parent)), None)
-    return JobRow(
+    return JobRow.of(
+        spec,
         job=NO_JOB,
         name=spec.name,
         user=spec.user or user,
-        band=spec.priority_band,
         depth=name.depth,
         root_submitted_ms=parent.root_submitted_ms if parent else now_ms,
         submitted_ms=now_ms,
-        replicas=spec.task_count,
-        resources=spec.resources,
-        constraints=spec.placement,
-        group_by=gang.key if gang is not None else "",
-        timeout_ms=None if spec.timeout_s is None else int(spec.timeout_s * 1000),
-        spread=spec.spread_key,
-        max_parallel=spec.max_parallel,
-        slices=gang.slices if gang is not None else 1,
-        within=gang.within if gang is not None else "",
-        levels=gang.several if gang is not None else (),
-        protect_ms=int((spec.protect_s or 0) * 1000),
     )
 
 

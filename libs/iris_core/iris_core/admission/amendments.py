@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from iris_core import codec
-from iris_core.admission.jobs import pointer_to, validate_spec
+from iris_core.admission.jobs import validate_spec
 from iris_core.admission.patches import merged
-from iris_core.errors import Code, Invalid, Mistake, Refused
+from iris_core.errors import Code, Invalid, Mistake, Refused, pointer_to
 from iris_core.limits import clipped
 from iris_core.spec.jobs import JobSpec
 

@@ -28,7 +28,7 @@ def choices_hint(kind: Any, place: str = "") -> str:
     """``one of: hosts, none``: what an enumeration may be, at a path of `place_of` in a type; empty without one."""
     members = list(_members(kind))
     for name in filter(None, place.split("/")):
-        found = (field for one in members if _is_struct(one) for field in msgspec.structs.fields(one))
+        found = (field for one in members if is_struct(one) for field in msgspec.structs.fields(one))
         members = [one for field in found if field.encode_name == name for one in _members(field.type)]
     choices = [choice for one in members for choice in _choices(one)]
     return f"one of: {', '.join(choices)}" if choices else ""
@@ -58,7 +58,7 @@ def _choices(kind: Any) -> list[str]:
     return [str(one.value) for one in kind] if isinstance(kind, type) and issubclass(kind, Enum) else []
 
 
-def _is_struct(kind: Any) -> bool:
+def is_struct(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 

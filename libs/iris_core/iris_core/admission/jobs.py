@@ -18,7 +18,7 @@ from msgspec.structs import astuple
 from iris_core import codec
 from iris_core.admission import archive_paths
 from iris_core.admission import stops as stop_admission
-from iris_core.errors import Invalid, Mistake, Refused
+from iris_core.errors import Invalid, Mistake, Refused, pointer_to
 from iris_core.limits import MISTAKES, SPEC_BYTES
 from iris_core.moments import parse_moment
 from iris_core.names import JobName
@@ -78,11 +78,6 @@ def admit(spec: JobSpec) -> None:
     mistakes = validate_spec(spec)
     if mistakes:
         raise Invalid(mistakes)
-
-
-def pointer_to(*parts: str | int) -> str:
-    """A JSON pointer (RFC 6901) to a field."""
-    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
 
 
 def _size(spec: JobSpec) -> Iterator[Mistake]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from iris_core.limits import ATTEMPTS
 from iris_core.messages.message import AttemptRef, ServiceMessage
 from iris_core.placement.reasons import Reason
 from iris_core.quota import Quota
-from iris_core.spec.jobs import Attribute, Constraint, Level
+from iris_core.spec.jobs import Attribute, Constraint, JobSpec, Level
 from iris_core.spec.resources import Amount, ResourceRequest
 from iris_core.states import PriorityBand, WorkerState
 
@@ -40,6 +42,26 @@ class JobRow(ServiceMessage, frozen=True):
     levels: tuple[Level, ...] = ()
     chained: bool = False
     protect_ms: int = 0
+
+    @classmethod
+    def of(cls, spec: JobSpec, **others: Any) -> JobRow:
+        """The row of a job with this specification. ``others``: the fields that follow from its place among jobs."""
+        gang = spec.coscheduling
+        return cls(
+            band=spec.priority_band,
+            replicas=spec.task_count,
+            resources=spec.resources,
+            constraints=spec.placement,
+            group_by=gang.key if gang is not None else "",
+            timeout_ms=spec.timeout_ms,
+            spread=spec.spread_key,
+            max_parallel=spec.max_parallel,
+            slices=gang.slices if gang is not None else 1,
+            within=gang.within if gang is not None else "",
+            levels=gang.several if gang is not None else (),
+            protect_ms=spec.protect_ms,
+            **others,
+        )
 
 
 class WorkerRow(ServiceMessage, frozen=True):

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import FieldInfo
 
-from iris_core.errors import Mistake
+from iris_core.errors import Mistake, pointer_to
 
 MAX_SECONDS = 10 * 365 * 86_400
 
@@ -133,7 +133,7 @@ def _find(value: Any, node: _Node, pointer: str, found: list[Mistake]) -> None:
     """Add the mistakes of a value, and of what it holds, to those ``found``."""
     for kinds, rule in node.rules:
         if isinstance(value, kinds) and rule.of_keys:
-            found += [rule.mistake(key, f"{pointer}/{_escaped(key)}") for key in value if not rule.holds(key)]  # type: ignore[attr-defined]
+            found += [rule.mistake(key, pointer + pointer_to(key)) for key in value if not rule.holds(key)]  # type: ignore[attr-defined]
         elif isinstance(value, kinds) and not rule.holds(value):
             found.append(rule.mistake(value, pointer))
     if isinstance(value, msgspec.Struct):
@@ -146,11 +146,7 @@ def _find(value: Any, node: _Node, pointer: str, found: list[Mistake]) -> None:
             else:
                 if not node.items.is_deep:
                     continue
-            _find(item, node.items, f"{pointer}/{_escaped(str(key))}", found)
-
-
-def _escaped(key: str) -> str:
-    return key.replace("~", "~0").replace("/", "~1")
+            _find(item, node.items, pointer + pointer_to(key), found)
 
 
 @cache

@@ -370,6 +370,14 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         return code_of(self.bundle, self.calls)
 
     @property
+    def timeout_ms(self) -> int | None:
+        return None if self.timeout_s is None else int(self.timeout_s * 1000)
+
+    @property
+    def protect_ms(self) -> int:
+        return int((self.protect_s or 0) * 1000)
+
+    @property
     def spread_key(self) -> str:
         """What its tasks are spread with: its own tasks, or the other routes of its deployment; empty: nothing."""
         if self.spread == "none" or self.is_gang:

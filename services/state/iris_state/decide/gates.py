@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import msgspec
 
 from iris_core.access.actor import Actor, named
-from iris_core.admission.jobs import pointer_to
-from iris_core.errors import Invalid, Mistake
+from iris_core.errors import Invalid, Mistake, pointer_to
 from iris_core.moments import parse_moment
 from iris_core.placement import reasons
 from iris_core.placement.queue import as_ranges

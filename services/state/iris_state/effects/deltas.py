@@ -286,27 +286,15 @@ def hold(ledger: Ledger, policy: Policy, ref: AttemptRef) -> Hold:
 
 
 def job_row(job: Job) -> JobRow:
-    spec, gang = job.spec, job.spec.coscheduling
-    return JobRow(
+    return JobRow.of(
+        job.spec,
         job=job.number,
         name=job.name,
         user=job.user,
-        band=job.band,
         depth=job.depth,
         root_submitted_ms=job.root_submitted_ms,
         submitted_ms=job.submitted_ms,
-        replicas=spec.task_count,
-        resources=spec.resources,
-        constraints=spec.placement,
-        group_by=gang.key if gang is not None else "",
-        timeout_ms=job.timeout_ms,
-        spread=spec.spread_key,
-        max_parallel=spec.max_parallel,
-        slices=gang.slices if gang is not None else 1,
-        within=gang.within if gang is not None else "",
-        levels=gang.several if gang is not None else (),
-        chained=is_chainable(spec),
-        protect_ms=job.protect_ms,
+        chained=is_chainable(job.spec),
     )
 
 

@@ -180,11 +180,11 @@ class OrderBook:
         if self._ledger.retimed:
             there = {number for number, _, _ in self._ledger.presence[worker].open}
             for number in sorted(self._ledger.retimed & there):
-                if known.get(number) != (self._ledger.jobs[number].timeout_ms or 0):
+                if known.get(number) != (self._ledger.jobs[number].spec.timeout_ms or 0):
                     self._tell_timeout(worker, self._ledger.jobs[number])
 
     def _tell_timeout(self, worker: str, job: Job) -> None:
-        self._draft(worker).timeouts[job.number] = job.timeout_ms or 0
+        self._draft(worker).timeouts[job.number] = job.spec.timeout_ms or 0
 
     def take(self, epoch: int, now_ms: int) -> dict[str, Order]:
         """Each worker's order; then begin the next commit's."""
@@ -280,9 +280,9 @@ class OrderBook:
     def _deadline(self, job: Job, worker: str) -> int:
         """When the time of a gang that was told to start is over, by the monotonic clock of a host; 0: unknown."""
         clock_ms = self._ledger.presence[worker].clock_ms
-        if job.timeout_ms is None or clock_ms is None or job.session is None or not job.session.begun_ms:
+        if job.spec.timeout_ms is None or clock_ms is None or job.session is None or not job.session.begun_ms:
             return 0
-        return job.session.begun_ms + job.timeout_ms + clock_ms
+        return job.session.begun_ms + job.spec.timeout_ms + clock_ms
 
     def _renewals(self, key: SigningKey | None, worker: str, now_ms: int) -> tuple[TaskGrant, ...]:
         """A grant for each job with an open attempt on a host."""
@@ -395,7 +395,7 @@ def template(job: Job, grant: TaskGrant | None = None) -> TaskTemplate:
         user=job.user,
         bundle=spec.bundle,
         ports=spec.ports,
-        timeout_ms=job.timeout_ms,
+        timeout_ms=job.spec.timeout_ms,
         probe=spec.probe,
         traceparent=job.traceparent,
         environment=spec.environment if spec.environment != Environment() else None,

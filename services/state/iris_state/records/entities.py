@@ -308,14 +308,6 @@ class Job(msgspec.Struct, array_like=True):
     def key(self) -> PriorityKey:
         return priority_key(self.band, self.depth, self.root_submitted_ms, self.submitted_ms, self.number)
 
-    @property
-    def timeout_ms(self) -> int | None:
-        return None if self.spec.timeout_s is None else int(self.spec.timeout_s * 1000)
-
-    @property
-    def protect_ms(self) -> int:
-        return int((self.spec.protect_s or 0) * 1000)
-
     def limit_ms(self, attempt: Attempt) -> int | None:
         """When a running attempt is looked at again: at its time limit, and once its stop takes long; None: never.
 
@@ -323,9 +315,10 @@ class Job(msgspec.Struct, array_like=True):
         """
         if attempt.ending is not None:
             return attempt.ending.since_ms + self.spec.grace_ms(GRACE_MS) + UNCONFIRMED_MS
-        if self.timeout_ms is None or (self.session is not None and self.session.status is not SessionStatus.RUNNING):
+        timeout_ms, session = self.spec.timeout_ms, self.session
+        if timeout_ms is None or (session is not None and session.status is not SessionStatus.RUNNING):
             return None
-        return (attempt.started_ms if self.session is None else self.session.since_ms) + self.timeout_ms
+        return (attempt.started_ms if session is None else session.since_ms) + timeout_ms
 
     def counted(self) -> dict[TaskState, int]:
         """How many tasks are in each state, without states that have none."""

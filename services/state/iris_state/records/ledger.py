@@ -430,7 +430,7 @@ class Ledger:
 
     def unwatch(self, job: Job, index: int, attempt: Attempt) -> None:
         """Stop the timers of an attempt that its task leaves."""
-        if job.timeout_ms is not None or attempt.ending is not None:
+        if job.spec.timeout_ms is not None or attempt.ending is not None:
             self.timers.clear(("timeout", job.number, index))
         if job.session is None:
             self.stop_timeout(SINGLE[attempt.status], (job.number, index))

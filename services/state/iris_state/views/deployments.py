@@ -29,6 +29,7 @@ from iris_state.records.ledger import Ledger
 from iris_state.views.actors import actor_view
 from iris_state.views.pages import MAX_TEXT, behind, numbers_behind, page, shortened
 from iris_state.views.redaction import redacted_env
+from iris_state.views.work.history import history_row
 from iris_state.views.work.jobs import reason_of
 
 ENDED_ROUTE = frozenset({RouteStatus.TERMINATED, RouteStatus.FAILED_TO_START})
@@ -231,15 +232,5 @@ def _row(record: Deployment, entry: HistoryEntry) -> HistoryRow:
     words = deployment_table.RESULT_WORDS if entry.index == ITSELF else route_table.RESULT_WORDS
     route = record.routes.get(entry.index)
     name = route.id if route is not None else f"route {entry.index}"
-    return HistoryRow(
-        entity=record.name if entry.index == ITSELF else f"{record.name}/{name}",
-        handler=entry.handler,
-        from_status=entry.from_status,
-        to_status=entry.to_status,
-        result=words.get(entry.result, entry.result.value),
-        reason=entry.reason,
-        attempts=entry.attempts,
-        first_at=moment(entry.first_ms),
-        last_at=moment(entry.last_ms),
-        by=actor_view(entry.by),
-    )
+    entity = record.name if entry.index == ITSELF else f"{record.name}/{name}"
+    return history_row(entity, entry, words.get(entry.result, entry.result.value))

@@ -132,15 +132,13 @@ class GatewayApi:
 
         Returns the job. Raises Conflict for a call that has ended, and for a task of another kind of job.
         """
-        kind = "tasks" if is_task(name) else "jobs"
-        return self.post(f"/v1/{kind}/{in_path(name)}/cancel", JobView, body={"reason": reason} if reason else {})
+        return self.post(f"{path_of(name)}/cancel", JobView, body={"reason": reason} if reason else {})
 
     def requeue(self, name: str, reason: str = "") -> JobView:
         """Stop what runs of a job or a task (by name) and return it to the queue; a gang whole. Raises Conflict when
         nothing runs.
         """
-        kind = "tasks" if is_task(name) else "jobs"
-        return self.post(f"/v1/{kind}/{in_path(name)}/requeue", JobView, body={"reason": reason} if reason else {})
+        return self.post(f"{path_of(name)}/requeue", JobView, body={"reason": reason} if reason else {})
 
     def close_map(self, job: str, reason: str = "") -> JobView:
         """Let an open map take no further calls: it ends with those that it has. Raises Conflict for another job."""
@@ -192,8 +190,7 @@ class GatewayApi:
 
     def open_logs(self, name: str, query: UrlQuery) -> EventStream:
         """The stream behind `logs`, not connected yet."""
-        kind = "tasks" if is_task(name) else "jobs"
-        return self.stream(f"/v1/{kind}/{in_path(name)}/logs", query)
+        return self.stream(f"{path_of(name)}/logs", query)
 
     def events(self, query: UrlQuery | None = None) -> Iterator[Event]:
         """Every public event from now on, without end; lost connections are resumed without losing an event."""
@@ -217,6 +214,11 @@ class RawPage(msgspec.Struct, frozen=True):
 def is_task(name: str) -> bool:
     """Whether a name or id is a task's: its last part is a number."""
     return "/" in name.strip("/") and name.rpartition("/")[2].isdigit()
+
+
+def path_of(name: str) -> str:
+    """The path of a job or a task."""
+    return f"/v1/{'tasks' if is_task(name) else 'jobs'}/{in_path(name)}"
 
 
 def decode(response: Response, kind: type[T]) -> T:

@@ -16,11 +16,11 @@ from iris_core.admission.deployments import validate_deployment
 from iris_core.admission.jobs import validate_spec
 from iris_core.admission.patches import merged
 from iris_core.codec import Undecodable, from_builtins, from_json
-from iris_core.errors import Mistake
+from iris_core.errors import Mistake, pointer_to
 from iris_core.messages.gateway_state import Caller, SubmitJob
 from iris_core.spec.jobs import Constraint, JobSpec
 from iris_core.spec.serving import DeploymentSpec
-from iris_gateway.api.work.validation import escape, huge_integers, shape_mistakes
+from iris_gateway.api.work.validation import huge_integers, shape_mistakes
 from iris_gateway.auth.bearer import refuse_worker
 from iris_gateway.http.problem import ProblemResponse, invalid
 
@@ -133,7 +133,7 @@ def _without(value: dict[str, Any], pointers: Sequence[str]) -> dict[str, Any]:
     """The members of an object to which no pointer leads; likewise within its member objects."""
     kept: dict[str, Any] = {}
     for name, item in value.items():
-        at = f"/{escape(name)}"
+        at = pointer_to(name)
         inside = [pointer.removeprefix(at) for pointer in pointers if _touch(pointer, at)]
         if not inside:
             kept[name] = item

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import msgspec
 from msgspec.structs import FieldInfo
 
-from iris_core.admission.decoder_words import WORDS, choices_hint, in_words
-from iris_core.errors import Mistake
+from iris_core.admission.decoder_words import WORDS, choices_hint, in_words, is_struct
+from iris_core.errors import Mistake, pointer_to
 
 MAX_MISTAKES = 100
 INT64 = range(-(2**63), 2**63)
@@ -38,14 +38,14 @@ def _mistakes(value: Any, kind: Any, pointer: str) -> Iterator[Mistake]:
 def _inside(value: Any, kind: Any, pointer: str) -> Iterator[Mistake]:
     """Mistakes in the parts of a container; none when ``value`` is not of the container's kind."""
     origin, arguments = get_origin(kind), get_args(kind)
-    if _is_struct(kind) and isinstance(value, dict):
+    if is_struct(kind) and isinstance(value, dict):
         yield from _fields(value, kind, pointer)
     elif origin in (list, tuple) and isinstance(value, list):
         for number, item in enumerate(value):
             yield from _mistakes(item, arguments[0], f"{pointer}/{number}")
     elif origin is dict and isinstance(value, dict):
         for key, item in value.items():
-            yield from _mistakes(item, arguments[1], f"{pointer}/{escape(key)}")
+            yield from _mistakes(item, arguments[1], pointer + pointer_to(key))
 
 
 def _fields(value: dict[str, Any], kind: Any, pointer: str) -> Iterator[Mistake]:
@@ -62,7 +62,7 @@ def _fields(value: dict[str, Any], kind: Any, pointer: str) -> Iterator[Mistake]
 
 def _unknown(name: str, known: list[str], pointer: str) -> Mistake:
     hint = "one of: " + ", ".join(known)
-    return Mistake(pointer=f"{pointer}/{escape(name)}", code="unknown_field", message="is not a field", hint=hint)
+    return Mistake(pointer=pointer + pointer_to(name), code="unknown_field", message="is not a field", hint=hint)
 
 
 def _hint(field: FieldInfo) -> str:
@@ -88,7 +88,7 @@ def _member_for(value: Any, kind: Any) -> Any:
     if get_origin(kind) not in (Union, types.UnionType):
         return kind
     for member in map(_bare, get_args(kind)):
-        if isinstance(value, dict) and (_is_struct(member) or get_origin(member) is dict):
+        if isinstance(value, dict) and (is_struct(member) or get_origin(member) is dict):
             return member
         if isinstance(value, list) and get_origin(member) in (list, tuple):
             return member
@@ -108,18 +108,9 @@ def huge_integers(value: Any, pointer: str = "") -> list[Mistake]:
 def _huge(value: Any, pointer: str) -> Iterator[Mistake]:
     if isinstance(value, dict):
         for key, item in value.items():
-            yield from _huge(item, f"{pointer}/{escape(key)}")
+            yield from _huge(item, pointer + pointer_to(key))
     elif isinstance(value, list | tuple):
         for number, item in enumerate(value):
             yield from _huge(item, f"{pointer}/{number}")
     elif isinstance(value, int) and value not in INT64:
         yield Mistake(pointer=pointer, code="out_of_range", message="does not fit in 64 bits")
-
-
-def escape(key: str) -> str:
-    """One reference token of a JSON pointer (RFC 6901)."""
-    return key.replace("~", "~0").replace("/", "~1")
-
-
-def _is_struct(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)

@@ -232,7 +232,7 @@ def _may_stop(job: Job, ref: AttemptRef, now_ms: int) -> bool:
 
 
 def _is_protected(job: Job, attempt: Attempt, now_ms: int) -> bool:
-    return now_ms - (attempt.started_ms or attempt.assigned_ms) < job.protect_ms
+    return now_ms - (attempt.started_ms or attempt.assigned_ms) < job.spec.protect_ms
 
 
 def _key(ref: AttemptRef) -> AttemptKey:

@@ -117,12 +117,16 @@ def entity(job: Job, index: int) -> str:
 
 def row_of(job: Job, entry: HistoryEntry) -> HistoryRow:
     """A judgement as a row of the history."""
+    return history_row(entity(job, entry.index), entry, entry.result.value)
+
+
+def history_row(name: str, entry: HistoryEntry, result: str) -> HistoryRow:
     return HistoryRow(
-        entity=entity(job, entry.index),
+        entity=name,
         handler=entry.handler,
         from_status=entry.from_status.lower(),
         to_status=entry.to_status.lower(),
-        result=entry.result.value,
+        result=result,
         reason=entry.reason,
         attempts=entry.attempts,
         first_at=moment(entry.first_ms),
