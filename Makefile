@@ -104,5 +104,5 @@ format: $(STAMP) ## put the code in one shape
 	$(BIN)/ruff format .
 
 clean: ## remove .venv and everything made
-	rm -rf .venv .venv-peers .venv-site build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .schemathesis
+	rm -rf .venv .venv-peers .venv-site build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .schemathesis .wheels
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

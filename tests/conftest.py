@@ -11,12 +11,13 @@ from hypothesis import settings
 
 from tests.support.budget import Budget
 from tests.support.cluster import cluster
-from tests.support.docker import container_url, docker, nats_container
+from tests.support.docker import base_image, container_url, docker, nats_container
 from tests.support.hosts import mark, place
 from tests.support.nats import connection, nats_server, nats_url, own_nats
 from tests.support.runtimes import docker_runtime, podman
 
 __all__ = [
+    "base_image",
     "cluster",
     "connection",
     "container_url",

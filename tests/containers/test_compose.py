@@ -28,8 +28,8 @@ WITH_TOKENS = ("gateway-1", "gateway-2", "proxy-1", "proxy-2")
 
 
 @pytest.fixture
-def stack(docker: Docker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with stack_of(docker, tmp_path_factory.mktemp("stack")) as running:
+def stack(docker: Docker, base_image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with stack_of(docker, base_image, tmp_path_factory.mktemp("stack")) as running:
         yield running
 
 
@@ -101,21 +101,21 @@ def a_killed_server_and_a_killed_leader_lose_nothing(stack: Stack, client: Clien
     before.wait(WAIT_S)
     over = client.run(["sleep", "20"], name="over", cpu=0.1, replicas=4)
     until(lambda: all(task.state == "running" for task in over.tasks()), "all of them run", WAIT_S)
-    killed = [stack.server_that_leads("IRIS_JOURNAL"), until(stack.leader, "one state replica leads", WAIT_S)]
+    killed = [stack.server_that_leads("IRIS_JOURNAL"), stack.until(stack.leader, "one state replica leads")]
     starts = [stack.starts(name) for name in killed]
     epoch = stack.metric(killed[1], "iris_epoch")
     for name in killed:
         stack.docker.kill(stack.container(name))
     after = client.run(["echo", "after"], name="after", cpu=0.1, replicas=4)
-    until(lambda: stack.metric(stack.leader(), "iris_epoch") > epoch, "one has taken over", WAIT_S)
+    stack.until(lambda: stack.metric(stack.leader(), "iris_epoch") > epoch, "one has taken over")
     for job in (before, over, after):
         job.wait(WAIT_S)
         job.raise_for_state()
     assert [len(task.attempts) for task in over.tasks()] == [1] * 4, "what ran has run on"
     for job, line in ((before, "before"), (after, "after")):
         assert [one.line for one in job.logs()] == [line] * 4
-    until(lambda: [stack.starts(name) for name in killed] == [n + 1 for n in starts], "both have started again", WAIT_S)
-    until(stack.healthy, "every container is healthy again", WAIT_S)
+    stack.until(lambda: [stack.starts(name) for name in killed] == [n + 1 for n in starts], "both have started again")
+    stack.until(stack.healthy, "every container is healthy again")
 
 
 def prometheus_reaches_every_service_and_answers_every_panel(stack: Stack):
@@ -130,8 +130,8 @@ def a_lost_server_is_replaced(stack: Stack, client: Client):
     """By the commands of docs/disaster-recovery.md#replace-a-nats-server."""
     [row] = [line for line in RECOVERY.read_text().splitlines() if line.startswith("| Compose |")]
     stack.script("\n".join(re.findall(r"`(.*?)`", row)))
-    until(stack.healthy, "every container is healthy again", WAIT_S)
-    until(lambda: stack.copies("nats-2") == stack.copies("nats-1") != {}, "it has fetched all its copies", WAIT_S)
+    stack.until(stack.healthy, "every container is healthy again")
+    stack.until(lambda: stack.copies("nats-2") == stack.copies("nats-1") != {}, "it has fetched all its copies")
     client.run(["true"], cpu=0.1).wait(WAIT_S)
 
 
@@ -146,7 +146,7 @@ def a_backup_is_restored_onto_empty_servers(stack: Stack, client: Client):
     client.run(["sleep", "600"], name="younger", cpu=0.1)
     [restore] = [block.script for block in blocks(RECOVERY) if "docker compose" in block.text]
     assert "restored: " in stack.script(restore)
-    until(stack.healthy, "every container is healthy again", WAIT_S)
+    stack.until(stack.healthy, "every container is healthy again")
     assert [len(task.attempts) for task in kept.tasks()] == [1], "its task has run on"
     assert kept.refresh().state == "running"
     assert "/younger" not in {job.name for job in client.jobs()}

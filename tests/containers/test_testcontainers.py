@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.support.docker import NATS, Docker, product_image
@@ -14,11 +12,11 @@ pytestmark = [pytest.mark.docker, pytest.mark.timeout(600)]
 WAIT_S = 120
 
 
-def test_a_cluster_in_containers_runs_a_job(docker: Docker, tmp_path: Path):
+def test_a_cluster_in_containers_runs_a_job(docker: Docker, base_image: str):
     fixture = pytest.importorskip("examples.testing.containers", reason="`make venv` installs testcontainers")
     docker.image(NATS, nats_image(), 'ENTRYPOINT ["nats-server"]')
     with (
-        product_image(docker, tmp_path) as iris,
+        product_image(base_image) as iris,
         fixture.iris_in_containers(iris, NATS) as client,
     ):
         job = client.run(["echo", "hello from a container"], name="hello", cpu=0.1)

@@ -126,8 +126,10 @@ def test_an_update_names_every_service_of_the_stack():
     assert sorted(ORDER) == sorted(n for n, one in file["services"].items() if "profiles" not in one and n != "init")
 
 
-def test_nobody_notices_two_updates_of_all_containers(docker: Docker, tmp_path_factory: pytest.TempPathFactory):
-    with stack_of(docker, tmp_path_factory.mktemp("stack")) as stack:
+def test_nobody_notices_two_updates_of_all_containers(
+    docker: Docker, base_image: str, tmp_path_factory: pytest.TempPathFactory
+):
+    with stack_of(docker, base_image, tmp_path_factory.mktemp("stack")) as stack:
         token = stack.compose("run", "--rm", "--entrypoint", "cat", "cli", "/etc/iris/token").strip()
         with Client(stack.url, token=token, retry_for_s=WAIT_S) as client:
             place = ROOT / "examples" / "serve"

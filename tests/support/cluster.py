@@ -217,7 +217,7 @@ def settings(data: Path, text: str) -> tuple[str, str]:
     return "--config", str(path)
 
 
-def until(condition: Callable[[], Any], what: str, seconds: float = 60) -> Any:
+def until(condition: Callable[[], Any], what: str, seconds: float = 60, look_s: float = _LOOK_S) -> Any:
     """What ``condition`` returns as soon as that is true. Fails when the time is over."""
     deadline = time.monotonic() + seconds
     while True:
@@ -226,7 +226,7 @@ def until(condition: Callable[[], Any], what: str, seconds: float = 60) -> Any:
             return found
         if time.monotonic() > deadline:
             raise AssertionError(f"not after {seconds:g} s: {what}")
-        time.sleep(_LOOK_S)
+        time.sleep(look_s)
 
 
 Heard = list[dict[str, Any]]

@@ -17,7 +17,7 @@ import pytest
 
 from tests.house.repository import ROOT
 from tests.support.cluster import until
-from tests.support.images import PATH, PYTHON, Image, download, nats_image, python_image
+from tests.support.images import PATH, PYTHON, Image, nats_image, python_image
 from tests.support.nats import OPEN, emptied
 
 _NEEDED = ("docker", "docker-compose", "docker-init", "dockerd", "nginx", "nsenter", "prometheus", "unshare", "wget")
@@ -165,12 +165,17 @@ async def container_url(nats_container: str) -> str:
     return await emptied(nats_container)
 
 
+@pytest.fixture(scope="session")
+def base_image(docker: Docker) -> str:
+    """What stands for the image of Python; images that are built on it share the layers of their builds."""
+    docker.image(PYTHON, python_image(), PATH)
+    return PYTHON
+
+
 @contextmanager
-def product_image(docker: Docker, place: Path) -> Iterator[str]:
-    """The name of the product's image, built as deploy/docker/README.md says, on a base image of this machine."""
-    download(place / "wheels")
-    docker.image(PYTHON, python_image(place / "wheels"), PATH)
-    build = {"buildargs": {"PYTHON": PYTHON}, "network_mode": "none"}
+def product_image(base: str) -> Iterator[str]:
+    """The name of the product's image, built as deploy/docker/README.md says."""
+    build = {"buildargs": {"PYTHON": base}, "network_mode": "none"}
     image = testcontainers("core.image")
     with image.DockerImage(ROOT, tag="iris:tested", dockerfile_path="deploy/docker/Dockerfile", **build) as built:
         yield str(built)

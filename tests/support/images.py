@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import importlib.util
 import io
 import shutil
@@ -9,6 +11,7 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
+import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -89,8 +92,8 @@ def _is_elf(path: Path) -> bool:
         return file.read(4) == b"\x7fELF"
 
 
-def python_image(wheels: Path) -> Image:
-    """What `python:...-slim` holds, with the interpreter that runs the tests and a pip that knows these wheels only."""
+def python_image() -> Image:
+    """What `python:...-slim` holds, with the interpreter that runs the tests and a pip that knows `wheels` only."""
     image = Image()
     stdlib = Path(sysconfig.get_path("stdlib", vars={"base": sys.base_prefix, "installed_base": sys.base_prefix}))
     interpreter = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
@@ -104,7 +107,7 @@ def python_image(wheels: Path) -> Image:
     for name in ("python", "python3"):
         image.text(f"/usr/local/bin/{name}", f'#!/bin/sh\nexec {interpreter} "$@"\n')
     image.text("/usr/local/bin/pip", f'#!/bin/sh\nexec {interpreter} -m pip "$@"\n')
-    image.tree(wheels, "/wheels-of-this-machine")
+    image.tree(wheels(), "/wheels-of-this-machine")
     image.text("/etc/pip.conf", "[global]\nno-index = true\nfind-links = /wheels-of-this-machine\n")
     image.programs(*_SHELL)
     image.file(Path("/bin/sh"))
@@ -136,10 +139,22 @@ def prometheus_image() -> Image:
     return image
 
 
-def download(wheels: Path) -> None:
-    """Everything the Dockerfile installs, by way of whatever pip is configured to use."""
-    wheels.mkdir()
-    for lock in ("build.lock", "local.lock"):
-        words = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
-        words += ["--dest", str(wheels), "--requirement", str(ROOT / "requirements" / lock)]
-        subprocess.run(words, check=True, timeout=180, capture_output=True)
+def wheels() -> Path:
+    """Everything the Dockerfile installs, by way of whatever pip is configured to use; it is kept for later runs."""
+    locks = [ROOT / "requirements" / name for name in ("build.lock", "local.lock")]
+    named = hashlib.sha256(b"".join([sys.version.encode(), *(lock.read_bytes() for lock in locks)])).hexdigest()
+    kept = ROOT / ".wheels" / named[:16]
+    if not kept.exists():
+        kept.parent.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=kept.parent) as place:
+            words = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
+            for lock in locks:
+                given = ["--dest", f"{place}/wheels", "--requirement", str(lock)]
+                subprocess.run([*words, *given], check=True, timeout=180, capture_output=True)
+            with contextlib.suppress(OSError):  # another process was quicker
+                Path(place, "wheels").rename(kept)
+    return kept
+
+
+if __name__ == "__main__":
+    wheels()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.client import HTTPException
 from pathlib import Path
@@ -20,14 +20,14 @@ import pytest
 from tests.house.repository import ROOT
 from tests.support.cluster import until
 from tests.support.docker import Docker
-from tests.support.images import PATH, PYTHON, download, nats_image, nginx_image, prometheus_image, python_image
+from tests.support.images import nats_image, nginx_image, prometheus_image
 from tests.support.nats_config import free_ports
 
 LEFT_OUT = frozenset({"grafana"})
-_OVERRIDE = {"services": {"init": {"build": {"network": "none", "args": {"PYTHON": PYTHON}}}}}
-"""What differs from a machine that reaches a registry: the base image, and a build without a network."""
 _PROJECT = "iris"
 _UP_S = 480
+_LOOK_S = 0.5
+"""A look starts a program or two."""
 
 
 class Stack:
@@ -37,12 +37,14 @@ class Stack:
         url, prometheus: addresses on this machine. services: those that run, and `init`.
     """
 
-    def __init__(self, docker: Docker, place: Path) -> None:
+    def __init__(self, docker: Docker, base: str, place: Path) -> None:
         self.docker = docker
         [http, prometheus] = free_ports(2)
         self.url, self.prometheus = f"http://127.0.0.1:{http}", f"http://127.0.0.1:{prometheus}"
         docker.environ |= {"HTTP": f"127.0.0.1:{http}", "PROMETHEUS": f"127.0.0.1:{prometheus}", "URL": self.url}
-        (place / "override.yml").write_text(json.dumps(_OVERRIDE))
+        # What differs from a machine that reaches a registry: the base image, and a build without a network.
+        override = {"services": {"init": {"build": {"network": "none", "args": {"PYTHON": base}}}}}
+        (place / "override.yml").write_text(json.dumps(override))
         self._files = ("--file", ROOT / "docker-compose.yml", "--file", place / "override.yml")
         yaml = pytest.importorskip("yaml", reason="PyYAML comes with kubernetes-validate; `make venv` installs both")
         self.file: dict[str, Any] = yaml.safe_load(self.compose("config"))
@@ -61,10 +63,9 @@ class Stack:
         """Run lines of a page, in which this stack's command stands for `docker compose`."""
         return self.docker.run("sh", "-euc", text.replace("docker compose", self.command), within_s=within_s)
 
-    def make_images(self, wheels: Path) -> None:
-        """The base image and those of other programs; Compose builds our own."""
+    def make_images(self) -> None:
+        """Those of other programs; Compose builds our own."""
         services = self.file["services"]
-        self.docker.image(PYTHON, python_image(wheels), PATH)
         self.docker.image(services["nats-1"]["image"], nats_image())
         self.docker.image(services["nginx"]["image"], nginx_image())
         self.docker.image(services["prometheus"]["image"], prometheus_image())
@@ -82,6 +83,10 @@ class Stack:
     def starts(self, service: str) -> int:
         """How often Docker has started it again."""
         return int(self.inspect(service, "{{.RestartCount}}"))
+
+    def until(self, condition: Callable[[], Any], what: str, seconds: float = 120) -> Any:
+        """What ``condition`` returns as soon as that is true."""
+        return until(condition, what, seconds, _LOOK_S)
 
     def healthy(self) -> bool:
         """Whether every container but that of `init` runs and is healthy."""
@@ -120,14 +125,13 @@ class Stack:
 
 
 @contextmanager
-def stack_of(docker: Docker, place: Path) -> Iterator[Stack]:
+def stack_of(docker: Docker, base: str, place: Path) -> Iterator[Stack]:
     """The stack, up and healthy."""
-    download(place / "wheels")
-    stack = Stack(docker, place)
-    stack.make_images(place / "wheels")
+    stack = Stack(docker, base, place)
+    stack.make_images()
     try:
         stack.compose("up", "--detach", *sorted(stack.services), within_s=_UP_S)
-        until(stack.healthy, "every container is healthy", _UP_S)
+        stack.until(stack.healthy, "every container is healthy", _UP_S)
         yield stack
     finally:
         stack.compose("down", "--volumes", "--timeout", "5")
