@@ -104,7 +104,16 @@ class TaskQueue:
 
     def take(self, job: int, indexes: Iterable[int]) -> int:
         """Remove several tasks of a job. Returns how many were in the queue."""
-        return self.remove_ranges(job, ((index, index + 1) for index in indexes))
+        waiting = self._waiting.get(job)
+        if waiting is None:
+            return 0
+        before = len(waiting)
+        for index in indexes:
+            at = bisect_left(waiting, index)
+            if at < len(waiting) and waiting[at] == index:
+                del waiting[at]
+        self._recount(job, before, len(waiting))
+        return before - len(waiting)
 
     def drop(self, job: int) -> int:
         """Remove a whole job. Returns how many of its tasks were in the queue."""
