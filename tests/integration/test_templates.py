@@ -221,6 +221,15 @@ async def test_others_read_the_variables_of_a_clone(host: Host):
     assert process.environ() == host.env(slot)
 
 
+async def test_what_a_module_has_put_into_the_search_path_ends_no_call(host: Host):
+    await ready(host, "sets", sets="import pathlib, sys\nsys.path.append(pathlib.Path('/elsewhere'))")
+    slot = host.take()
+    Path(slot.workdir, "mine.py").write_text("number = 1")
+    host.call("import mine; print(mine.number)", slot=slot)
+    assert (await host.exit(slot)).code == 0, host.err(slot)
+    assert host.out(slot) == "1\n"
+
+
 @pytest.mark.parametrize(
     ("text", "code", "number"),
     [

@@ -234,7 +234,7 @@ class Template:
         os.chdir(self.workdir)
         self.environ.become(call["change"])
         for paths in (sys.path, *self.places):  # what is imported later is found in this attempt's directory
-            paths[:] = [self.workdir + path[len(before) :] if path.startswith(before) else path for path in paths]
+            paths[:] = [self.workdir + str(one)[len(before) :] if str(one).startswith(before) else one for one in paths]
         if self.program is None:
             self.clone.set_dumpable(True)
         if "random" in sys.modules:
@@ -396,7 +396,7 @@ def _be_quiet() -> None:
 def _places_below(workdir: str) -> list[list[str]]:
     """The search paths of packages that are in a directory."""
     found = [getattr(module, "__path__", None) for module in list(sys.modules.values())]
-    return [paths for paths in found if isinstance(paths, list) and any(path.startswith(workdir) for path in paths)]
+    return [paths for paths in found if isinstance(paths, list) and any(str(one).startswith(workdir) for one in paths)]
 
 
 def _accelerator(fds: list[str], devices: tuple[str, ...]) -> str:
