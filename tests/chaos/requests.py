@@ -29,6 +29,8 @@ _REASONS = frozenset(
 )
 """With what the proxy may refuse."""
 _UNKNOWN = (404, "not_found")
+_UNREAD = (503, "no_discovery")
+"""Of a proxy that has started again and not read the bus yet, for a deployment that it has not stored."""
 ROUTE, REFUSED, NOBODY = "answered by a route", "refused with a reason", "answered by nobody"
 BACK_S = 60.0
 """The proxy is back so soon after it was struck last, however long the bus is silent meanwhile."""
@@ -103,6 +105,8 @@ def wrong(answers: Iterable[Answer], struck: Iterable[tuple[float, float]]) -> l
     ]
     for one in by_time:
         excused = any(begin <= one.ended and one.began <= end for begin, end in away)
+        if (one.status, one.reason) == _UNREAD:
+            excused = any(begin <= one.ended and one.began <= end + BACK_S for begin, end in struck)
         if not excused and (sentence := _wrong(one, known)):
             since = ", ".join(f"{one.began - begin:.2f}" for begin, _ in struck)
             found.append(f"{sentence} (seconds since the proxy was struck: {since or 'never'})")
