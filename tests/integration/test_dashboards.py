@@ -16,7 +16,7 @@ from drawings.alerts import ALERTS
 from drawings.dashboards import panels
 from iris import Job
 from tests.house.repository import ROOT
-from tests.support.cluster import Cluster, cluster_on, settings, until
+from tests.support.cluster import Cluster, cluster_on, is_served, settings, until
 from tests.support.prometheus import INSTALLED, Prometheus, has_number, prometheus_of
 
 pytestmark = [
@@ -71,17 +71,12 @@ def load(cluster: Cluster) -> None:
     ]
     for job in jobs:
         job.wait(60)
-    until(lambda: is_served(cluster), "the service answers")  # on a busy machine its probes may fail for a moment
+    until(
+        lambda: is_served(cluster, "chat"), "the service answers"
+    )  # on a busy machine its probes may fail for a moment
     unknown = urllib.request.Request(f"{cluster.url}/v1/jobs/nobody", headers=cluster.headers)
     with pytest.raises(urllib.error.HTTPError):
         urllib.request.urlopen(unknown, timeout=60)
-
-
-def is_served(cluster: Cluster) -> bool:
-    with contextlib.suppress(urllib.error.HTTPError):
-        urllib.request.urlopen(f"{cluster.file['proxy_url']}/d/chat/", timeout=60).close()
-        return True
-    return False
 
 
 def shown(query: str) -> str:

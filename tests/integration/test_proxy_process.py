@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.cluster import cluster_on, until
+from tests.support.cluster import cluster_on, is_served, until
 from tests.support.nats_config import row_of_free_ports
 from tests.support.proxy import Front, Held, Talk, front, saying
 
@@ -189,6 +189,7 @@ def test_a_request_under_way_ends_before_anything_it_needs_is_stopped(tmp_path):
     with cluster_on(tmp_path / "data", "--workers", "1") as cluster:
         command = [sys.executable, "-c", SERVICE, str(tmp_path)]
         cluster.client.deploy(command, "slow", cpu=0.1, probe_interval="0.2s", min_ready="0s").wait_ready(60)
+        until(lambda: is_served(cluster, "slow"), "the proxy knows")
         asking = threading.Thread(target=answer)
         asking.start()
         until((tmp_path / "reached").exists, "it is under way")

@@ -68,6 +68,7 @@ def deployed(cluster: Cluster, name: str, replicas: int, **times: str) -> Deploy
     """The model server, ready."""
     made = cluster.client.deploy(server("v1"), name, workdir=SERVE, replicas=replicas, **{**QUICK, **times})
     made.wait_ready(60)
+    until(lambda: serving(cluster, name), "the proxy knows")
     return made
 
 
@@ -245,6 +246,7 @@ def loaded(cluster: Cluster, name: str, replicas: int) -> Deployment:
     times = {**QUICK, "settle": "2s", "min_ready": "1s", "max_surge": 2}
     made = cluster.client.deploy(server("v1"), name, workdir=SERVE, replicas=replicas, **times)
     made.wait_ready(60)
+    until(lambda: serving(cluster, name), "the proxy knows")
     return made
 
 

@@ -206,7 +206,7 @@ async def test_what_needs_the_devices_of_a_stopped_attempt_waits_for_its_end(
     state: FakeState, nats_url: str, tmp_path: Path
 ):
     """The worker was LOST, so that its devices count as free when it comes back."""
-    all_four, ref = ResourceRequest(device=Device("tpu", count=4)), AttemptRef(100, 0, 0)
+    all_four = ResourceRequest(device=Device("tpu", count=4))
     until_told = f"until test -e {tmp_path}/over; do sleep 0.01; done"
     async with WorkerProcess(nats_url, tmp_path / "w0", chips=4, attributes="device-type=tpu"):
         await state.registration()
@@ -215,7 +215,7 @@ async def test_what_needs_the_devices_of_a_stopped_attempt_waits_for_its_end(
         state.drop = (lost,)
         await state.order(register=True)
         await state.registration(2)
-        assert (await state.order([template("true", job=100, resources=all_four)], run=[ref])).taken
+        ref = await state.run("true", resources=all_four)
         await state.until(lambda: LACKING in {stage.detail for stage in state.stages if stage.ref == ref})
         (tmp_path / "over").touch()
         assert (await state.ended(ref)).exit_code == 0

@@ -10,6 +10,8 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -227,6 +229,14 @@ def until(condition: Callable[[], Any], what: str, seconds: float = 60, look_s: 
         if time.monotonic() > deadline:
             raise AssertionError(f"not after {seconds:g} s: {what}")
         time.sleep(look_s)
+
+
+def is_served(cluster: Cluster, deployment: str) -> bool:
+    """Whether the proxy has read the routes of a deployment, and one answers."""
+    with contextlib.suppress(urllib.error.HTTPError):
+        urllib.request.urlopen(f"{cluster.file['proxy_url']}/d/{deployment}/", timeout=60).close()
+        return True
+    return False
 
 
 Heard = list[dict[str, Any]]

@@ -95,7 +95,7 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
     detect: bool = True
     metadata_url: str = "auto"
     max_attempts: Annotated[int, msgspec.Meta(ge=1, le=ATTEMPTS)] = ATTEMPTS
-    task_ports: str = "20000-29999"
+    task_ports: str = "10000-19999"
     heartbeat_interval_s: Positive = 5.0
     pause_s: Positive = 3.0
     fresh_s: Positive = 10.0

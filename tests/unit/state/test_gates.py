@@ -501,6 +501,16 @@ def test_jobs_outside_the_queue_are_listed_with_what_they_wait_for(script: Scrip
     assert [row["job"] for row in script.world.query("gated_jobs")["items"]] == ["/b", "/e"]
 
 
+def test_jobs_that_run_take_no_place_in_the_pages_of_those_outside_the_queue(script: Script, monkeypatch) -> None:
+    monkeypatch.setattr("iris_state.views.pages.SCANNED", 2)
+    script.play(
+        "worker w0 cpu=8\n"
+        + "".join(f"submit /a{number} cpu=1\n" for number in range(4))
+        + "schedule\nsubmit /b hold=yes"
+    )
+    assert [row["job"] for row in script.world.query("gated_jobs")["items"]] == ["/b"]
+
+
 def test_what_waits_for_the_end_of_an_attempt_or_run_is_listed_too(script: Script) -> None:
     """Such a task was in no listing, since neither a gate nor a time keeps it out of the queue."""
     script.play("""

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import pytest
 
-from iris_worker.agent.room import LACKING, LONGEST_MS
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.state_worker import Stage, TaskTemplate
+from iris_core.spec.resources import Amount, ResourceRequest
+from iris_core.states import KernelStatus
+from iris_worker.agent.local_attempt import LocalAttempt
+from iris_worker.agent.room import LACKING, LONGEST_MS, HostRoom
 from tests.unit.worker.story import Story
 
 
@@ -133,3 +140,22 @@ def test_what_was_dropped_and_does_not_end_is_not_waited_for_for_ever(story):
 def test_what_was_dropped_after_its_end_is_not_waited_for(story):
     story.play(FULL + "ended 1-1-0 0\n free 1-0-0\n registered 1-0-0 1-1-0 -> kill 1-0-0")
     story.play("run 3-0-0 -> taken, launch 3-0-0")
+
+
+def test_a_later_answer_does_not_begin_the_longest_wait_again(story):
+    story.play(BACK + "run 3-0-0 -> taken")
+    story.agent.room.believe({AttemptRef(1, 0, 0), AttemptRef(1, 1, 0)}, 1_000)
+    story.agent.hand_back(LONGEST_MS)
+    story.play("heartbeat -> 1-0-0 RUNNING, 1-1-0 RUNNING, 3-0-0 PREPARING, launch 3-0-0")
+
+
+def test_what_an_earlier_process_started_and_counts_leaves_room_beside_it():
+    counts, dropped, begins = (AttemptRef(1, index, 0) for index in range(3))
+    one = TaskTemplate(1, "/a", ("true",), {}, 1, ResourceRequest(cpu_millis=1_000))
+    running = [LocalAttempt(counts, None, Stage(counts, KernelStatus.RUNNING, 0))]
+    running.append(LocalAttempt(dropped, one, Stage(dropped, KernelStatus.RUNNING, 0)))
+    room = HostRoom({held.ref: held for held in running}, deque())
+    room.total = Amount(cpu_millis=2_000)
+    room.doubt()
+    room.believe({dropped}, 0)
+    assert (room.doubted, room.take(begins, one)) == ({dropped}, True)

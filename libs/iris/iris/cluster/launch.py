@@ -64,8 +64,7 @@ def launch(data: Path, config: Path | None, given: Mapping[str, Any], *, detach:
         supervisor.wait()
         return ExitCode.DETACHED
     if missing:
-        complain(paths.damage.read_text() if paths.damage.exists() else missing)
-        show_logs(paths)
+        complain_of(missing, paths)
         supervisor.terminate()
         supervisor.wait()
         return ExitCode.UNEXPECTED
@@ -101,7 +100,7 @@ def join(paths: ClusterPaths) -> int:
         )
         missing = wait_until_ready(started, lambda: lock_holder(paths) is None, status)
     if missing:
-        complain(missing)
+        complain_of(missing, paths)
         return ExitCode.UNEXPECTED
     note(f"the cluster on {paths.data} is up already; options have no effect on it")
     click.echo(running.url)
@@ -269,8 +268,9 @@ def stay(started: StartedCluster, data: Path, supervisor: subprocess.Popen[bytes
     return ExitCode.SUCCEEDED if supervisor.returncode == 0 else ExitCode.UNEXPECTED
 
 
-def show_logs(paths: ClusterPaths) -> None:
-    """The last lines of every service's log, for a start that failed."""
+def complain_of(missing: str, paths: ClusterPaths) -> None:
+    """Say why a start failed, with the last lines of every service's log."""
+    complain(paths.damage.read_text() if paths.damage.exists() else missing)
     for log in sorted(paths.logs.glob("*.log")):
         with contextlib.suppress(OSError):
             lines = log.read_text(errors="replace").splitlines()[-_TAIL_LINES:]

@@ -141,8 +141,8 @@ class QueueHoldView(View, kw_only=True):
 
 
 class GatedJobView(View, kw_only=True):
-    """A job with pending tasks that are not in the queue, since they wait for a job, a time, a retry, the end of an
-    earlier attempt, or a release.
+    """A job with pending tasks that are not in the queue, since they wait for a job, a time, a retry, a release, or
+    the end of an earlier attempt or run.
 
     ``tasks``: how many of them.
     """

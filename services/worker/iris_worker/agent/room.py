@@ -15,7 +15,7 @@ from iris_core.spec.resources import NOTHING, Amount
 from iris_core.states import KernelStatus
 from iris_worker.agent.local_attempt import LocalAttempt
 
-LACKING = "waits for the end of attempts that do not belong to this worker any more"
+LACKING = "waits for room beside attempts that ran here before the worker registered"
 LONGEST_MS = 30_000
 """So long what begins waits for what was dropped, and for its settle time."""
 
@@ -59,7 +59,10 @@ class HostRoom:
         """The registration is answered: what was not dropped counts, and what was is waited for, but not for ever."""
         self.doubted = {ref for ref in self.doubted if ref in dropped}
         settle_ms = max((held.settle_ms for ref, held in self._attempts.items() if ref in self.doubted), default=0)
-        self._until_ms = now_ms + settle_ms + LONGEST_MS
+        self._until_ms = self._until_ms or now_ms + settle_ms + LONGEST_MS
+        for ref in self._held.keys() - self.doubted:
+            if (held := self._attempts.get(ref)) is not None and held.template is None:
+                self._free += self._held.pop(ref)  # it counts in the ledger
         self._grant()
 
     def take(self, ref: AttemptRef, template: TaskTemplate) -> bool:

@@ -189,7 +189,11 @@ class StartRequests:
             for port in environment.gang_ports(held.gang):
                 check_coordinator_port(port, use.rest_s(port, now_s))
                 reserved.append(port)
-        ports = host.free_ports(names, self._ports, lambda port: use.rest_s(port, now_s)) if names else {}
+
+        def rest_s(port: int) -> float:
+            return math.inf if port in reserved else use.rest_s(port, now_s)
+
+        ports = host.free_ports(names, self._ports, rest_s) if names else {}
         if names or reserved:
             use.hold(held.ref, (*ports.values(), *reserved))
         return ports

@@ -67,9 +67,9 @@ def gated(ledger: Ledger, query: GatedJobsQuery) -> Page:
     """
     after = behind(query.cursor) or 0
     paused = {number for (kind, number, _), _ in ledger.timers.items() if kind == "gate" and number in ledger.jobs}
-    found = paused.union(ledger.gates.gated, ledger.held_back, +ledger.open_of_job)
-    numbers = ((number, number) for number in sorted(found) if number > after)
-    return page(numbers, lambda number: _gated_row(ledger, number), query, lambda number: _outside(ledger, number) > 0)
+    found = paused.union(ledger.gates.gated, ledger.held_back, ledger.open_of_job)
+    numbers = ((number, number) for number in sorted(found) if number > after and _outside(ledger, number) > 0)
+    return page(numbers, lambda number: _gated_row(ledger, number), query)
 
 
 def _outside(ledger: Ledger, number: int) -> int:

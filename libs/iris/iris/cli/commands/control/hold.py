@@ -23,7 +23,11 @@ def hold(client: Client, jobs: tuple[str, ...], reason: str, stop: bool) -> None
     for job in jobs:
         before = client.job(job).view.version
         view = client.hold(job, reason, stop=stop)
-        already = " already" + ("; the reason stays" if reason else "") if view.version == before else ""
+        already = ""
+        if view.version == before:
+            already = (
+                " already" + ("; the reason stays" if reason else "") + ("; what runs is told to stop" if stop else "")
+            )
         click.echo(f"{view.name} held{already}", err=True)
 
 

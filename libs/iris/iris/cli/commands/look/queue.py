@@ -49,7 +49,9 @@ _GATED_SHOWN = 10
 @click.option("-n", "--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of rows.")
 @click.option("-a", "--all", "everything", is_flag=True, help="The whole queue.")
 @click.option(
-    "--gated", is_flag=True, help="Instead jobs that wait outside it: for a job, a time, a retry, an end or a release."
+    "--gated",
+    is_flag=True,
+    help="Instead jobs that wait outside it: for a job, a time, a retry, a release, or an earlier attempt's end.",
 )
 @form_option()
 @click.option("--url", help="Address of the gateway.", metavar="URL")
