@@ -20,7 +20,7 @@ import pytest
 
 from iris import AsyncClient, Conflict, Deployment, DeploymentFailed
 from tests.chaos.server import ill_file
-from tests.support.cluster import Cluster, cluster_on, until
+from tests.support.cluster import Cluster, cluster_on, is_served, until
 from tests.support.load import CONNECTIONS, Load, load_on
 
 pytestmark = pytest.mark.integration
@@ -68,7 +68,7 @@ def deployed(cluster: Cluster, name: str, replicas: int, **times: str) -> Deploy
     """The model server, ready."""
     made = cluster.client.deploy(server("v1"), name, workdir=SERVE, replicas=replicas, **{**QUICK, **times})
     made.wait_ready(60)
-    until(lambda: serving(cluster, name), "the proxy knows")
+    until(lambda: is_served(cluster, name), "the proxy knows")
     return made
 
 
@@ -246,7 +246,7 @@ def loaded(cluster: Cluster, name: str, replicas: int) -> Deployment:
     times = {**QUICK, "settle": "2s", "min_ready": "1s", "max_surge": 2}
     made = cluster.client.deploy(server("v1"), name, workdir=SERVE, replicas=replicas, **times)
     made.wait_ready(60)
-    until(lambda: serving(cluster, name), "the proxy knows")
+    until(lambda: is_served(cluster, name), "the proxy knows")
     return made
 
 

@@ -501,7 +501,7 @@ def test_jobs_outside_the_queue_are_listed_with_what_they_wait_for(script: Scrip
     assert [row["job"] for row in script.world.query("gated_jobs")["items"]] == ["/b", "/e"]
 
 
-def test_jobs_that_run_take_no_place_in_the_pages_of_those_outside_the_queue(script: Script, monkeypatch) -> None:
+def test_jobs_that_run_take_no_place_in_pages_of_those_outside_the_queue(script: Script, monkeypatch) -> None:
     monkeypatch.setattr("iris_state.views.pages.SCANNED", 2)
     script.play(
         "worker w0 cpu=8\n"
