@@ -236,7 +236,18 @@ async def test_a_reader_takes_no_more_than_it_is_asked_to(bus):
 async def test_a_reader_of_one_subject_sees_no_other(bus):
     for n in range(6):
         await bus.streams.publish(f"iris.log.w{n}.{n % 2}.0", b"%d" % n)
-    assert await read(bus.streams.read("IRIS_LOGS", 0, subject="iris.log.1.*"), 3) == [b"1", b"3", b"5"]
+    assert await read(bus.streams.read("IRIS_LOGS", 0, "iris.log.1.*"), 3) == [b"1", b"3", b"5"]
+
+
+async def test_a_reader_of_some_subjects_gets_theirs_in_order_and_new_ones(bus):
+    for n, state in enumerate(("running", "killed", "pending", "failed")):
+        await bus.streams.publish(f"task.state.{state}", b"%d" % n)
+    reader = bus.streams.read("IRIS_EVENTS", 0, "task.state.failed", "task.state.killed", "job.state.failed")
+    assert await read(reader, 2) == [b"1", b"3"]
+    reader = bus.streams.read("IRIS_EVENTS", 4, "task.state.failed", "job.state.failed")
+    for n, subject in enumerate(("task.state.killed", "job.state.failed")):
+        await bus.streams.publish(subject, b"new %d" % n)
+    assert await read(reader, 1) == [b"new 1"]
 
 
 async def test_output_is_kept_without_the_token_of_the_worker_that_sent_it(bus):

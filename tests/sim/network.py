@@ -546,7 +546,7 @@ class SimReader:
             return []
         if self._stored.first > self._position + 1:
             raise Gap(f"{self._stored.row.name} begins at {self._stored.first}")
-        taken = [m for m in self._stored.behind(self._position, limit, "") if m.sequence <= self._seen]
+        taken = [m for m in self._stored.behind(self._position, limit) if m.sequence <= self._seen]
         if taken:
             self._position = taken[-1].sequence
         return taken
@@ -583,7 +583,7 @@ class SimStreams:
     async def publish(self, subject: str, data: bytes, *, headers: Headers | None = None, timeout: float = 5.0) -> int:
         return int(await self._link.call(lambda: self._link.server.store(subject, data, headers or {}), timeout))
 
-    def read(self, stream: str, after: int, *, subject: str = "") -> SimReader:
+    def read(self, stream: str, after: int, *subjects: str) -> SimReader:
         return SimReader(self._link, self._link.server.streams[stream], after, strict=False)
 
     async def last(self, stream: str, *, subject: str = "") -> Message | None:
@@ -683,7 +683,7 @@ class SimJournal:
             if self._stored.first > after + 1:
                 raise Gap(f"the journal begins at {self._stored.first}")
             assembler = Assembler()
-            found = (assembler.add(m.sequence, m.data) for m in self._stored.behind(after, self._stored.last, ""))
+            found = (assembler.add(m.sequence, m.data) for m in self._stored.behind(after, self._stored.last))
             return [entry for entry in found if entry is not None]
 
         return self._entries(await _persist(lambda: self._link.call(entries)))

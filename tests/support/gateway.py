@@ -49,6 +49,7 @@ async def listening(house: House, **said: Any) -> AsyncIterator[httpx.AsyncClien
             yield http
     finally:
         await house.gateway.feed.close()
+        await house.gateway.ends.close()
         house.gateway.discovered.close()
         house.gateway.live.close()
         server.should_exit = True
@@ -66,6 +67,7 @@ async def house(keyring: Keyring | None = None, **settings: Any) -> AsyncIterato
     numbers = itertools.count(1)
     gateway.new_id = lambda: f"id{next(numbers)}"
     await gateway.feed.wake()
+    await gateway.ends.wake()
     followed = [one for one in (gateway.discovered, gateway.task_tokens, gateway.issuer) if one is not None]
     following = [asyncio.create_task(one.follow()) for one in followed]
     transport = httpx.ASGITransport(Middleware(gateway, (*ENDPOINTS, *PAGES)), raise_app_exceptions=False)
@@ -76,4 +78,5 @@ async def house(keyring: Keyring | None = None, **settings: Any) -> AsyncIterato
             for task in following:
                 task.cancel()
             await gateway.feed.close()
+            await gateway.ends.close()
             await state.stop()

@@ -82,12 +82,12 @@ class MemoryStream:
         for reader in self.readers:
             self._later(reader.arrived)
 
-    def behind(self, after: int, limit: int, subject: str) -> list[Message]:
-        """Up to ``limit`` messages with a sequence above ``after``."""
+    def behind(self, after: int, limit: int, *subjects: str) -> list[Message]:
+        """Up to ``limit`` messages with a sequence above ``after``, on any of these subjects; none: on all."""
         at = max(after + 1, self.first)
-        wanted = subject.split(".")
+        wanted = [subject.split(".") for subject in subjects]
         present = (m for sequence in range(at, self.last + 1) if (m := self.messages.get(sequence)))
-        found = (m for m in present if not subject or matches(wanted, m.subject.split(".")))
+        found = (m for m in present if not wanted or any(matches(one, m.subject.split(".")) for one in wanted))
         return list(islice(found, limit))
 
     def trim(self, below: int) -> None:
@@ -113,11 +113,11 @@ class MemoryStream:
 class MemoryReader:
     """Messages of one stream in order; see the contract."""
 
-    def __init__(self, server: Server, stored: MemoryStream, after: int, subject: str, *, strict: bool) -> None:
+    def __init__(self, server: Server, stored: MemoryStream, after: int, *subjects: str, strict: bool) -> None:
         self._server = server
         self._stored = stored
-        self._subject = subject
-        self._dense = not subject
+        self._subjects = subjects
+        self._dense = not subjects
         self._position = after if strict or after else stored.first - 1
         self._notify: Callable[[], None] | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -131,7 +131,7 @@ class MemoryReader:
             return []
         if self._dense and self._stored.first > self._position + 1:
             raise Gap(f"{self._stored.row.name} begins at {self._stored.first}, {self._position + 1} is needed")
-        taken = self._stored.behind(self._position, limit, self._subject)
+        taken = self._stored.behind(self._position, limit, *self._subjects)
         if taken:
             self._position = taken[-1].sequence
         return taken
@@ -177,8 +177,8 @@ class MemoryStreams:
         reach(self._server)
         return self._server.store(subject, data, headers or {})
 
-    def read(self, stream: str, after: int, *, subject: str = "") -> MemoryReader:
-        return MemoryReader(self._server, self._server.streams[stream], after, subject, strict=False)
+    def read(self, stream: str, after: int, *subjects: str) -> MemoryReader:
+        return MemoryReader(self._server, self._server.streams[stream], after, *subjects, strict=False)
 
     async def last(self, stream: str, *, subject: str = "") -> Message | None:
         reach(self._server)
@@ -250,7 +250,7 @@ class MemoryJournal:
     async def replay(self, after: int) -> AsyncIterator[JournalEntry]:
         reach(self._server)
         self._check(after)
-        return self._entries(self._stored.behind(after, self._stored.last, ""))
+        return self._entries(self._stored.behind(after, self._stored.last))
 
     async def _entries(self, messages: Sequence[Message]) -> AsyncIterator[JournalEntry]:
         assembler = Assembler()
@@ -266,7 +266,7 @@ class MemoryJournal:
     async def tail(self, after: int) -> AssembledReader:
         reach(self._server)
         self._check(after)
-        return AssembledReader(MemoryReader(self._server, self._stored, after, "", strict=True))
+        return AssembledReader(MemoryReader(self._server, self._stored, after, strict=True))
 
     def _check(self, after: int) -> None:
         if self._stored.first > after + 1:

@@ -257,7 +257,7 @@ class FakeState:
         found: list[LogChunk] = []
         if last is None:
             return found
-        reader = self.connection.streams.read(subjects.LOGS.name, 0, subject=subject)
+        reader = self.connection.streams.read(subjects.LOGS.name, 0, subject)
         try:
             while True:
                 for message in await reader.batch():

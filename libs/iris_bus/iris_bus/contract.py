@@ -147,11 +147,11 @@ class Streams(Protocol):
         """Store one message and return its sequence. Raises Full; Unavailable: it may or may not be stored."""
         ...
 
-    def read(self, stream: str, after: int, *, subject: str = "") -> Reader:
+    def read(self, stream: str, after: int, *subjects: str) -> Reader:
         """A gap-checked reader of everything after sequence ``after``, then of new messages.
 
-        ``after`` 0 means from the oldest message that is kept. With ``subject``, sequences are not consecutive, and
-        trimmed messages are skipped instead of raising Gap.
+        ``after`` 0 means from the oldest message that is kept. With ``subjects``, messages on others are left out,
+        so sequences are not consecutive, and trimmed messages are skipped instead of raising Gap.
         """
         ...
 

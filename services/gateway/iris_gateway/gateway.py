@@ -53,6 +53,7 @@ class Gateway:
     commands: Commands
     queries: Queries
     feed: Feed
+    ends: Feed
     logs: LogReader
     results: ResultReader
     recent_maps: RecentMaps

@@ -44,6 +44,7 @@ from iris_gateway.processes import Processes
 from iris_gateway.queries import Queries
 from iris_gateway.settings import GatewaySettings
 from iris_gateway.streams.artifacts import ArtifactReader
+from iris_gateway.streams.completion import ENDS
 from iris_gateway.streams.feed import Feed
 from iris_gateway.streams.logs import LogReader
 from iris_gateway.streams.recent_maps import RecentMaps
@@ -102,6 +103,7 @@ async def serve(service: Service[GatewaySettings]) -> None:
     await service.stop.wait()
     gateway.closing = True
     await gateway.feed.close()
+    await gateway.ends.close()
     gateway.results.new.close()
     gateway.discovered.close()
     gateway.live.close()
@@ -120,6 +122,7 @@ def assemble(
         commands=Commands(bus, position, new_id=new_id, now_ms=now_ms, retry_for_s=settings.command_timeout_s),
         queries=Queries(bus, position, retry_for_s=settings.query_timeout_s),
         feed=Feed(streams, position, ring=settings.event_ring),
+        ends=Feed(streams, position, *ENDS, ring=settings.event_ring),
         logs=LogReader(streams),
         results=ResultReader(streams),
         recent_maps=RecentMaps(),

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from iris_core.codec import to_json
-from iris_gateway.streams.completion import Completion, position_of
+from iris_gateway.streams.completion import ENDS, Completion, position_of
 from iris_gateway.streams.feed import Feed
 from tests.support.gateway import House
 from tests.support.rounds import rounds_until
@@ -97,4 +97,38 @@ async def test_an_end_is_noticed_after_the_events_could_not_be_read(iris: House,
         iris.memory.away = False
         await ending.arrival.wait()
     await feed.close()
+    assert ending.state == "succeeded"
+
+
+async def test_followers_of_a_job_read_ends_only(iris: House):
+    """A call that returns has four events and more, of which a map's follower wants none."""
+
+    async def ask() -> str:
+        return "succeeded"
+
+    ends = iris.gateway.ends
+    async with Completion(ends, 1, "/a", "", ask, ("running", ends.newest), calls=True) as ending:
+        for state in ("pending", "assigned", "running", "succeeded", "killed"):
+            await iris.state.tell_task("/a/0", state)
+        await ending.arrival.wait()
+        assert (ends.newest, ending.bad_ends) == (5, ["/a/0"])
+        await iris.state.tell_job("/a", "running")
+        await iris.state.tell_job("/a", "succeeded")
+        await rounds_until(lambda: ending.known)
+    assert (ends.newest, ending.state) == (7, "succeeded")
+    assert [event.sequence for event in ends._since(0)] == [5, 7]
+
+
+async def test_an_end_before_a_feed_of_ends_reads_is_asked_for(iris: House):
+    """Others that came before may be none of its subjects: it cannot tell how far it would have to read."""
+
+    async def ask() -> str:
+        return "succeeded"
+
+    await iris.state.tell_job("/a", "succeeded")
+    await iris.state.tell_task("/b/0", "running")
+    ends = Feed(iris.gateway.feed.streams, None, *ENDS)
+    async with Completion(ends, 1, "/a", "", ask, ("running", 0)) as ending:
+        await ending.arrival.wait()
+    await ends.close()
     assert ending.state == "succeeded"

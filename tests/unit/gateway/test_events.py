@@ -312,8 +312,9 @@ async def test_nothing_is_read_without_watchers_and_later_ones_miss_nothing():
 
 @pytest.mark.parametrize("path", ["/v1/events", "/v1/jobs/a/results", "/changes"])
 async def test_a_stream_of_events_that_cannot_be_read_now_is_refused_for_now(iris: House, path: str):
-    await iris.gateway.feed.close()
-    iris.gateway.feed = Feed(iris.gateway.feed.streams)
+    for feed in (iris.gateway.feed, iris.gateway.ends):
+        await feed.close()
+    iris.gateway.feed = iris.gateway.ends = Feed(iris.gateway.feed.streams)
     iris.memory.away = True
     response = await iris.http.get(path, headers=SSE)
     assert (response.status_code, response.headers["retry-after"]) == (503, "1")

@@ -220,7 +220,7 @@ async def test_a_gateway_that_ends_does_not_say_that_the_job_has():
             await iris.state.print(1, 0, "one\ntw")
             seen = [await anext(pieces)]
             iris.gateway.closing = True
-            await iris.gateway.feed.close()
+            await iris.gateway.ends.close()
             async with asyncio.timeout(60):
                 seen += [piece async for piece in pieces]
     assert "event: end" not in "".join(seen)
@@ -247,8 +247,8 @@ class DamagedCopy(MemoryStreams):
         super().__init__(memory)
         self.lost = lost
 
-    def read(self, stream: str, after: int, *, subject: str = "") -> MemoryReader:
-        reader = super().read(stream, after, subject=subject)
+    def read(self, stream: str, after: int, *subjects: str) -> MemoryReader:
+        reader = super().read(stream, after, *subjects)
         take = reader.take
         reader.take = lambda limit=2000: [m for m in take(limit) if m.sequence < self.lost]  # type: ignore[method-assign]
         return reader
@@ -259,8 +259,8 @@ class CountedReads(MemoryStreams):
 
     messages = 0
 
-    def read(self, stream: str, after: int, *, subject: str = "") -> MemoryReader:
-        reader = super().read(stream, after, subject=subject)
+    def read(self, stream: str, after: int, *subjects: str) -> MemoryReader:
+        reader = super().read(stream, after, *subjects)
         take = reader.take
 
         def counted(limit: int = 2000) -> Sequence[Message]:

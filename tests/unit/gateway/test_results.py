@@ -57,7 +57,7 @@ async def test_results_of_a_map_submitted_just_now_are_for_its_owner():
 
 async def test_results_of_a_map_deleted_since_its_submission_are_not_found():
     async with house(parse_tokens(TOKENS)) as iris:
-        await iris.gateway.feed.wake()
+        await iris.gateway.ends.wake()
         results = await mapped(iris.http)
         iris.state.jobs.clear()
         now_s = iris.gateway.clock()

@@ -102,6 +102,7 @@ async def services(directory: Path) -> AsyncIterator[tuple[Services, httpx.Async
         http = await stack.enter_async_context(httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1"))
         yield made, http
         await made.gateway.feed.close()
+        await made.gateway.ends.close()
         made.stop.set()
         await asyncio.gather(*running)
 

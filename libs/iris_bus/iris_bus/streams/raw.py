@@ -65,7 +65,8 @@ class RawStream:
 
     async def _stretch(self, after: int, end: int, subject: str) -> AsyncIterator[Message]:
         """The messages a reader delivers until it has delivered all, or stalls."""
-        reader = JetReader(self._link, self._api, self.name, after, subject, dense=False, strict=False)
+        subjects = [subject] if subject else []
+        reader = JetReader(self._link, self._api, self.name, after, *subjects, dense=False, strict=False)
         try:
             while after < end and (messages := await self._batch(reader)):
                 for message in messages:

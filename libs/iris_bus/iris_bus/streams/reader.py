@@ -50,7 +50,7 @@ class JetReader:
 
     Args:
         after: the last sequence already known.
-        subject: only messages on it; all when empty.
+        subjects: only messages on them; all when empty.
         dense: sequences must be consecutive; a missing one is a Gap. Only for streams read whole that drop nothing in
             between.
         bare: messages without their headers, for readers of millions of messages.
@@ -63,8 +63,7 @@ class JetReader:
         api: Api,
         stream: str,
         after: int,
-        subject: str = "",
-        *,
+        *subjects: str,
         dense: bool,
         strict: bool,
         bare: bool = False,
@@ -73,7 +72,7 @@ class JetReader:
         self._api = api
         self._stream = stream
         self._position = after
-        self._subject = subject
+        self._subjects = subjects
         self._dense = dense
         self._bare = bare
         self._strict = strict or after > 0
@@ -205,9 +204,11 @@ class JetReader:
         if self._position:
             config["opt_start_seq"] = self._position + 1
         verb = f"CONSUMER.CREATE.{self._stream}.{self._consumer}"
-        if self._subject:
-            config["filter_subject"] = self._subject
-            verb = f"{verb}.{self._subject}"
+        if len(self._subjects) == 1:
+            config["filter_subject"] = self._subjects[0]
+            verb = f"{verb}.{self._subjects[0]}"
+        elif self._subjects:
+            config["filter_subjects"] = self._subjects
         made = await self._api.call(verb, {"stream_name": self._stream, "config": config}, ConsumerInfo)
         if made.error is not None:
             raise ApiError(f"reader of {self._stream}", made.error)

@@ -122,9 +122,9 @@ class JetStreams:
 
         return await with_retries(store, timeout, repeat_unknown=False)
 
-    def read(self, stream: str, after: int, *, subject: str = "") -> JetReader:
-        dense = not subject and stream in self._table
-        return JetReader(self._link, self._api, stream, after, subject, dense=dense, strict=False)
+    def read(self, stream: str, after: int, *subjects: str) -> JetReader:
+        dense = not subjects and stream in self._table
+        return JetReader(self._link, self._api, stream, after, *subjects, dense=dense, strict=False)
 
     async def last(self, stream: str, *, subject: str = "") -> Message | None:
         if subject:

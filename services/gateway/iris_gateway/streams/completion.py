@@ -24,12 +24,15 @@ _BAD_ENDS = _TASK_ENDS - {f"task.state.{display_name(TaskState.SUCCEEDED)}"}
 _JOB_ENDS = frozenset(f"job.state.{display_name(state)}" for state in JOB_TERMINAL)
 ENDED = frozenset(display_name(state) for state in (*TERMINAL, *JOB_TERMINAL))
 """Terminal states."""
+ENDS = tuple(sorted(_BAD_ENDS | _JOB_ENDS))
+"""The subjects that tell of the end of a job, and of tasks that end otherwise than well."""
 
 
 class Completion:
     """Watches one job, or one task of it, while its context lasts.
 
     Args:
+        feed: of `ENDS`, or of all events for a task.
         number, job: of the job; a later one may have its name. task: the task's name, empty for the whole job.
         ask: returns its present state. Raises ProblemResponse.
         found: its state when it was asked for, and the `position_of` before that; left out, it is asked for.

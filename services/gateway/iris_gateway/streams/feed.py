@@ -2,8 +2,8 @@
 
 Without watchers nothing is read, so an idle gateway costs the cluster nothing per event. A watcher that falls behind
 the ring is disconnected and resumes after the last sequence it received; events older than the ring are read from the
-stream. So no event is lost, and no watcher delays another. Out of scope: how events are written to a connection
-(`sse`). Source: docs/performance.md B9.
+stream, if it is not read for some subjects only. So no event is lost, and no watcher delays another.
+Out of scope: how events are written to a connection (`sse`). Source: docs/performance.md B9.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ class Feed:
     """New events for watchers.
 
     Args:
+        subjects: of the events that it reads; of all when there are none.
         ring: how many of the newest events are kept for watchers.
         tick_s: silence after which watchers get an empty batch, so that they can send a keep-alive.
         rest_s: how long it keeps reading without watchers.
@@ -56,13 +57,14 @@ class Feed:
         self,
         streams: Streams,
         position: Position | None = None,
-        *,
+        *subjects: str,
         ring: int = RING,
         tick_s: float = 5.0,
         rest_s: float = _REST_S,
     ) -> None:
         self.streams = streams
         self._position = position or Position()
+        self._subjects = subjects
         self._size = ring
         self._tick_s = tick_s
         self._rest_s = rest_s
@@ -100,7 +102,7 @@ class Feed:
                 return
             self._ring.clear()
             self._after = await self._newest()
-            self._reader = self.streams.read(EVENTS.name, self._after)
+            self._reader = self.streams.read(EVENTS.name, self._after, *self._subjects)
             self._task = asyncio.create_task(self._run())
 
     async def close(self) -> None:
@@ -137,7 +139,7 @@ class Feed:
         """Matching events after ``after``, in order; empty batches at intervals.
 
         Raises ProblemResponse gone when events after ``after`` are deleted, before anything is yielded; unavailable,
-        Lagging.
+        Lagging, which a feed of some subjects also raises for a position from before it read.
         """
         await self.wake()
         position = after
@@ -171,6 +173,8 @@ class Feed:
         """The events before the ring's first one."""
         if position >= self._after:
             return
+        if self._subjects:
+            raise Lagging
         with reading(self.streams, EVENTS.name, position) as reader:
             while position < self._after:
                 batch = await _batch(reader)
@@ -209,7 +213,7 @@ class Feed:
         self._ring.clear()
         with contextlib.suppress(ProblemResponse):
             self._after = await self.last()
-        self._reader = self.streams.read(EVENTS.name, self._after)
+        self._reader = self.streams.read(EVENTS.name, self._after, *self._subjects)
         self._wake_waiters()
 
     def _take(self, messages: Sequence[Message]) -> None:

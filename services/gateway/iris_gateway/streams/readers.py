@@ -14,9 +14,9 @@ _closing: set[asyncio.Task[None]] = set()
 
 
 @contextmanager
-def reading(streams: Streams, stream: str, after: int, subject: str = "") -> Iterator[Reader]:
+def reading(streams: Streams, stream: str, after: int, *subjects: str) -> Iterator[Reader]:
     """A reader that is closed in the background when the block is left."""
-    reader = streams.read(stream, after, subject=subject)
+    reader = streams.read(stream, after, *subjects)
     try:
         yield reader
     finally:

@@ -25,7 +25,7 @@ class MapJob(msgspec.Struct):
 
 
 class Since(NamedTuple):
-    """Positions from before a map was looked at or submitted: in the feed, and of `NewResults` if it was reading."""
+    """Positions from before a map was looked at or submitted: in the feed of ends, and of `NewResults` if it read."""
 
     events: int
     results: int | None = None

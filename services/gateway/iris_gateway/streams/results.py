@@ -148,7 +148,7 @@ class NewResults:
             return  # the next follower tries again
         self._position = self._complete_from = end
         self._unclaimed.clear()
-        self._reader = self._streams.read(subjects.RESULTS.name, end, subject=subjects.RESULTS.subjects[0])
+        self._reader = self._streams.read(subjects.RESULTS.name, end, *subjects.RESULTS.subjects)
         self._reader.on_arrival(self._pass_on)
 
     def _pass_on(self) -> None:

@@ -95,8 +95,8 @@ async def submit(call: Call) -> Response:
     spec = await read_spec(call)
     await check_code(call, spec, spec.user)
     command = SubmitJob(spec, call.caller, *UNSENT, idempotency_key=key, if_exists=how.if_exists, parent=how.parent)
-    feed, results = call.gateway.feed, call.gateway.results
-    since = Since(feed.newest, results.new.position) if spec.calls is not None and feed.reading else None
+    ends, results = call.gateway.ends, call.gateway.results
+    since = Since(ends.newest, results.new.position) if spec.calls is not None and ends.reading else None
     answer = await call.command(command)
     if since is not None and answer.status == "created":
         made_map = msgspec.json.decode(answer.body, type=MapJob)

@@ -179,8 +179,8 @@ async def _written(call: Call, request: LogRequest, until: int) -> AsyncIterator
             yield request.write(last[start : start + PIECE], reading.safe if final else 0)
             await asyncio.sleep(0)  # other requests have their turn
     if request.follow:
-        watched = call.gateway.feed, request.query.job, request.job, request.task, request.ask
-        async with Completion(*watched) as ending:
+        feed = call.gateway.feed if request.task else call.gateway.ends
+        async with Completion(feed, request.query.job, request.job, request.task, request.ask) as ending:
             async for piece in _coming(call, request, reading, ending):
                 yield piece
             if ending.cut_off:

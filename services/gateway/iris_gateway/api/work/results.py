@@ -39,8 +39,8 @@ def _known(call: Call) -> tuple[MapJob, Since] | None:
 
 
 async def _found(call: Call, job: str) -> tuple[MapJob, Since]:
-    """A job, and the position in the feed before it was read."""
-    since = Since(await position_of(call.gateway.feed))
+    """A job, and the position in the feed of ends before it was read."""
+    since = Since(await position_of(call.gateway.ends))
     return await _look(call, job), since
 
 
@@ -56,7 +56,7 @@ async def _written(call: Call, job: MapJob, since: Since, after: int) -> AsyncIt
 
     yield GREETING
     number, found, reader = int(job.id[1:]), (job.state, since.events), call.gateway.results
-    async with Completion(call.gateway.feed, number, job.name, "", ask, found, calls=True) as ending:
+    async with Completion(call.gateway.ends, number, job.name, "", ask, found, calls=True) as ending:
         with contextlib.suppress(Lagging):  # its reader reconnects and continues
             async for batches in reader.follow(number, after, ending, since.results):
                 for sequence, results in batches:
