@@ -73,6 +73,26 @@ async def test_calls_that_follow_one_another_share_a_process(host: Host):
     assert len({await host.pid(slot) for slot in slots}) == 1
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "os.environ['LEFT'] = os.environ.pop('IRIS_TASK_INDEX')",
+        "os.environ = dict(os.environ, LEFT='x', IRIS_TASK_INDEX='x')",
+        "os.environ.clear()",
+        "os.putenv('LEFT', 'x')",
+    ],
+)
+async def test_each_call_has_its_own_variables(host: Host, text: str):
+    await ready(host, "json")
+    pids = []
+    for _ in range(3):
+        slot = host.call(f"{KEEPS}{text}", reuse=3)
+        assert (await host.exit(slot)).code == 0, host.err(slot)
+        assert host.out(slot).split()[1:] == [slot.workdir, str(slot.ref.index), "None"]
+        pids.append(await host.pid(slot))
+    assert len(set(pids)) == 1
+
+
 async def test_a_process_makes_as_many_calls_as_were_allowed(host: Host):
     await ready(host, "json")
     pids = []

@@ -67,7 +67,7 @@ from iris_worker.launcher.starts.spawn import NeedsShell, NotRunnable, as_script
 from iris_worker.launcher.starts.spawner import Spawner
 from iris_worker.launcher.templates.templates import Templates
 
-_READ_BYTES = 1 << 18
+_READ_BYTES = 1 << 16  # the memory for more is mapped and unmapped by each read
 _FDS = 64
 _MEASURE_S = 2.0
 _ACCEPT_S = 1.0

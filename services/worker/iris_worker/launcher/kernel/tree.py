@@ -127,15 +127,11 @@ def group_lives(group: int) -> bool:
     )
 
 
-def used(pid: int) -> TaskUsage:
+def used(pid: int, *, with_cpu: bool = True) -> TaskUsage:
     """What a live process has used so far, to a tick of the clock; nothing when it has ended."""
-    fields = _stat(pid)
+    fields = _stat(pid) if with_cpu else []
     ticks = sum(map(int, fields[_CPU_TICKS])) if fields else 0
-    try:
-        with open(f"/proc/{pid}/io", "rb", buffering=0) as file:
-            found = dict(line.split(b": ") for line in file.read().splitlines())
-    except OSError:
-        found = {}
+    found = dict(line.split(b": ") for line in _page(f"/proc/{pid}/io").splitlines())
     return TaskUsage(ticks * 1000 // _TICKS_PER_S, int(found.get(b"read_bytes", 0)), int(found.get(b"write_bytes", 0)))
 
 
@@ -209,14 +205,19 @@ def _status(pid: int) -> list[bytes]:
 
 def _stat(pid: int) -> list[bytes]:
     """The fields of /proc/<pid>/stat from the third on; empty when it has ended."""
+    return _page(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+
+
+def _page(path: str) -> bytes:
+    """A small file; empty when its process has ended, or belongs to another user."""
     try:
-        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        return []
+        return b""
     try:
-        return os.read(fd, _PAGE).rpartition(b")")[2].split()
+        return os.read(fd, _PAGE)
     except OSError:
-        return []
+        return b""
     finally:
         os.close(fd)
 

@@ -170,8 +170,9 @@ class Runner:
             return "it was ended"
         if process.commands:
             return "a command ran beside it"
-        exit_ = Exit(code, usage=tree.used(process.pid))
-        used, group = exit_.usage, process.group
+        group = process.group
+        used = tree.used(process.pid, with_cpu=group is None)  # a group counts that itself
+        exit_ = Exit(code, usage=used)
         exit_ = since(exit_, process.before or TaskUsage())
         if group is None or self._groups is None:
             if self._strays.left_by(process):

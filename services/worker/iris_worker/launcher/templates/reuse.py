@@ -31,6 +31,7 @@ IDLE_S = 2.0
 _ANSWER_S = 5.0
 """How long one may take to begin a call, or to end when it gets no further one."""
 _REASONS = 1000
+_HEARD_BYTES = 4096
 
 
 @dataclass(slots=True, eq=False)
@@ -146,7 +147,7 @@ class ReusedProcesses:
 
     def _read(self, one: _Reused) -> None:
         try:
-            data = one.link.recv(inside.MESSAGE_BYTES)
+            data = one.link.recv(_HEARD_BYTES)
         except BlockingIOError:
             return
         except OSError:

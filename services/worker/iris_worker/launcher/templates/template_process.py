@@ -60,9 +60,7 @@ class Template:
         self.environ = Environ()
         self.code: dict[bytes, Any] = {}
         self.held: list[tuple[int, int]] = []
-        null = os.open("/dev/null", os.O_RDWR)
-        os.dup2(null, 0)
-        os.close(null)
+        _connect_to_nothing(0)
 
     def be_bare(self) -> None:
         """Serve until the launcher ends, without anything of a job. Nobody else may trace this process."""
@@ -76,7 +74,7 @@ class Template:
             __import__(name)
         if os.path.exists(f"{_CALL}/run.py"):
             _compiled(self.code, f"{_CALL}/run.py")
-        _be_quiet()
+        _connect_to_nothing(1, 2)
         gc.collect()
         gc.freeze()
         self.control.send(READY)
@@ -117,18 +115,17 @@ class Template:
         os.waitpid(pid, 0)
         if (threads := len(os.listdir("/proc/self/task"))) > 1:
             return f"preloading left {threads} threads"
-        if path := _accelerator(os.listdir("/proc/self/fd"), self.devices):
+        if path := _accelerator(set(os.listdir("/proc/self/fd")), self.devices):
             return f"preloading opened {path}"
-        _be_quiet()
+        _connect_to_nothing(1, 2)
         gc.collect()
         gc.freeze()
         return ""
 
     def _serve(self) -> None:
-        room = _socket.CMSG_SPACE(4 * 4)
         self.places = _places_below(self.workdir)
         while True:
-            data, control, _, _ = self.control.recvmsg(MESSAGE_BYTES, room)
+            data, control, _, _ = self.control.recvmsg(MESSAGE_BYTES, _socket.CMSG_SPACE(4 * 4))
             if not data:
                 return
             fds = _descriptors(control)
@@ -203,7 +200,8 @@ class Template:
         call = marshal.loads(data)
         self.environ.look()
         call["change"] = self.environ.change(call["env"])
-        self.places = _places_below(self.workdir)
+        if call["workdir"] != self.workdir:
+            self.places = _places_below(self.workdir)
         return call, _descriptors(control)
 
     def _unfit(self) -> str:
@@ -216,10 +214,10 @@ class Template:
             return "it replaced its output"
         if any(_signal.getitimer(which)[0] for which in range(3)):
             return "it left a timer"
-        fds = os.listdir("/proc/self/fd")
+        fds = set(os.listdir("/proc/self/fd"))
         if len(fds) > _MOST_FILES:
             return f"it left {len(fds)} open files"
-        if path := _accelerator(fds, self.devices):
+        if path := _accelerator(fds - {"1", "2", str(self.link.fileno())}, self.devices):  # those were compared
             return f"it left {path} open"
         return ""
 
@@ -237,10 +235,8 @@ class Template:
             paths[:] = [self.workdir + str(one)[len(before) :] if str(one).startswith(before) else one for one in paths]
         if self.program is None:
             self.clone.set_dumpable(True)
-        if "random" in sys.modules:
-            sys.modules["random"].seed()
-        if "numpy.random" in sys.modules:
-            sys.modules["numpy.random"].seed()
+        for name in sys.modules.keys() & {"random", "numpy.random"}:
+            sys.modules[name].seed()
 
 
 class Clone:
@@ -288,18 +284,22 @@ class Environ:
         with open("/proc/self/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
         self._start, self._end = int(fields[47]), int(fields[48])
+        self._lines: dict[tuple[str, str], bytes] = {}
+        self._raw: Any = ()
         self._held = {name: value for name, value in os.environ.items() if name != ROOM}
         os.environ.clear()
         os.environ.update(self._held)  # nothing refers to the kernel's copy any more
 
     def look(self) -> None:
         """Code of the owner may have changed them."""
-        self._held = dict(os.environ)
+        if getattr(os.environ, "_data", None) != self._raw:  # encoded, which is quick to compare
+            self._held = dict(os.environ)
 
     def change(self, env: dict[str, str]) -> Change:
         """What `become` has to do for these variables."""
         size = self._end - self._start
-        data = b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in env.items())
+        self._lines = {pair: self._lines.get(pair) or os.fsencode("=".join(pair) + "\0") for pair in env.items()}
+        data = b"".join(self._lines.values())
         gone = [name for name in self._held if name not in env]
         new = [pair for pair in env.items() if self._held.get(pair[0]) != pair[1]]
         return gone, new, data[: size - 1].ljust(size, b"\0") if size > 1 else b""
@@ -313,6 +313,7 @@ class Environ:
             del self._held[name]
         for name, value in new:
             os.environ[name] = self._held[name] = value
+        self._raw = dict(getattr(os.environ, "_data", ()))
         ctypes.memmove(self._start, data, len(data))
 
 
@@ -385,11 +386,10 @@ def _compiled(known: dict[bytes, Any], path: str) -> Any:
     return known[source]
 
 
-def _be_quiet() -> None:
-    """What is printed from now on is of no attempt."""
+def _connect_to_nothing(*fds: int) -> None:
     null = os.open("/dev/null", os.O_RDWR)
-    os.dup2(null, 1)
-    os.dup2(null, 2)
+    for fd in fds:
+        os.dup2(null, fd)
     os.close(null)
 
 
@@ -399,7 +399,7 @@ def _places_below(workdir: str) -> list[list[str]]:
     return [paths for paths in found if isinstance(paths, list) and any(str(one).startswith(workdir) for one in paths)]
 
 
-def _accelerator(fds: list[str], devices: tuple[str, ...]) -> str:
+def _accelerator(fds: set[str], devices: tuple[str, ...]) -> str:
     """The path of an accelerator, one of ``devices`` too, that is open; empty: none is."""
     for fd in fds:
         try:
