@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import pytest
 
 from iris_bus.jetstream import JetStreamConnection, connect
 from iris_nats.nats_process import NatsProcess
+from tests.support import warm
 from tests.support.fake_state import FakeState
 
 pytestmark = pytest.mark.integration
@@ -30,21 +30,15 @@ class Process:
         self.url = url
         self.port_file = directory / "gateway.url"
         self.http = "127.0.0.1:0"
-        self.process: asyncio.subprocess.Process | None = None
+        self.process: warm.Fork | None = None
 
     async def start(self) -> str:
         self.port_file.unlink(missing_ok=True)
-        self.process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "iris_gateway",
-            "--set",
-            f"gateway.http={self.http}",
-            env={**os.environ, "IRIS_NATS_URL": self.url, "IRIS_PORT_FILE": str(self.port_file)},
-        )
+        environ = {**os.environ, "IRIS_NATS_URL": self.url, "IRIS_PORT_FILE": str(self.port_file)}
+        self.process = warm.start("iris_gateway", ["--set", f"gateway.http={self.http}"], environ)
         async with asyncio.timeout(60):
             while not self.port_file.exists():
-                assert self.process.returncode is None
+                assert self.process.poll() is None
                 await asyncio.sleep(0.02)  # the file appears at one stroke; nothing tells of it
         address = self.port_file.read_text()
         self.http = address.removeprefix("http://")
@@ -52,10 +46,8 @@ class Process:
 
     async def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         assert self.process is not None
-        with contextlib.suppress(ProcessLookupError):
-            self.process.send_signal(number)
-        async with asyncio.timeout(60):
-            return await self.process.wait()
+        self.process.send_signal(number)
+        return await asyncio.to_thread(self.process.wait, 60)
 
 
 @pytest.fixture
@@ -71,7 +63,7 @@ async def gateway(nats_url: str, state: FakeState, tmp_path: Path) -> AsyncItera
     made = Process(nats_url, tmp_path)
     await made.start()
     yield made
-    if made.process is not None and made.process.returncode is None:
+    if made.process is not None and made.process.poll() is None:
         await made.stop()
 
 

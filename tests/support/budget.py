@@ -71,14 +71,18 @@ class Budget:
         self._most_others = most_others
         self._used: Counter[str] = Counter()
         self._began = machine_s()
+        self._spent_s: float | None = None
+        """When the last test had ended: looking costs as much as a small test."""
         self.wrong: list[str] = []
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        before_s = own_s()
+        before_s = own_s() if self._spent_s is None else self._spent_s
         yield
+        self._spent_s = own_s()
         if not any(item.get_closest_marker(name) for name in UNBOUNDED):
-            self._used[item.nodeid.split("::")[0]] += max(own_s() - before_s, 0.0)  # less: some were left to others
+            used_s = max(self._spent_s - before_s, 0.0)  # less: some were left to others
+            self._used[item.nodeid.split("::")[0]] += used_s
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: object) -> None:

@@ -7,8 +7,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -19,7 +17,7 @@ from iris_bus.jetstream import JetStreamConnection
 from iris_core import codec
 from iris_core.spec.serving import DiscoveredRoute, Discovery, ProxyPolicy
 from iris_core.subjects import DISCOVERY_BUCKET
-from iris_service.child import end_with_parent
+from tests.support import warm
 from tests.support.nats_config import free_ports, row_of_free_ports
 
 _READY_S = 60.0
@@ -159,7 +157,7 @@ class Front:
         heard: requests as routes of `echo` received them.
     """
 
-    def __init__(self, url: str, process: subprocess.Popen[bytes], bucket: KeyValue, metrics: int) -> None:
+    def __init__(self, url: str, process: warm.Fork, bucket: KeyValue, metrics: int) -> None:
         self.url = url
         self.port = int(url.rpartition(":")[2])
         self.process = process
@@ -256,14 +254,9 @@ async def front(connection: JetStreamConnection, nats_url: str, root: Path, *set
     given = ("proxy.http=127.0.0.1:0", f"proxy.port_file={port_file}", f"run.metrics=127.0.0.1:{metrics}", *settings)
     environ = {key: value for key, value in os.environ.items() if not key.startswith("IRIS_")}
     with log.open("wb") as out:
-        process = subprocess.Popen(  # noqa: ASYNC220 - returns at once
-            [sys.executable, "-m", "iris_proxy", *(word for each in given for word in ("--set", each))],
-            env=environ | {"IRIS_NATS_URL": nats_url},
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=out,
-            preexec_fn=end_with_parent(),  # noqa: PLW1509 - forks from the main thread only
-        )
+        words = [word for each in given for word in ("--set", each)]
+        number = out.fileno()
+        process = warm.start("iris_proxy", words, environ | {"IRIS_NATS_URL": nats_url}, number, number, forks=True)
     try:
         async with asyncio.timeout(_READY_S):
             while not port_file.exists():
