@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -89,6 +90,21 @@ def refusal() -> str:
     return f"a Docker daemon needs root and namespaces: {tried.stderr.strip()}" if tried.returncode else ""
 
 
+def _addresses(held: socket.socket) -> str:
+    """Addresses for the networks of one daemon: two that make a network at once might choose the same.
+
+    Args:
+        held: a new local socket; while it is open, no other daemon of tests gets them.
+
+    Raises LookupError when all are taken.
+    """
+    for number in range(18, 32):
+        with contextlib.suppress(OSError):
+            held.bind(f"\0iris-docker-{number}")
+            return f"base=172.{number}.0.0/16,size=24"
+    raise LookupError("14 Docker daemons of tests run on this machine")
+
+
 @contextmanager
 def docker_daemon() -> Iterator[Docker]:
     """A daemon with directories, socket and networks of its own, which leaves the packet filter as it is.
@@ -96,11 +112,14 @@ def docker_daemon() -> Iterator[Docker]:
     All containers end with it, however it ends: they are in its process namespace. Its mounts are seen by nobody else.
     Raises DaemonEnded.
     """
+    held = socket.socket(socket.AF_UNIX)
+    addresses = _addresses(held)
     place = Path(tempfile.mkdtemp(prefix="iris-docker-"))
     words = [
         *(*_NAMESPACES, "docker-init", "-s", "--"),
         *("dockerd", "--data-root", place / "data", "--exec-root", place / "exec", "--pidfile", place / "pid"),
         *("--host", f"unix://{place / 'socket'}", "--bridge=none", "--iptables=false", "--ip6tables=false"),
+        *("--default-address-pool", addresses, "--default-address-pool", "base=192.168.0.0/16,size=24"),
     ]
     log = place / "log"
     with log.open("wb") as output:
@@ -122,6 +141,7 @@ def docker_daemon() -> Iterator[Docker]:
             first.terminate()
         namespaces.wait(_START_S)
         shutil.rmtree(place)
+        held.close()
 
 
 @pytest.fixture(scope="session")
