@@ -34,6 +34,9 @@ SHOWN = 100
 LOGIN_LINK_MINUTES = 5
 """How long a link that signs a browser in may be used."""
 
+TURNS = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
+"""The characters that change the direction of the text after them, as a set of a regular expression."""
+
 
 def clipped(text: str, length: int = SENTENCE) -> str:
     """At most the first ``length`` characters of a text."""

@@ -23,6 +23,11 @@ class Unit:
     show: Callable[[int], str]
 
 
+def counted(count: int, word: str) -> str:
+    """``1 job``, ``2,000 jobs``."""
+    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
+
+
 def show_bytes(count: int) -> str:
     """``512MiB``, ``1.5GiB``: at most four digits; the client parses it back."""
     size = float(count)

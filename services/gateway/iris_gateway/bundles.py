@@ -20,6 +20,7 @@ from typing import IO
 
 from iris_bus.contract import Blobs, Full, Unavailable
 from iris_core.messages.gateway_state import Caller
+from iris_core.units import counted
 from iris_gateway.http.problem import ProblemResponse
 
 TOUCHED_MS = 600_000
@@ -105,7 +106,7 @@ class Bundles:
     @contextmanager
     def _upload(self, user: str) -> Iterator[None]:
         if self.uploads[user] >= self._per_user:
-            raise ProblemResponse("too_many_requests", f"{user} is sending {self._per_user} bundles already")
+            raise ProblemResponse("too_many_requests", f"{user} is sending {counted(self._per_user, 'bundle')} already")
         self.uploads[user] += 1
         try:
             yield

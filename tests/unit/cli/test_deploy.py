@@ -83,7 +83,9 @@ class Gateway:
             rows = [{**row, "last_at": AT}]
             known = {"scaling": self.seen[0].get("scaling")}
             return Said(
-                200, {"deployment": "chat", **chat(conditions=[CRASHES]), "routes": [ROUTE], "history": rows} | known
+                200,
+                {"deployment": "chat", **self.seen[0], "conditions": [CRASHES], "routes": [ROUTE], "history": rows}
+                | known,
             )
         if asked.path.partition("?")[0] == "/v1/deployments":
             return Said(200, {"items": [chat()], "next_cursor": None})
@@ -156,6 +158,29 @@ def test_each_change_is_one_request(iris, words, method, body, version):
     assert "chat" in err
 
 
+@pytest.mark.parametrize(
+    ("words", "changed", "same"),
+    [
+        (("scale", "chat", 1), "scales to 1 route", "unchanged: that is what it has"),
+        (("update", "chat", "--grace", "1m"), "is at revision 1", "unchanged: that is what it has"),
+        (("pause", "chat"), "is paused", "is paused already"),
+        (("resume", "chat"), "is resumed", "unchanged: no update is paused, and no start has failed"),
+    ],
+)
+def test_a_change_to_what_a_deployment_has_is_none(iris, words, changed, same):
+    for version, said in ((3, changed), (4, same)):
+        code, _, err = iris(Gateway(chat(version=version), chat()), *words)
+        assert (code, err) == (0, f"chat {said}\n")
+
+
+def test_a_ready_deployment_says_how_many_of_its_routes_serve(iris):
+    lacking = chat(ready=0, replicas=1)
+    _, out, _ = iris(Gateway(lacking), "show", "chat")
+    assert (out.count("but only 0 of 1 route serving"), "0 of 1 route\n" in out) == (1, True)
+    assert "chat is ready, but only 0 of 1 route serving, revision 1" in iris(Gateway(lacking), "why", "chat")[1]
+    assert "but only" not in iris(Gateway(), "show", "chat")[1]
+
+
 def test_an_update_that_says_nothing_is_refused(iris):
     gateway = Gateway()
     assert iris(gateway, "update", "chat")[0] == ExitCode.USAGE
@@ -190,7 +215,8 @@ def test_waiting_tells_each_routes_last_line_and_when_the_update_gives_up(iris):
     before = chat(revision=2, update={**update, "failed_starts": 0}, status="deploying", routes=[ROUTE])
     after = {**before, "update": update, "routes": [ROUTE, dead]}
     back = {**after, "revision": 1, "update": None, "conditions": [BACK]}
-    code, _, err = iris(Gateway(before, before, before, after, back), "update", "chat", "--wait", "--", "serve", "v2")
+    had = {**before, "version": 3}
+    code, _, err = iris(Gateway(had, before, before, after, back), "update", "chat", "--wait", "--", "serve", "v2")
     assert code == ExitCode.JOB_FAILED
     assert err.splitlines() == [
         "chat is at revision 2",

@@ -4,7 +4,7 @@ import pytest
 
 from iris.client.client import Client
 from iris.client.executions import RemoteCommand
-from iris.client.http.transport import in_path
+from iris.client.http.transport import RETRY_FOR_S, in_path
 from iris.client.problems import Conflict, Problem, Rejected, TryAgain, Unreachable, problem_from
 from iris_core import DISTRIBUTION, __version__
 from iris_core.spec.jobs import JobSpec
@@ -250,3 +250,14 @@ def test_every_request_names_the_distribution_and_its_release():
     with answering(in_turn(Said(201, job_view()))) as server:
         submit(server)
         assert [request.headers["User-Agent"] for request in server.requests] == [f"{DISTRIBUTION}/{__version__}"]
+
+
+@pytest.mark.parametrize(
+    ("inside", "given", "seconds"), [(True, {}, RETRY_FOR_S), (True, {"retry_for_s": 0.0}, 0.0), (False, {}, 0.0)]
+)
+def test_a_task_waits_for_its_first_answer_as_long_as_for_others(monkeypatch, inside, given, seconds):
+    monkeypatch.delenv("IRIS_JOB", raising=False)
+    if inside:
+        monkeypatch.setenv("IRIS_JOB", "/train")
+    with Client("http://127.0.0.1:9", **given) as client:
+        assert client.transport.current_timeout_s == seconds

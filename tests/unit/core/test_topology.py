@@ -139,7 +139,7 @@ def test_a_task_may_have_the_chips_of_a_smaller_single_vm_slice(variant: str, pa
         (Device("tpu", "v5litepod-8", 3), "no_such_part", "a task may have 1 or 2 or 4 or 8"),
         (Device("tpu", "v5litepod-16", 1), "no_such_part", "a task may have 4"),
         (Device("tpu", "v4-8", 0), "no_such_part", "a task may have 4"),
-        (Device("tpu", "v4-8", 8), "too_many_chips", "4 chips a task and 1 replicas take the whole slice"),
+        (Device("tpu", "v4-8", 8), "too_many_chips", "4 chips a task and 1 replica take the whole slice"),
         (Device("tpu", "auto", 3), "no_such_part", "a task may have 1 or 2 or 4 or 8"),
         (Device("tpu", "auto", 16), "too_many_chips", ""),
     ],

@@ -110,7 +110,7 @@ PLANTED = [
     ),
     (gateway(not_ready="no leader"), {"not_ready": "no leader"}),
     (workers(), {"no_healthy_worker": "no worker has registered"}),
-    (workers(WorkerFacts("w0", "lost")), {"no_healthy_worker": "none of 1 workers is healthy"}),
+    (workers(WorkerFacts("w0", "lost")), {"no_healthy_worker": "none of 1 worker is healthy"}),
     (
         workers(W0, WorkerFacts("w1", "degraded", "disk is full")),
         {"worker_degraded": "worker w1 is degraded: disk is full"},

@@ -153,7 +153,7 @@ async def test_a_theme_is_kept_and_leads_back_to_a_page_of_ours_only(iris: House
 
 async def test_the_page_of_a_deployment_shows_its_routes_and_its_update(iris: House):
     text = await page(iris, "/deployments/chat")
-    assert "update to revision 2: 1 new routes, 0 of them available, 2 old" in text
+    assert "update to revision 2: 1 new route, 0 of them available, 2 old" in text
     assert '<span class="badge kind-bad">unhealthy</span>' in text
     assert "&lt;b&gt;503&lt;/b&gt; from /healthz" in text
     assert "one new route serves; it waits to be resumed" in text

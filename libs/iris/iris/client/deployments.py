@@ -17,6 +17,7 @@ from iris.client.options.jobs import CommandLine
 from iris.client.options.names import takes
 from iris.client.problems import DeploymentFailed, InvalidOption, WaitTimeout
 from iris_core.spec.option_table import DeployOptions
+from iris_core.units import counted
 from iris_core.views.deployments import DeploymentView, RouteView
 from iris_core.views.jobs import HistoryRow
 
@@ -92,8 +93,9 @@ class Deployment:
     def gave_up(self, timeout: float | None) -> WaitTimeout:
         """The error of a wait that lasted longer than ``timeout`` seconds."""
         seen = self._seen
-        ready = f"{seen.ready} of {seen.replicas} routes ready"
-        return WaitTimeout(f"{self.name} is {seen.status} after {round(timeout or 0.0, 1):g} s, {ready}; it goes on")
+        ready = f"{seen.ready} of {counted(seen.replicas, 'route')} ready"
+        waited = f"after {round(timeout or 0.0, 1):g} s"
+        return WaitTimeout(f"{self.name} is not ready {waited}: {seen.status}, {ready}; it goes on")
 
     def _has_come(self) -> bool:
         """Whether it is ready. Raises DeploymentFailed when it will not become ready."""

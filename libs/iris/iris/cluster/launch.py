@@ -34,6 +34,7 @@ from iris.cluster.paths import ClusterPaths, lock_holder
 from iris.cluster.process import ISOLATED
 from iris.cluster.settings import ClusterSettings
 from iris_core.limits import LOGIN_LINK_MINUTES
+from iris_core.units import counted
 from iris_service.child import end_with_parent
 
 _LOOK_S = 0.03
@@ -229,7 +230,7 @@ def look_workers(wanted: int, *, known: bool) -> Callable[[Client], str]:
             found = sum(worker["state"] != "lost" for worker in client.pages("/v1/workers", dict))
         except ClientError as error:
             return _unless_denied(error, known=known)
-        return "" if found >= wanted else f"{found} of {wanted} workers have registered"
+        return "" if found >= wanted else f"{found} of {counted(wanted, 'worker')} registered"
 
     return look
 

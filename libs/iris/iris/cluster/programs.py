@@ -18,7 +18,7 @@ from iris_core.access.roles import login
 from iris_core.placement.constraints import TPU_TOPOLOGY, TPU_VM_COUNT
 from iris_core.placement.topology import Topology
 from iris_core.spec.jobs import Attribute
-from iris_core.units import BYTES, CORES
+from iris_core.units import BYTES, CORES, counted
 from iris_service.child import Program
 from iris_service.run import LAST_WORDS_S
 
@@ -96,7 +96,7 @@ class ClusterPrograms:
         )
         less = "tasks may get less than they request"
         return [
-            f"{hosts} hosts of {unit.show(each)} {word} on a machine of {unit.show(there)}: {less}"
+            f"{counted(hosts, 'host')} of {unit.show(each)} {word} on a machine of {unit.show(there)}: {less}"
             for unit, each, there, word in has
             if hosts * each > there
         ]

@@ -14,6 +14,7 @@ from iris_bus.streams.declarations import COPIES
 from iris_core.access.roles import login_of, permissions
 from iris_core.messages.processes import NO_TOKEN_FILE
 from iris_core.subjects import STREAMS
+from iris_core.units import counted
 
 CLOCK_S = 3.0
 """A clock may differ by so much."""
@@ -59,7 +60,7 @@ def no_healthy_worker(gateway: GatewayFacts) -> Iterator[str]:
     if gateway.workers is None or any(worker.state == "healthy" for worker in gateway.workers):
         return
     count = len(gateway.workers)
-    yield f"none of {count} workers is healthy" if count else "no worker has registered"
+    yield f"none of {counted(count, 'worker')} is healthy" if count else "no worker has registered"
 
 
 def degraded_worker(gateway: GatewayFacts) -> Iterator[str]:
@@ -72,7 +73,7 @@ def lost_worker(gateway: GatewayFacts) -> Iterator[str]:
     workers = gateway.workers or ()
     lost = [worker.id for worker in workers if worker.state == "lost"]
     if lost and any(worker.state == "healthy" for worker in workers):
-        yield f"{len(lost)} of {len(workers)} hosts {'is' if len(lost) == 1 else 'are'} LOST: {listed(lost)}"
+        yield f"{len(lost)} of {counted(len(workers), 'host')} {'is' if len(lost) == 1 else 'are'} LOST: {listed(lost)}"
 
 
 def warning_of_worker(code: str) -> Callable[[GatewayFacts], Iterator[str]]:
@@ -134,7 +135,7 @@ def server_down(bus: BusFacts) -> Iterator[str]:
     down = bus.size - len(bus.servers) if bus.servers else 0
     if down > 0:
         named = f": {listed(offline)}" if offline else ""
-        yield f"{down} of {bus.size} NATS servers {'does' if down == 1 else 'do'} not answer{named}"
+        yield f"{down} of {counted(bus.size, 'NATS server')} {'does' if down == 1 else 'do'} not answer{named}"
     elif offline:
         yield f"{listed(offline)} of the NATS servers {'does' if len(offline) == 1 else 'do'} not answer the others"
 

@@ -37,6 +37,7 @@ from iris_core.spec.jobs import (
     JobSpec,
 )
 from iris_core.spec.resources import AUTO, CPU, VARIANT
+from iris_core.units import counted
 
 _MODULE = 200
 _INTERPRETER = re.compile(r"python[0-9.]*\Z")
@@ -186,7 +187,7 @@ def _array(spec: JobSpec) -> Iterator[Mistake]:
         yield Mistake(pointer="/array", code="bad_indexes", message=str(error), hint="0-15:4,20")
         return
     if len(found) != spec.replicas:
-        message = f"an array of {len(found)} values for {spec.replicas} tasks"
+        message = f"an array of {counted(len(found), 'value')} for {counted(spec.replicas, 'task')}"
         yield Mistake(pointer="/replicas", code="wrong_size", message=message, hint=f"replicas {len(found)}")
 
 

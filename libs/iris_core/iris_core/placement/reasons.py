@@ -17,6 +17,7 @@ import msgspec
 from iris_core.limits import SHOWN
 from iris_core.quota import UserLimit
 from iris_core.spec.resources import RESOURCES, Resource
+from iris_core.units import counted
 
 
 class ReasonCode(StrEnum):
@@ -176,7 +177,7 @@ def no_match(workers: int, removed_by: Mapping[str, int]) -> Reason:
     """None of ``workers`` hosts matches; ``removed_by`` maps each constraint to the number of hosts that fail it."""
     removed_by = dict(islice(removed_by.items(), SHOWN))
     words = ", ".join(f"'{condition}' removes {count}" for condition, count in removed_by.items())
-    message = f"none of {_count(workers, 'worker')} matches: {words}"
+    message = f"none of {counted(workers, 'worker')} matches: {words}"
     return Reason(ReasonCode.NO_MATCH, message, {"workers": workers, "removed_by": removed_by})
 
 
@@ -222,7 +223,7 @@ def not_enough(
     message = f"not enough {resource.words}: asks for {show(asked)}, the best worker has {show(best_free)} free"
     if largest < asked:
         return Reason(code, f"{message}; no matching worker is that large", {**facts, "never": True})
-    message += f"; {workers_short} of {_count(workers, 'matching worker')} short of it"
+    message += f"; {workers_short} of {counted(workers, 'matching worker')} short of it"
     if several:
         message += "; no single lower-band task would free enough, and a task can preempt only one other"
         facts["several"] = True
@@ -238,7 +239,7 @@ def _with_stuck(reason: Reason, stuck: Sequence[str]) -> Reason:
 
 def building_window_full(workers: int) -> Reason:
     """Hosts with free resources have reached their limit of tasks that prepare, or of open attempts."""
-    message = f"{_count(workers, 'worker')} with room for it prepare or run as many tasks as they may at once"
+    message = f"{counted(workers, 'worker')} with room for it prepare or run as many tasks as they may at once"
     return Reason(ReasonCode.BUILDING_WINDOW_FULL, message, {"workers": workers})
 
 
@@ -263,7 +264,7 @@ def gang_needs_group(
     """
     facts: dict[str, Any] = {"group_by": group_by, "needs": needs, "best_group": best_group, "free": free, "of": of}
     same = f" with the same {group_by}" if group_by else ""
-    start = f"needs {_count(needs, 'worker')} free at once{same}"
+    start = f"needs {counted(needs, 'worker')} free at once{same}"
     if outside:
         facts["outside"] = [{"key": key, "best": best, "free": number} for key, best, number in outside]
     if not of:
@@ -274,7 +275,7 @@ def gang_needs_group(
         f"{start}; the best group, {best_group}, has {free} of {of}" if group_by else f"{start}; {free} of {of} are"
     )
     if outside:
-        message = f"no {group_by} has {_count(needs, 'free host')}; the best, {best_group}, has {free} of {of}"
+        message = f"no {group_by} has {counted(needs, 'free host')}; the best, {best_group}, has {free} of {of}"
         message += "".join(f"; {key} {best} has {number}" for key, best, number in outside)
     if held:
         message += ": " + "; ".join(f"{_some(workers)} {why}" for why, workers in held.items())
@@ -301,7 +302,7 @@ def gang_needs_slices(
     """
     facts: dict[str, Any] = {"group_by": group_by, "slices": slices, "workers": workers, "free": free, "there": there}
     message = f"{free} of {slices} slices free" + (f" in {domain}, which has most" if domain else "")
-    message += f"; a slice is {_count(workers, 'worker')} free at once with the same {group_by}"
+    message += f"; a slice is {counted(workers, 'worker')} free at once with the same {group_by}"
     message += f", and there are {there} that match" if there < slices else ""
     if domain:
         facts["domain"] = domain
@@ -322,7 +323,7 @@ def by_variant(reason: Reason, counts: Mapping[str, tuple[int, int]]) -> Reason:
 
 def behind(tasks: int) -> Reason:
     """There was capacity, and tasks before it in the queue took it."""
-    return Reason(ReasonCode.BEHIND, f"behind {_count(tasks, 'task')} that came first", {"tasks": tasks})
+    return Reason(ReasonCode.BEHIND, f"behind {counted(tasks, 'task')} that came first", {"tasks": tasks})
 
 
 def waiting_for_victim(workers: Sequence[str]) -> Reason:
@@ -333,13 +334,13 @@ def waiting_for_victim(workers: Sequence[str]) -> Reason:
 
 def reserved_for_gang(gang: str, workers: int) -> Reason:
     """The only free capacity is reserved for a gang that has waited longer."""
-    message = f"{_count(workers, 'worker')} with room for it kept for {gang}, which has waited longer"
+    message = f"{counted(workers, 'worker')} with room for it kept for {gang}, which has waited longer"
     return Reason(ReasonCode.RESERVED_FOR_GANG, message, {"gang": gang, "workers": workers})
 
 
 def array_limit(most: int) -> Reason:
     """As many tasks of the job have an open attempt as may at a time."""
-    message = f"its job runs at most {_count(most, 'task')} at a time (max_parallel)"
+    message = f"its job runs at most {counted(most, 'task')} at a time (max_parallel)"
     return Reason(ReasonCode.ARRAY_LIMIT, message, {"max_parallel": most})
 
 
@@ -400,10 +401,6 @@ def protected(jobs: Sequence[str], until_ms: int) -> Reason:
 
 def _moment(at_ms: int) -> str:
     return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _some(names: Sequence[str]) -> str:

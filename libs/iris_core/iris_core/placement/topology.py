@@ -13,6 +13,7 @@ from iris_core.errors import Mistake
 from iris_core.placement.constraints import TPU_NAME, key_mistakes
 from iris_core.spec.jobs import Coscheduling, JobSpec
 from iris_core.spec.resources import AUTO, Device
+from iris_core.units import counted
 
 LEVELS = 8
 """A gang is placed by at most so many levels."""
@@ -107,7 +108,9 @@ def validate_device(device: Device) -> list[Mistake]:
     shapes = {variant: topology_of(variant) for variant in device.variants if device.has_alternatives}
     sizes = {variant: (found.vm_count, found.chips_per_vm) for variant, found in shapes.items() if found is not None}
     if len(set(sizes.values())) > 1:
-        words = ", ".join(f"{variant} has {vms} VMs of {chips} chips" for variant, (vms, chips) in sizes.items())
+        words = ", ".join(
+            f"{variant} has {counted(vms, 'VM')} of {chips} chips" for variant, (vms, chips) in sizes.items()
+        )
         hint = "variants with as many VMs, and chips per VM"
         return [Mistake(pointer="/resources/device/variant", code="unlike_alternatives", message=words, hint=hint)]
     return []
@@ -127,7 +130,7 @@ def _variant_mistakes(device: Device, variant: str) -> list[Mistake]:
         return []
     pointer, has = "/resources/device/count", parts[-1]
     if device.count > has:
-        message = f"a task asks for {device.count} chips; {host} has {has}"
+        message = f"a task asks for {counted(device.count, 'chip')}; {host} has {has}"
         return [Mistake(pointer=pointer, code="too_many_chips", message=message, hint=_whole(variant))]
     message = f"a task asks for {device.count} of the chips of {host}"
     hint = f"a task may have {' or '.join(map(str, parts))}"
@@ -213,7 +216,7 @@ def _slice_mistakes(spec: JobSpec, slices: int) -> list[Mistake]:
     if topology is None or spec.replicas == slices * topology.vm_count:
         return []
     several = f", and the job asks for {slices} slices" if slices > 1 else ""
-    message = f"{spec.replicas} replicas; a {variant} slice has {topology.vm_count} VMs{several}"
+    message = f"{counted(spec.replicas, 'replica')}; a {variant} slice has {counted(topology.vm_count, 'VM')}{several}"
     hint = f"replicas {slices * topology.vm_count}"
     return [Mistake(pointer="/replicas", code="replicas_not_vm_count", message=message, hint=hint)]
 
@@ -222,7 +225,7 @@ def _whole(variant: str) -> str:
     topology = topology_of(variant)
     if topology is None:
         return ""
-    return f"{topology.chips_per_vm} chips a task and {topology.vm_count} replicas take the whole slice"
+    return f"{topology.chips_per_vm} chips a task and {counted(topology.vm_count, 'replica')} take the whole slice"
 
 
 def _family(variant: str) -> str:

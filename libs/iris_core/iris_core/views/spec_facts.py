@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from iris_core.placement.constraints import describe
 from iris_core.spec.jobs import DEFAULT_MAX_BACKOFF_S, DEFAULT_REQUEUES, Coscheduling, JobSpec
 from iris_core.spec.resources import REQUESTED, ResourceRequest
-from iris_core.units import show_cores
+from iris_core.units import counted, show_cores
 
 
 def facts_of(spec: JobSpec) -> Iterator[tuple[str, str]]:
@@ -27,7 +27,7 @@ def facts_of(spec: JobSpec) -> Iterator[tuple[str, str]]:
     if spec.each_line:
         yield "values", f"the lines of {spec.each_line}"
     if spec.max_parallel:
-        yield "at a time", f"{spec.max_parallel} {'task' if spec.max_parallel == 1 else 'tasks'}"
+        yield "at a time", counted(spec.max_parallel, "task")
     yield from _ends(spec)
     yield from _processes(spec)
     if spec.ports:

@@ -20,7 +20,7 @@ from markupsafe import Markup
 from iris_core.quota import QUOTA_LIMITS
 from iris_core.spec.resources import RESOURCES
 from iris_core.states import JOB_TERMINAL, DeploymentLifecycle, RouteStatus, SessionStatus, TaskState, display_name
-from iris_core.units import show_bytes
+from iris_core.units import counted, show_bytes
 from iris_core.views.jobs import JOB_ORDERS, JOBS_ORDERED, NEWEST_FIRST
 from iris_gateway.auth.bearer import may_act
 from iris_gateway.dashboard.assets import VERSION
@@ -139,7 +139,7 @@ def environment() -> Environment:
         "clock": clock,
         "rate": rate,
         "held": held,
-        "counted": bars.counted,
+        "counted": counted,
         "bytes": show_bytes,
         "span_of": bars.duration,
         "decision": decision,

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from iris_core.messages.gateway_worker import LogChunk
+from iris_core.units import counted
 
 LONGEST = 64 << 10
 
@@ -95,9 +96,9 @@ def notice_of(chunk: LogChunk) -> str:
     """The message about bytes dropped before a chunk; empty when there are none."""
     if not chunk.dropped:
         return ""
-    lines = f" ({chunk.dropped_lines:,} lines)" if chunk.dropped_lines >= 0 else ""
+    lines = f" ({counted(chunk.dropped_lines, 'line')})" if chunk.dropped_lines >= 0 else ""
     limit = f": limit {chunk.limit}" if chunk.limit else ""
-    return f"[iris: {chunk.dropped:,} bytes{lines} of output dropped here{limit}]"
+    return f"[iris: {counted(chunk.dropped, 'byte')}{lines} of output dropped here{limit}]"
 
 
 def behind(position: int, chunk: LogChunk) -> LogChunk:

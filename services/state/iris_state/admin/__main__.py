@@ -17,6 +17,7 @@ from pathlib import Path
 from iris_bus.contract import DamagedCommit, Full, Unavailable
 from iris_core import subjects
 from iris_core.errors import InvariantBroken
+from iris_core.units import counted
 from iris_service import log_lines
 from iris_service.child import DAMAGED, MISUSED, StartFailed
 from iris_service.lock import DirectoryInUse
@@ -214,7 +215,8 @@ def print_examination(found: Examination) -> None:
 
 
 def described(about: backup.About) -> str:
-    return f"{about.jobs} jobs and {about.workers} workers as of {words.moment(about.at_ms)}, commit {about.sequence}"
+    records = f"{counted(about.jobs, 'job')} and {counted(about.workers, 'worker')}"
+    return f"{records} as of {words.moment(about.at_ms)}, commit {about.sequence}"
 
 
 def say(line: str) -> None:

@@ -26,6 +26,7 @@ from iris_core.messages.gateway_state import (
     SubmitJob,
     UserCommand,
 )
+from iris_core.units import counted
 from iris_state.commands.execute import ANONYMOUS, owner
 from iris_state.records.changes import Audited
 from iris_state.records.entities import Job
@@ -83,7 +84,7 @@ def _grow(ledger: Ledger, command: GrowJob) -> Audited | None:
     job = ledger.find_job(command.job)
     if job is None or job.user == command.caller.user:
         return None
-    what = f"{command.count} calls after {command.offset}" if command.count else ""
+    what = f"{counted(command.count, 'call')} after {command.offset}" if command.count else ""
     return _job(command, "close" if command.close else "grow", job, ": ".join(filter(None, (what, command.reason))))
 
 

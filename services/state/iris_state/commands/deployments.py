@@ -109,8 +109,7 @@ def _update(deployment: Deployment, asked: actions.UpdateDeployment) -> Iterator
     spec = msgspec.structs.replace(spec, user=deployment.user, replicas=_bounded(spec, replicas))
     known = deployment.revisions[deployment.revision]
     if (spec.template, spec.port) == (known.template, known.port):
-        yield DeploymentChanged(deployment.number, spec, deployment.revision)
-        yield from _rested(deployment)
+        yield from _of_revision(deployment, spec)
     else:
         yield from _to_revision(deployment, spec, deployment.last_revision + 1)
 
@@ -123,9 +122,11 @@ def _to_revision(deployment: Deployment, spec: DeploymentSpec, revision: int) ->
     yield from lifecycle.judged(deployment, table.UPDATE, Outcome.SUCCESS, f"to revision {revision}")
 
 
-def _rested(deployment: Deployment, **fields: Any) -> Iterator[Step]:
-    """Reset failures, so that the deployment tries again."""
-    rested: Rollout = msgspec.structs.replace(deployment.rollout, pacing=RESTED, **fields)
+def _of_revision(deployment: Deployment, spec: DeploymentSpec) -> Iterator[Step]:
+    """Set a specification of the same revision, and reset failures, so that the deployment tries again."""
+    rested: Rollout = msgspec.structs.replace(deployment.rollout, pacing=RESTED)
+    if spec != deployment.spec or rested != deployment.rollout:
+        yield DeploymentChanged(deployment.number, spec, deployment.revision)
     if rested != deployment.rollout:
         yield RolledOut(deployment.number, rested)
 
@@ -136,8 +137,7 @@ def _scale(deployment: Deployment, asked: actions.ScaleDeployment) -> Iterator[S
     if deployment.spec.scaling is not None:
         raise _scaled_by_rule(deployment)
     spec = msgspec.structs.replace(deployment.spec, replicas=asked.replicas)
-    yield DeploymentChanged(deployment.number, spec, deployment.revision)
-    yield from _rested(deployment)
+    yield from _of_revision(deployment, spec)
 
 
 def _scaled_by_rule(deployment: Deployment) -> Refused:

@@ -13,6 +13,7 @@ from iris_core.errors import Code, Refused
 from iris_core.messages.gateway_state import GrowJob
 from iris_core.spec.calls import Calls
 from iris_core.spec.jobs import MAX_REPLICAS
+from iris_core.units import counted
 from iris_state.commands.execute import check_length, check_owner, known_job
 from iris_state.decide import quota
 from iris_state.inputs.claims import Step
@@ -60,7 +61,7 @@ def _check_open(job: Job) -> None:
 def _growth(ledger: Ledger, job: Job, calls: Calls, command: GrowJob) -> JobGrown:
     """The change that adds the calls. Raises Refused."""
     if command.offset != calls.count:
-        words = f"{job.name} has {calls.count} calls, and this request adds calls after {command.offset}"
+        words = f"{job.name} has {counted(calls.count, 'call')}, and this request adds calls after {command.offset}"
         raise Refused(Code.CONFLICT, words)
     if calls.count % calls.chunksize:
         words = f"the last task of {job.name} makes fewer than {calls.chunksize} calls already"

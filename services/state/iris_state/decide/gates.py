@@ -19,6 +19,7 @@ from iris_core.placement.reasons import Reason
 from iris_core.spec.jobs import Dependency, JobSpec
 from iris_core.states import Cause, Initiator, JobState, TaskState, display_name
 from iris_core.tables import task as table
+from iris_core.units import counted
 from iris_state.decide import cascade
 from iris_state.inputs.claims import Claim, Step
 from iris_state.records.changes import GatesOpened
@@ -40,7 +41,7 @@ def gates_of(ledger: Ledger, spec: JobSpec, user: str, by: Actor, now_ms: int) -
             words = f"{job.name} is open: how many tasks it will have is not known"
             mistakes.append(Mistake(pointer=pointer_to("after", place, "each"), code="open_job", message=words))
         elif wanted.each and len(job.tasks) != spec.task_count:
-            words = f"{job.name} has {len(job.tasks)} tasks and this job {spec.task_count}"
+            words = f"{job.name} has {counted(len(job.tasks), 'task')} and this job {spec.task_count}"
             hint = "as many tasks, or leave each out"
             mistakes.append(
                 Mistake(pointer=pointer_to("after", place, "each"), code="other_size", message=words, hint=hint)

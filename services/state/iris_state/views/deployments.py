@@ -57,7 +57,7 @@ def deployment_view(ledger: Ledger, record: Deployment, *, whole: bool = True) -
         revision=record.revision,
         stable_revision=record.rollout.stable or None,
         replicas=record.spec.replicas,
-        ready=sum(route.state == "healthy" for route in record.discovered.routes),
+        ready=_ready(record),
         available=sum(member.available for member in members),
         live=len(record.live()),
         version=record.version,
@@ -72,6 +72,11 @@ def deployment_view(ledger: Ledger, record: Deployment, *, whole: bool = True) -
         requests_per_s=ledger.loads.rates.per_second(record.name, "", ledger.now_ms),
         changed_by=actor_view(record.by),
     )
+
+
+def _ready(record: Deployment) -> int:
+    """Healthy routes that get requests."""
+    return sum(route.state == "healthy" for route in record.discovered.routes)
 
 
 def route_view(ledger: Ledger, record: Deployment, route: Route) -> RouteView:
@@ -219,6 +224,7 @@ def why(ledger: Ledger, query: DeploymentWhyQuery) -> dict[str, Any]:
         "deployment": record.name,
         "status": record.status.value,
         "replicas": record.spec.replicas,
+        "ready": _ready(record),
         "revision": record.revision,
         "conditions": list(conditions(ledger, record)),
         "update": _update(ledger, record),

@@ -115,6 +115,14 @@ def test_a_route_that_comes_and_goes_changes_no_version(world: Serving):
     assert world.record.version == version
 
 
+def test_a_change_to_what_a_deployment_has_changes_no_version(world: Serving):
+    version = world.create(2)["version"]
+    for change in ({"replicas": 2}, {"patch": b'{"grace_s": null}'}):
+        assert world.deploy("update" if "patch" in change else "scale", **change).status == "accepted"
+    assert world.record.version == version
+    assert not [row for row in world.query("deployment_history", deployment="chat")["items"] if row["by"]]
+
+
 def test_a_deployment_that_is_being_deleted_is_changed_no_more(world: Serving):
     world.create(1)
     world.go(5)

@@ -16,14 +16,14 @@ from typing import Any, TypeVar
 
 import click
 
+from iris_core.limits import TURNS
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 OWN = frozenset({"\033[2J\033[1;1H", "\r\033[K"})
 """The control sequences of the command line itself, each in a write of its own: `click.clear`, `progress`."""
 
-_COLOUR_OR_CONTROL = re.compile(
-    "(?P<colour>\033\\[[0-9;:]*m)|(?P<control>[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069])"
-)
+_COLOUR_OR_CONTROL = re.compile(f"(?P<colour>\033\\[[0-9;:]*m)|(?P<control>[\0-\x08\x0b-\x1f\x7f-\x9f{TURNS}])")
 _OVERWRITTEN = re.compile(r"[^\n]*\r(?=[^\r\n])|\r")
 
 

@@ -22,7 +22,7 @@ from pathspec import GitIgnoreSpec
 
 from iris.client.problems import InvalidOption
 from iris_core.spec.jobs import PACKAGE_FILES, PackageList
-from iris_core.units import BYTES
+from iris_core.units import BYTES, counted
 
 SKIPPED = frozenset(
     {
@@ -64,7 +64,7 @@ class Bundle:
     packages: PackageList
 
     def __str__(self) -> str:
-        words = f"{self.files} files, {BYTES.show(self.bytes)} ({BYTES.show(self.packed_bytes)} packed)"
+        words = f"{counted(self.files, 'file')}, {BYTES.show(self.bytes)} ({BYTES.show(self.packed_bytes)} packed)"
         if not self.left_out:
             return words
         more = len(self.left_out) - _SHOWN

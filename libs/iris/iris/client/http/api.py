@@ -26,7 +26,6 @@ from iris_core.views.streams import LogLineView
 T = TypeVar("T")
 
 PAGE_ITEMS = 500
-_INSIDE_RETRY_FOR_S = 30.0
 
 
 class GatewayApi:
@@ -48,7 +47,7 @@ class GatewayApi:
             self.address,
             timeout_s=timeout_s,
             retry_for_s=retry_for_s,
-            first_timeout_s=_INSIDE_RETRY_FOR_S if inside_task else 0.0,
+            first_timeout_s=retry_for_s if inside_task else 0.0,
         )
 
     def __enter__(self) -> Self:

@@ -17,6 +17,7 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from iris_core.states import TaskState, css_class, display_name
+from iris_core.units import counted
 
 ORDER = (
     *("failed", "worker_failed", "unschedulable", "preempted", "killed"),
@@ -136,8 +137,8 @@ class Axis:
             since = ended or since
         if state == "pending":
             parts += self._rect("wait", since, None)
-        return Markup('<svg class="lane" role="img" aria-label="{} attempts, {}">{}</svg>').format(
-            len(attempts), state, parts
+        return Markup('<svg class="lane" role="img" aria-label="{}, {}">{}</svg>').format(
+            counted(len(attempts), "attempt"), state, parts
         )
 
     def _rect(self, kind: str, began: str, ended: str | None) -> Markup:
@@ -151,11 +152,6 @@ def _words(attempt: Mapping[str, Any]) -> str:
     if attempt["exit_code"] is not None:
         found += f", exit code {attempt['exit_code']}"
     return found
-
-
-def counted(count: int, word: str) -> str:
-    """``1 job``, ``2,000 jobs``."""
-    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
 
 
 def segment(name: str) -> str:

@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from iris_core.spec.resources import RESOURCES
 from iris_core.spec.serving import LATENCY_MS
+from iris_core.units import counted
 from iris_gateway.dashboard.drawings.bars import area, columns, duration
 
 MINUTES = 60
@@ -51,7 +52,7 @@ def ended_and_waited(minutes: Sequence[Mapping[str, Any]], now: datetime) -> dic
     good, bad, placed = (sum(row.get(name, 0) for row in found) for name in ("succeeded", "others", "placed"))
     mean_s = sum(row.get("waited_ms", 0) for row in found) / max(1, placed) / 1000
     longest_s = max(row.get("longest_ms", 0) for row in found) / 1000
-    ended_words = f"{good + bad:,} tasks, {good:,} of them succeeded"
+    ended_words = f"{counted(good + bad, 'task')}, {good:,} of them succeeded"
     waited_words = f"{duration(mean_s)} on average, {duration(longest_s)} at most" if placed else "nothing was placed"
     return {
         "ended": Chart(columns(ended, f"Tasks that ended in the last hour: {ended_words}"), ended_words),
@@ -101,7 +102,7 @@ def requests_over_time(minutes: Sequence[Mapping[str, Any]], now: datetime) -> d
         answered, failed = (row[name] if row else 0 for name in ("answered", "failed"))
         half_ms, most_ms = (quantile_ms(row["latency"] if row else (), part) for part in (0.5, 0.95))
         parts = (("status-failed", max(failed, least) if failed else 0), ("ink", answered - failed))
-        answers.append((f"{at}: {answered:,} answers, {failed:,} errors", parts))
+        answers.append((f"{at}: {counted(answered, 'answer')}, {counted(failed, 'error')}", parts))
         words = f"{at}: half within {_milliseconds(half_ms)}, 95 % within {_milliseconds(most_ms)}"
         waits.append((words, (("ink", half_ms), ("rest", most_ms - half_ms))))
     found = [row for _, row in rows if row]
@@ -120,7 +121,7 @@ def _errors(minutes: Sequence[Mapping[str, Any]]) -> str:
     if not answered:
         return "no requests in the last hour"
     share = f" ({failed / answered:.2%})" if failed else ""
-    return f"{answered:,} answers, {failed:,} errors{share}"
+    return f"{counted(answered, 'answer')}, {counted(failed, 'error')}{share}"
 
 
 def _latency(minutes: Sequence[Mapping[str, Any]]) -> str:

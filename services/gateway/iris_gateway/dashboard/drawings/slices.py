@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from markupsafe import Markup, escape
 
 from iris_core.placement.topology import topology_of, vm_grid
-from iris_gateway.dashboard.drawings.bars import counted, segment
+from iris_core.units import counted
+from iris_gateway.dashboard.drawings.bars import segment
 
 Host = Mapping[str, Any]
 _WIDTHS = (1, 2, 4, 8)
@@ -86,7 +87,7 @@ def _words(places: Sequence[Host | None], free: int) -> str:
         return "free"
     states = Counter("missing" if one is None else one["state"] for one in places)
     found = [f"{states[state]} {state}" for state in ("lost", "missing", "degraded", "draining") if states[state]]
-    return ", ".join([f"{free} of {len(places)} hosts free" if free else "none free", *found])
+    return ", ".join([f"{free} of {counted(len(places), 'host')} free" if free else "none free", *found])
 
 
 def _host(one: Host | None) -> str:
@@ -101,5 +102,5 @@ def _host(one: Host | None) -> str:
     tasks = counted(one["task_count"], "task")
     return (  # written out, for there are thousands of them; numbers and states need no escape
         f'<a class="host of-{drawn} on-{filled}{off}" href="/workers/{segment(one["id"])}"'
-        f' title="{name}: {state}, {tasks}, {held} of {total} chips held"></a>'
+        f' title="{name}: {state}, {tasks}, {held} of {counted(total, "chip")} held"></a>'
     )

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
+from iris_core.limits import TURNS
 from iris_gateway.streams.log_lines import LogLine
 
 LONGEST = 2000
@@ -20,8 +21,7 @@ LONGEST = 2000
 RUNS = 100
 """Changes of style in one line that a page shows."""
 _CONTROLS = re.compile(r"(\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_]?)|\r+)")
-_TURNS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-"""The characters that change the direction of the text after them; the command line escapes them too."""
+_TURNS = re.compile(f"[{TURNS}]")
 _STYLES = re.compile(r"\x1b\[((?:\d{0,3};){0,15}\d{0,3})m")
 
 

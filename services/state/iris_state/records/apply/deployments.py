@@ -14,6 +14,7 @@ from iris_core.access.actor import Actor
 from iris_core.states import DeploymentLifecycle as D
 from iris_core.states import RouteStatus as R
 from iris_core.states import SchedulingResult
+from iris_core.units import counted
 from iris_state.deployments.records import (
     AUTOSCALE,
     CHANGE,
@@ -60,7 +61,7 @@ def changed(ledger: Ledger, change: c.DeploymentChanged, at_ms: int) -> None:
     deployment = ledger.deployments[change.deployment]
     if change.by is not None and change.revision == deployment.revision:
         before, after = deployment.spec.replicas, change.spec.replicas
-        words = "other settings" if before == after else f"{after} routes instead of {before}"
+        words = "other settings" if before == after else f"{counted(after, 'route')} instead of {before}"
         _note_command(deployment, CHANGE, words, change.by, at_ms)
     deployment.by = change.by or deployment.by
     deployment.spec, deployment.revision = change.spec, change.revision

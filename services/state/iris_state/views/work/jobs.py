@@ -14,6 +14,7 @@ from sortedcontainers import SortedList
 
 from iris_core.placement.reasons import NOT_YET_LOOKED_AT, Reason, run_before_ending, still_ending
 from iris_core.states import TERMINAL, JobState, PriorityBand, TaskState, display_name
+from iris_core.units import counted
 from iris_core.views.jobs import (
     JOBS_ORDERED,
     NEWEST_FIRST,
@@ -343,7 +344,7 @@ def _shared(ledger: Ledger, record: Job, current: Attempt) -> str:
     jobs = [ledger.jobs.get(route.job) for route in found[0].held() if route.job != record.number]
     others = [job.task(0).current for job in jobs if job is not None]
     count = sum(other is not None and other.worker == current.worker for other in others)
-    routes = "1 other route" if count == 1 else f"{count} other routes"
+    routes = counted(count, "other route")
     return f"shares {current.worker} with {routes}: no other worker had room when it was placed" if count else ""
 
 

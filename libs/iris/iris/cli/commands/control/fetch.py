@@ -16,6 +16,7 @@ from iris.client.client import Client
 from iris.client.http.api import is_task
 from iris.client.problems import Problem
 from iris_core.admission.archive_paths import InvalidArchive
+from iris_core.units import counted
 
 
 @click.command(cls=CliCommand)
@@ -46,12 +47,12 @@ def _task_word(name: str) -> str:
 def _fetch(client: Client, task: str, into: Path, attempt: int | None) -> ExitCode:
     """Fetch one artifact, and print where it is; an error is printed."""
     try:
-        with CountedBytes(sys.stderr, str(into)) as counted:
-            files = client.fetch(task, into, attempt=attempt, on_read=counted.show)
+        with CountedBytes(sys.stderr, str(into)) as progress:
+            files = client.fetch(task, into, attempt=attempt, on_read=progress.show)
     except Problem as problem:
         return explain_problem(problem)
     except (InvalidArchive, OSError) as error:
         complain(f"{into}: {error}")
         return ExitCode.UNEXPECTED
-    click.echo(f"{into}  {files} {'file' if files == 1 else 'files'}")
+    click.echo(f"{into}  {counted(files, 'file')}")
     return ExitCode.SUCCEEDED

@@ -92,13 +92,15 @@ def open_port(client: Client, task: str, number: int, local: int | None) -> Port
 
 
 def until_it_runs(client: Client, task: str) -> None:
-    """Wait while a task has not started."""
+    """Wait while a task has not started. Raises UsageError when it has ended."""
     said = False
     while (state := client.task(task).state) in _BEFORE:
         if not said:
             note(f"{task} is {state}; waits until it runs (iris why {task})")
             said = True
         time.sleep(_LOOK_S)
+    if state != "running":
+        raise click.UsageError(f"{task} has ended ({state}); ports of a running task only are forwarded")
 
 
 def until_it_ends(client: Client, task: str) -> None:

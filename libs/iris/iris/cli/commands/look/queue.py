@@ -11,6 +11,7 @@ from iris.cli.parsing.flags import with_options
 from iris.cli.parsing.options import connect, connected, form_option
 from iris.client.client import Client
 from iris_core.spec.jobs import BANDS
+from iris_core.units import counted
 from iris_core.views.jobs import QueueHoldView
 
 
@@ -79,7 +80,7 @@ def show(client: Client, limit: int | None, form: str) -> None:
             click.echo(f"held: {described(hold)}", err=True)
         outside = list(client.pages("/v1/queue/gated", dict, None, _GATED_SHOWN + 1))
         for row in outside[:_GATED_SHOWN]:
-            tasks = f"{row['tasks']} {'task' if row['tasks'] == 1 else 'tasks'}"
+            tasks = counted(row["tasks"], "task")
             click.echo(f"not in the queue: {row['job']} ({row['job_id']}, {tasks}): {reason_words(row)}", err=True)
         if len(outside) > _GATED_SHOWN:
             click.echo("not in the queue: further jobs; list them: iris queue --gated", err=True)
@@ -135,4 +136,4 @@ def described(hold: QueueHoldView) -> str:
     """``user mia by root: maintenance (2 jobs, 30 pending)``."""
     by = f" by {hold.by.name}" if hold.by is not None else ""
     why = f": {hold.reason}" if hold.reason else ""
-    return f"{selected(hold)}{by}{why} ({hold.jobs} {'job' if hold.jobs == 1 else 'jobs'}, {hold.tasks} pending)"
+    return f"{selected(hold)}{by}{why} ({counted(hold.jobs, 'job')}, {hold.tasks} pending)"

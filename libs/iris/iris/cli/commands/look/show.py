@@ -21,7 +21,7 @@ from iris.client.http.api import is_task
 from iris.client.http.transport import in_path
 from iris.client.jobs import TERMINAL
 from iris_core.spec.jobs import JobSpec, Level
-from iris_core.units import show_bytes
+from iris_core.units import counted, show_bytes
 from iris_core.views.jobs import JobView
 from iris_core.views.spec_facts import facts_of
 
@@ -237,7 +237,9 @@ def show_artifact(artifact: Row | None) -> str:
     """``3 files in 12KiB; left out: a.sock (...)``, or why it is not kept; nothing for an attempt that has none."""
     if artifact is None:
         return ""
-    kept = f"{artifact['files']} files in {show_bytes(artifact['bytes'])}" if artifact["upload"] else "not kept"
+    kept = (
+        f"{counted(artifact['files'], 'file')} in {show_bytes(artifact['bytes'])}" if artifact["upload"] else "not kept"
+    )
     return "; ".join(filter(None, (kept, artifact["note"])))
 
 

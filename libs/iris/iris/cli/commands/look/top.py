@@ -20,7 +20,7 @@ from iris.client.client import Client
 from iris.client.decode import from_builtins
 from iris.client.http.transport import in_path
 from iris_core.spec.resources import RESOURCES, ResourceRequest
-from iris_core.units import show_bytes
+from iris_core.units import counted, show_bytes
 from iris_core.views.spec_facts import resource_facts
 
 _ROWS = 15
@@ -64,7 +64,8 @@ def show_used(client: Client, job: str) -> str:
     found = client.get(f"/v1/jobs/{in_path(job)}", dict)
     tasks = list(client.pages(f"/v1/jobs/{in_path(job)}/tasks", dict, {"state": "running"}, _TASKS))
     running = found["task_counts"].get("running", 0)
-    click.echo(f"{found['name']} {state_word(found['state'])}: {running} of {found['replicas']} tasks run")
+    total = counted(found["replicas"], "task")
+    click.echo(f"{found['name']} {state_word(found['state'])}: {running} of {total} run")
     asked = from_builtins(found["spec"]["resources"], ResourceRequest)
     click.echo(f"each requests {', '.join(f'{name} {value}' for name, value in resource_facts(asked))}\n")
     print_table([{"index": task["index"], **task["attempts"][-1]} for task in tasks], USED)

@@ -12,6 +12,7 @@ from iris.cli.parsing.command import CliCommand
 from iris.cli.parsing.options import NAME, connected, form_option
 from iris.client.client import Client
 from iris.client.http.transport import in_path
+from iris_core.units import counted
 
 
 @click.command(cls=CliCommand)
@@ -49,6 +50,6 @@ def job_line(job: Row, *, short: bool) -> str:
     """``merge  succeeded  1 task (1 succeeded)  0.3s``."""
     name = job["name"].rpartition("/")[2] if short else job["name"]
     counts = ", ".join(f"{count} {state_word(state)}" for state, count in job["task_counts"].items() if count)
-    tasks = f"{job['replicas']} task{'s' if job['replicas'] != 1 else ''} ({counts})"
+    tasks = f"{counted(job['replicas'], 'task')} ({counts})"
     time = span_between(job["started_at"], job["finished_at"])
     return "  ".join(part for part in (name, state_word(job["state"]), tasks, time, standing(job)) if part)

@@ -16,7 +16,7 @@ from iris.client.http.api import is_task
 from iris.client.http.transport import in_path
 from iris.client.jobs import TERMINAL
 from iris_core.placement.reasons import EXPLANATIONS
-from iris_core.units import show_bytes
+from iris_core.units import counted, show_bytes
 
 _GIVEN_UP = frozenset({"GIVE_UP", "EXPIRED"})
 _GIVEN_UP_SHOWN = 3
@@ -61,7 +61,11 @@ def progress(found: Row, of_task: bool) -> str:
     if not found.get("started_at"):
         return ""
     pending = f", {found['pending_tasks']} pending" if found["pending_tasks"] else ""
-    tasks = "" if of_task else f": {found['task_counts'].get('running', 0)} of {found['replicas']} tasks{pending}"
+    tasks = (
+        ""
+        if of_task
+        else f": {found['task_counts'].get('running', 0)} of {counted(found['replicas'], 'task')}{pending}"
+    )
     return f"{tasks}, started {age(found['started_at'])} ago"
 
 

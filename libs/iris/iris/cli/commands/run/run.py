@@ -37,6 +37,7 @@ from iris_core.placement.coscheduling import slice_of
 from iris_core.spec.jobs import JobSpec
 from iris_core.spec.option_table import JobOptions, TaskOptions, rows_of
 from iris_core.spec.resources import REQUESTED
+from iris_core.units import counted
 from iris_core.views.jobs import JobView, PlanView
 
 if TYPE_CHECKING:
@@ -251,13 +252,13 @@ def plan_lines(found: PlanView, spec: JobSpec) -> list[str]:
     lines += slice_lines(found, spec) or placement_lines(found)
     workers = len({placed.worker for placed in found.placements})
     if len(found.placements) > 1:
-        lines.append(f"  {len(found.placements)} tasks on {workers} worker{'s' if workers > 1 else ''}")
+        lines.append(f"  {len(found.placements)} tasks on {counted(workers, 'worker')}")
     lines += level_lines(found, spec)
     lines += [f"  with {variant} alone: {words.get(one, one)}" for variant, one in found.variants.items()]
     if found.reason is not None:
         lines.append(f"  {found.reason.message}  ({found.reason.code})")
     if found.ahead:
-        lines.append(f"  behind {found.ahead} tasks")
+        lines.append(f"  behind {counted(found.ahead, 'task')}")
     return lines
 
 
@@ -285,4 +286,4 @@ def placement_lines(found: PlanView) -> list[str]:
     if len(found.placements) <= _PLACEMENTS_SHOWN:
         return [f"  task {placed.index} on {placed.worker}" for placed in found.placements]
     counts = Counter(placed.worker for placed in found.placements)
-    return [f"  {count} tasks on {worker}" for worker, count in counts.items()]
+    return [f"  {counted(count, 'task')} on {worker}" for worker, count in counts.items()]

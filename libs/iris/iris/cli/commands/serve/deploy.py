@@ -28,6 +28,7 @@ from iris.client.http.transport import UrlQuery, in_path
 from iris.client.options.units import parse_duration
 from iris.client.problems import ClientError
 from iris_core.spec.option_table import DeployOptions, TaskOptions, rows_of
+from iris_core.units import counted
 from iris_core.views.events import RouteEvent
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
@@ -68,12 +69,19 @@ def read_deploy_options(client: Client, given: dict[str, Any]) -> tuple[tuple[st
 def finish(client: Client, found: Deployment, wait: bool, wait_timeout: str | None, form: str = "name") -> int:
     """Wait if requested, and print the deployment. Raises DeploymentFailed, WaitTimeout."""
     if wait or wait_timeout is not None:
-        note(f"{found.name}: waits for {found.view.replicas} routes of revision {found.view.revision}")
+        routes = counted(found.view.replicas, "route")
+        note(f"{found.name}: waits for {routes} of revision {found.view.revision}")
         limit_s = None if wait_timeout is None else parse_duration(wait_timeout)
         found.wait_ready(limit_s, on_look=RouteDeaths(client, found).tell)
-        note(f"{found.name} is ready: {found.view.ready} of {found.view.replicas} routes serve")
+        routes = counted(found.view.replicas, "route")
+        note(f"{found.name} is ready: {found.view.ready} of {routes} {'serves' if found.view.ready == 1 else 'serve'}")
     print_object(msgspec.to_builtins(found.view), form)
     return ExitCode.SUCCEEDED
+
+
+def note_change(found: Deployment, before: int, done: str, same: str = "unchanged: that is what it has") -> None:
+    """Say what a command has done, or that nothing changed. ``before``: the version of the deployment before it."""
+    note(f"{found.name} {done if found.view.version != before else same}")
 
 
 @click.group(cls=CliGroup)
@@ -120,8 +128,9 @@ def update(client: Client, name: str, version: int | None, wait: bool, wait_time
     """
     command, options = read_deploy_options(client, given)
     found = client.deployment(name)
+    before = found.view.version
     found.update(command, version=version, **options)
-    note(f"{found.name} is at revision {found.view.revision}")
+    note_change(found, before, f"is at revision {found.view.revision}")
     return finish(client, found, wait, wait_timeout, form="")
 
 
@@ -133,8 +142,9 @@ def update(client: Client, name: str, version: int | None, wait: bool, wait_time
 def scale(client: Client, name: str, replicas: int, wait: bool, wait_timeout: str | None) -> int:
     """Keep REPLICAS copies."""
     found = client.deployment(name)
+    before = found.view.version
     found.scale(replicas)
-    note(f"{found.name} scales to {replicas} routes")
+    note_change(found, before, f"scales to {counted(replicas, 'route')}")
     return finish(client, found, wait, wait_timeout, form="")
 
 
@@ -156,7 +166,10 @@ def rollback(client: Client, name: str, revision: int | None, wait: bool, wait_t
 @connected
 def pause(client: Client, name: str) -> None:
     """Hold an update where it is."""
-    note(f"{client.deployment(name).pause().name} is paused")
+    found = client.deployment(name)
+    before = found.view.version
+    found.pause()
+    note_change(found, before, "is paused", "is paused already")
 
 
 @deploy.command("resume")
@@ -166,8 +179,9 @@ def pause(client: Client, name: str) -> None:
 def resume(client: Client, name: str, wait: bool, wait_timeout: str | None) -> int:
     """Resume an update, and retry after failed starts."""
     found = client.deployment(name)
+    before = found.view.version
     found.resume()
-    note(f"{found.name} is resumed")
+    note_change(found, before, "is resumed", "unchanged: no update is paused, and no start has failed")
     return finish(client, found, wait, wait_timeout, form="")
 
 

@@ -11,6 +11,7 @@ from iris.cli.output.tables import Column, Row, print_facts, print_table, state_
 from iris.cli.output.times import age, show_moment
 from iris_core.codec import from_builtins
 from iris_core.spec.serving import ScalingPolicy
+from iris_core.units import counted
 
 _DECISIONS_SHOWN = 10
 
@@ -52,8 +53,8 @@ def print_deployment(found: Row, form: str) -> None:
     print_facts(
         [
             ("deployment", f"{found['name']}  ({found['id']})"),
-            ("status", f"{state_word(found['status'])} for {age(found['since'])}"),
-            ("ready", f"{found['ready']} of {found['replicas']} routes"),
+            ("status", f"{state_word(found['status'])} for {age(found['since'])}{lacking(found)}"),
+            ("ready", f"{found['ready']} of {counted(found['replicas'], 'route')}"),
             ("revision", revisions(found)),
             ("update", standing(found["update"])),
             ("scaling", scaling_rule(found)),
@@ -68,6 +69,12 @@ def print_deployment(found: Row, form: str) -> None:
     if routes:
         click.echo()
         print_table(routes, [column for column in ROUTES if form == "wide" or not column.wide])
+
+
+def lacking(found: Row) -> str:
+    """That a deployment has all of its routes, which is READY, and some do not serve; empty otherwise."""
+    short = found["status"] == "ready" and found["ready"] < found["replicas"]
+    return f", but only {found['ready']} of {counted(found['replicas'], 'route')} serving" if short else ""
 
 
 ENDED = frozenset({"terminated", "failed_to_start"})
@@ -94,8 +101,8 @@ def standing(update: Row | None) -> str:
 def giving_up(update: Row) -> str:
     """``2 starts failed; gives up at 14:02:11 without progress, or after 3 more``; empty when neither is known."""
     failed, allowed, at = (update.get(name) for name in ("failed_starts", "failed_starts_allowed", "gives_up_at"))
-    tried = f"{failed} start{'s' if failed != 1 else ''} failed" if failed else ""
-    more = f", or after {max(0, allowed - (failed or 0))} more failed starts" if allowed else ""
+    tried = f"{counted(failed, 'start')} failed" if failed else ""
+    more = f", or after {counted(max(0, allowed - (failed or 0)), 'more failed start')}" if allowed else ""
     ends = f"gives up at {show_moment(at)} without progress{more}" if at else ""
     return "; ".join(part for part in (tried, ends) if part)
 
@@ -109,7 +116,7 @@ def scaling_rule(found: Row) -> str:
     load = (found.get("scaling") or {}).get("load")
     now = f"; {load:.3g} now" if load is not None else ""
     unit = f"of {policy.query}" if policy.query else "outstanding"
-    return f"{policy.minimum} to {policy.maximum} routes, {policy.target:g} {unit} each{now}"
+    return f"{policy.minimum} to {counted(policy.maximum, 'route')}, {policy.target:g} {unit} each{now}"
 
 
 def scaling_lines(found: Row) -> Iterator[str]:
@@ -128,7 +135,7 @@ def condition_lines(found: Row) -> Iterator[str]:
 
 def why_lines(found: Row) -> Iterator[str]:
     """Why a deployment has its status, as lines."""
-    yield f"{found['deployment']} is {state_word(found['status'])}, revision {found['revision']}"
+    yield f"{found['deployment']} is {state_word(found['status'])}{lacking(found)}, revision {found['revision']}"
     if found.get("update"):
         yield f"  update: {standing(found['update'])}"
     yield from scaling_lines(found)

@@ -19,6 +19,7 @@ from iris.client.client import Client
 from iris.client.http.transport import in_path
 from iris.client.problems import ClientError
 from iris_core.spec.serving import Discovery
+from iris_core.units import counted
 
 QUIET_S = 1
 LONGEST_QUIET_S = 10.0
@@ -66,7 +67,8 @@ class DiscoveryFile:
                 self._go_back(before)
                 return
             self.due = True
-            note(f"{self._out} holds {len(found.routes)} routes of {found.deployment}, version {found.version}")
+            routes = counted(len(found.routes), "route")
+            note(f"{self._out} holds {routes} of {found.deployment}, version {found.version}")
         self.due = self.due and bool(self._then) and not run(self._then)
         self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S) if self.due else _FIRST_PAUSE_S
 
