@@ -79,16 +79,18 @@ async def test_calls_that_follow_one_another_share_a_process(host: Host):
         "os.environ['LEFT'] = os.environ.pop('IRIS_TASK_INDEX')",
         "os.environ = dict(os.environ, LEFT='x', IRIS_TASK_INDEX='x')",
         "os.environ.clear()",
-        "os.putenv('LEFT', 'x')",
     ],
 )
-async def test_each_call_has_its_own_variables(host: Host, text: str):
+async def test_each_call_and_what_it_starts_has_its_own_variables(host: Host, text: str):
     await ready(host, "json")
+    started = (
+        "import subprocess; print(subprocess.check_output(['sh', '-c', 'echo $IRIS_TASK_INDEX.$LEFT'], text=True))\n"
+    )
     pids = []
     for _ in range(3):
-        slot = host.call(f"{KEEPS}{text}", reuse=3)
+        slot = host.call(f"{KEEPS}{started}{text}", reuse=3)
         assert (await host.exit(slot)).code == 0, host.err(slot)
-        assert host.out(slot).split()[1:] == [slot.workdir, str(slot.ref.index), "None"]
+        assert host.out(slot).split()[1:] == [slot.workdir, str(slot.ref.index), "None", f"{slot.ref.index}."]
         pids.append(await host.pid(slot))
     assert len(set(pids)) == 1
 

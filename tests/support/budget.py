@@ -62,6 +62,13 @@ def machine_s() -> tuple[float, float]:
     return sum(times) - times[3] - times[4], sum(times)
 
 
+def _account(item: pytest.Item | None) -> str:
+    """The file that bears what a test uses; empty where none does."""
+    if item is None or any(item.get_closest_marker(name) for name in UNBOUNDED):
+        return ""
+    return item.nodeid.split("::")[0]
+
+
 class Budget:
     """Measures the tests of this process; in the one that started the others, judges what all have measured."""
 
@@ -72,17 +79,19 @@ class Budget:
         self._used: Counter[str] = Counter()
         self._began = machine_s()
         self._spent_s: float | None = None
-        """When the last test had ended: looking costs as much as a small test."""
+        """When the tests of another file began to run: looking costs as much as a small test."""
         self.wrong: list[str] = []
 
     @pytest.hookimpl(hookwrapper=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        before_s = own_s() if self._spent_s is None else self._spent_s
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+        if self._spent_s is None:
+            self._spent_s = own_s()
         yield
-        self._spent_s = own_s()
-        if not any(item.get_closest_marker(name) for name in UNBOUNDED):
-            used_s = max(self._spent_s - before_s, 0.0)  # less: some were left to others
-            self._used[item.nodeid.split("::")[0]] += used_s
+        if (account := _account(item)) == _account(nextitem):
+            return
+        before_s, self._spent_s = self._spent_s, own_s()
+        if account:
+            self._used[account] += max(self._spent_s - before_s, 0.0)  # less: some were left to others
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: object) -> None:

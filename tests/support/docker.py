@@ -90,7 +90,7 @@ def refusal() -> str:
     return f"a Docker daemon needs root and namespaces: {tried.stderr.strip()}" if tried.returncode else ""
 
 
-def _addresses(held: socket.socket) -> str:
+def _addresses(held: socket.socket) -> list[str]:
     """Addresses for the networks of one daemon: two that make a network at once might choose the same.
 
     Args:
@@ -101,7 +101,7 @@ def _addresses(held: socket.socket) -> str:
     for number in range(18, 32):
         with contextlib.suppress(OSError):
             held.bind(f"\0iris-docker-{number}")
-            return f"base=172.{number}.0.0/16,size=24"
+            return [f"base=172.{number}.0.0/16,size=24", f"base=192.168.{16 * (number - 18)}.0/20,size=24"]
     raise LookupError("14 Docker daemons of tests run on this machine")
 
 
@@ -119,7 +119,7 @@ def docker_daemon() -> Iterator[Docker]:
         *(*_NAMESPACES, "docker-init", "-s", "--"),
         *("dockerd", "--data-root", place / "data", "--exec-root", place / "exec", "--pidfile", place / "pid"),
         *("--host", f"unix://{place / 'socket'}", "--bridge=none", "--iptables=false", "--ip6tables=false"),
-        *("--default-address-pool", addresses, "--default-address-pool", "base=192.168.0.0/16,size=24"),
+        *(word for pool in addresses for word in ("--default-address-pool", pool)),
     ]
     log = place / "log"
     with log.open("wb") as output:

@@ -43,8 +43,11 @@ max_payload: {PAYLOAD_BYTES}
 max_pending: 256MB
 max_connections: 65536
 ping_interval: "20s"
+lame_duck_grace_period: "1s"
 """
-"""Of every server for Iris, in its configuration."""
+"""Of every server for Iris, in its configuration. No client of Iris does anything in the grace period of a server that
+is being stopped; NATS's default is 10 s.
+"""
 _CONFIG = """\
 server_name: "iris-embedded"
 listen: "127.0.0.1:{port}"

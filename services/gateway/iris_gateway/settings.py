@@ -55,7 +55,7 @@ class GatewaySettings(msgspec.Struct, frozen=True):
         request_burst: requests of one user at once after a pause.
         intake_per_s: bytes sent by one user per second, 0: unlimited.
         intake_burst: bytes of one user at once after a pause.
-        event_ring: newest events kept in memory for watchers.
+        event_ring: newest events kept in memory for watchers; as many again of those that end jobs.
         keep_alive_s: silence after which a stream sends a keep-alive.
         drain_s: how long requests in progress may take when the gateway stops.
         oidc_issuer: OpenID Connect issuer whose tokens are accepted; empty: only tokens of the token file.

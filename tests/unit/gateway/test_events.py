@@ -310,6 +310,29 @@ async def test_nothing_is_read_without_watchers_and_later_ones_miss_nothing():
     assert [event.sequence for event in events] == [1]
 
 
+async def test_who_comes_while_a_feed_goes_to_rest_is_read_for(monkeypatch: pytest.MonkeyPatch):
+    closing = asyncio.Event()
+
+    async def close(_: Any) -> None:
+        closing.set()
+        await asyncio.sleep(0)
+
+    async with house() as iris:
+        feed = Feed(iris.gateway.feed.streams, tick_s=0.01, rest_s=0.0)
+        await feed.wake()
+        monkeypatch.setattr(type(feed._reader), "close", close)
+        await closing.wait()
+        watcher = feed.watch(Filter(), 0)
+        assert not (await anext(watcher)).events
+        await iris.state.tell_job("/a", "pending")
+        async with asyncio.timeout(20):
+            while not (events := (await anext(watcher)).events):
+                pass
+        await watcher.aclose()
+        await feed.close()
+    assert [event.sequence for event in events] == [1]
+
+
 @pytest.mark.parametrize("path", ["/v1/events", "/v1/jobs/a/results", "/changes"])
 async def test_a_stream_of_events_that_cannot_be_read_now_is_refused_for_now(iris: House, path: str):
     for feed in (iris.gateway.feed, iris.gateway.ends):

@@ -83,7 +83,7 @@ class DeploymentView(View, kw_only=True):
 
     ``ready``: healthy routes that get requests. ``version``: compared with ``If-Match``. ``revision`` is the target
     revision, ``stable_revision`` the last complete one. A listing leaves out ``routes``. ``requests_per_s``: to it,
-    refused ones included, over the last ten seconds. ``changed_by``: who gave the last command.
+    refused ones included, over the last ten seconds. ``changed_by``: who gave the last command that changed something.
     """
 
     id: str

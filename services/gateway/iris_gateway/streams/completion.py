@@ -17,8 +17,8 @@ from iris_gateway.streams.event import EventRecord, Filter
 from iris_gateway.streams.feed import Feed, Lagging
 
 _RETRY_S = 1.0
-_LOOK_S = 5.0
-"""Between two looks at the state of what does not end; events of others come much oftener."""
+_LOOK_S = 4.5
+"""Between two looks at the state of what does not end, at least; a feed without events yields every 5 s."""
 _TASK_ENDS = frozenset(f"task.state.{display_name(state)}" for state in TERMINAL)
 _BAD_ENDS = _TASK_ENDS - {f"task.state.{display_name(TaskState.SUCCEEDED)}"}
 _JOB_ENDS = frozenset(f"job.state.{display_name(state)}" for state in JOB_TERMINAL)
@@ -112,7 +112,8 @@ class Completion:
                     self._note(events)
                 ends = any(self._ends(event.type, event.job, event.task) for event in events)
                 if ends or clock() - asked_s >= _LOOK_S:
-                    self.state, asked_s = await self._ask(), clock()
+                    asked_s = clock()
+                    self.state = await self._ask()
                 if self.state in ENDED:
                     return
 

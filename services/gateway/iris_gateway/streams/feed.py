@@ -20,7 +20,7 @@ from iris_core.subjects import EVENTS
 from iris_gateway.http.position import Position, position_from
 from iris_gateway.http.problem import ProblemResponse
 from iris_gateway.streams.event import EventRecord, Filter, read_event
-from iris_gateway.streams.readers import reading
+from iris_gateway.streams.readers import close_soon, reading
 
 RING = 20_000
 PIECE = 128
@@ -143,14 +143,14 @@ class Feed:
         """
         await self.wake()
         position = after
-        async for older in self._older(position):
-            for start in range(0, len(older), PIECE):
-                piece = older[start : start + PIECE]
-                position = piece[-1].sequence
-                yield NewEvents(position, wanted.of(piece))
         arrival = asyncio.Event()
-        self._waiters.add(arrival)
+        self._waiters.add(arrival)  # before older events are read, which may take longer than a feed without any rests
         try:
+            async for older in self._older(position):
+                for start in range(0, len(older), PIECE):
+                    piece = older[start : start + PIECE]
+                    position = piece[-1].sequence
+                    yield NewEvents(position, wanted.of(piece))
             while not self.closed:
                 arrival.clear()
                 batch = self._since(position)
@@ -201,7 +201,7 @@ class Feed:
             await asyncio.sleep(min(len(self._waiters) * _ROUND_S, _LONGEST_ROUND_S))
         self._after = self.newest
         self._ring.clear()
-        await self._reader.close()
+        close_soon(self._reader)  # not waited for: whoever came meanwhile would be taken for one who is being read for
 
     def _may_rest(self) -> bool:
         return not self._waiters and asyncio.get_running_loop().time() - self._woken_at > self._rest_s

@@ -14,7 +14,6 @@ from iris_core.access.actor import Actor
 from iris_core.states import DeploymentLifecycle as D
 from iris_core.states import RouteStatus as R
 from iris_core.states import SchedulingResult
-from iris_core.units import counted
 from iris_state.deployments.records import (
     AUTOSCALE,
     CHANGE,
@@ -61,7 +60,8 @@ def changed(ledger: Ledger, change: c.DeploymentChanged, at_ms: int) -> None:
     deployment = ledger.deployments[change.deployment]
     if change.by is not None and change.revision == deployment.revision:
         before, after = deployment.spec.replicas, change.spec.replicas
-        words = "other settings" if before == after else f"{counted(after, 'route')} instead of {before}"
+        # Part of the record: another release has to make the same words of the same journal.
+        words = "other settings" if before == after else f"{after} routes instead of {before}"
         _note_command(deployment, CHANGE, words, change.by, at_ms)
     deployment.by = change.by or deployment.by
     deployment.spec, deployment.revision = change.spec, change.revision

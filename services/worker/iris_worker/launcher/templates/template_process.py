@@ -282,18 +282,19 @@ class Environ:
 
     def __init__(self) -> None:
         with open("/proc/self/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-        self._start, self._end = int(fields[47]), int(fields[48])
+            self._start, self._end = map(int, file.read().rpartition(b")")[2].split()[47:49])
         self._lines: dict[tuple[str, str], bytes] = {}
         self._raw: Any = ()
+        self._own: Any = os.environ
         self._held = {name: value for name, value in os.environ.items() if name != ROOM}
         os.environ.clear()
         os.environ.update(self._held)  # nothing refers to the kernel's copy any more
 
     def look(self) -> None:
-        """Code of the owner may have changed them."""
-        if getattr(os.environ, "_data", None) != self._raw:  # encoded, which is quick to compare
-            self._held = dict(os.environ)
+        """Code of the owner may have changed or replaced them."""
+        os.environ = self._own  # noqa: B003
+        if self._own._data != self._raw:  # encoded, which is quick to compare
+            self._held = dict(self._own)
 
     def change(self, env: dict[str, str]) -> Change:
         """What `become` has to do for these variables."""
@@ -313,7 +314,7 @@ class Environ:
             del self._held[name]
         for name, value in new:
             os.environ[name] = self._held[name] = value
-        self._raw = dict(getattr(os.environ, "_data", ()))
+        self._raw = dict(self._own._data)
         ctypes.memmove(self._start, data, len(data))
 
 
@@ -421,10 +422,9 @@ def _descriptors(control: list[Any]) -> list[int]:
 def _identity(fd: int) -> tuple[int, int]:
     """Which file a descriptor is of; zeros when it is closed."""
     try:
-        found = os.fstat(fd)
+        return os.fstat(fd)[1:3]
     except OSError:
         return 0, 0
-    return found.st_dev, found.st_ino
 
 
 def _is_closed(stream: Any) -> bool:

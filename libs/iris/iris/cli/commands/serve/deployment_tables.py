@@ -73,7 +73,7 @@ def print_deployment(found: Row, form: str) -> None:
 
 def lacking(found: Row) -> str:
     """That a deployment has all of its routes, which is READY, and some do not serve; empty otherwise."""
-    short = found["status"] == "ready" and found["ready"] < found["replicas"]
+    short = found["status"] == "ready" and found.get("ready", found["replicas"]) < found["replicas"]
     return f", but only {found['ready']} of {counted(found['replicas'], 'route')} serving" if short else ""
 
 
