@@ -160,6 +160,7 @@ def a_backup_is_restored_onto_empty_servers(stack: Stack, client: Client):
     [restore] = [block.script for block in blocks(RECOVERY) if "docker compose" in block.text]
     assert "restored: " in stack.script(restore)
     stack.wait_ready()
+    client.run(["true"], cpu=0.1).wait(WAIT_S)
     assert [len(task.attempts) for task in kept.tasks()] == [1], "its task has run on"
     assert kept.refresh().state == "running"
     assert "/younger" not in {job.name for job in client.jobs()}

@@ -108,7 +108,9 @@ async def test_a_processor_limit_is_the_groups_quota_and_a_request_its_share(
 async def test_a_fork_bomb_is_contained_and_its_neighbours_are_well(
     state: FakeState, worker: WorkerProcess, tmp_path: Path
 ):
-    ref = await state.run("sh", "-c", f"echo $$ > {tmp_path}/bomb; bomb() {{ bomb | bomb & }}; bomb; exec sleep 1000")
+    ref = await state.run(
+        "sh", "-c", f"echo $$ > {tmp_path}/bomb; bomb() {{ bomb | bomb & }}; (bomb) & exec sleep 1000"
+    )
     pid = await number_from(tmp_path / "bomb")
     path = f"/sys/fs/cgroup/pids{groups_of(pid)['pids']}/pids"
     async with asyncio.timeout(60):

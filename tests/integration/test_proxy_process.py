@@ -74,6 +74,7 @@ async def test_a_dead_worker_process_restarts_and_none_outlives_the_parent(conne
                 await asyncio.sleep(0.02)
         assert workers[1].pid in now
         proxy.process.kill()
+        assert await asyncio.to_thread(proxy.process.wait, 60) == -signal.SIGKILL
         await asyncio.to_thread(until, lambda: not any(map(psutil.pid_exists, now)), "they have ended")
         log = tmp_path / "proxy.log"
         assert "proxy-0 ended with -9" in log.read_text()

@@ -86,13 +86,13 @@ async def test_each_call_and_what_it_starts_has_its_own_variables(host: Host, te
     started = (
         "import subprocess; print(subprocess.check_output(['sh', '-c', 'echo $IRIS_TASK_INDEX.$LEFT'], text=True))\n"
     )
-    pids = []
+    slots = []
     for _ in range(3):
         slot = host.call(f"{KEEPS}{started}{text}", reuse=3)
         assert (await host.exit(slot)).code == 0, host.err(slot)
         assert host.out(slot).split()[1:] == [slot.workdir, str(slot.ref.index), "None", f"{slot.ref.index}."]
-        pids.append(await host.pid(slot))
-    assert len(set(pids)) == 1
+        slots.append(slot)
+    assert len({await host.pid(slot) for slot in slots}) == 1
 
 
 async def test_a_process_makes_as_many_calls_as_were_allowed(host: Host):

@@ -112,19 +112,27 @@ def docker_daemon() -> Iterator[Docker]:
     All containers end with it, however it ends: they are in its process namespace. Its mounts are seen by nobody else.
     Raises DaemonEnded.
     """
-    held = socket.socket(socket.AF_UNIX)
-    addresses = _addresses(held)
-    place = Path(tempfile.mkdtemp(prefix="iris-docker-"))
-    words = [
-        *(*_NAMESPACES, "docker-init", "-s", "--"),
-        *("dockerd", "--data-root", place / "data", "--exec-root", place / "exec", "--pidfile", place / "pid"),
-        *("--host", f"unix://{place / 'socket'}", "--bridge=none", "--iptables=false", "--ip6tables=false"),
-        *(word for pool in addresses for word in ("--default-address-pool", pool)),
-    ]
+    with socket.socket(socket.AF_UNIX) as held, tempfile.TemporaryDirectory(prefix="iris-docker-") as directory:
+        place = Path(directory)
+        words = [
+            *(*_NAMESPACES, "docker-init", "-s", "--"),
+            *("dockerd", "--data-root", place / "data", "--exec-root", place / "exec", "--pidfile", place / "pid"),
+            *("--host", f"unix://{place / 'socket'}", "--bridge=none", "--iptables=false", "--ip6tables=false"),
+            *(word for pool in _addresses(held) for word in ("--default-address-pool", pool)),
+        ]
+        with _running(place, list(map(str, words))) as docker:
+            yield docker
+
+
+@contextmanager
+def _running(place: Path, words: list[str]) -> Iterator[Docker]:
     log = place / "log"
     with log.open("wb") as output:
-        namespaces = subprocess.Popen(list(map(str, words)), stdin=subprocess.DEVNULL, stdout=output, stderr=output)
-    [first] = until(psutil.Process(namespaces.pid).children, "the namespaces are there", _START_S)
+        namespaces = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+    try:
+        [first] = until(psutil.Process(namespaces.pid).children, "the namespaces are there", _START_S)
+    except psutil.NoSuchProcess:
+        raise DaemonEnded(log.read_text()[-3000:]) from None
     docker = Docker(place / "socket", first.pid)
 
     def answers() -> bool:
@@ -140,8 +148,6 @@ def docker_daemon() -> Iterator[Docker]:
         if first.is_running():
             first.terminate()
         namespaces.wait(_START_S)
-        shutil.rmtree(place)
-        held.close()
 
 
 @pytest.fixture(scope="session")

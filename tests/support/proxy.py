@@ -236,9 +236,9 @@ class Front:
         return text
 
     def rss_bytes(self) -> int:
-        """Resident memory of the proxy."""
-        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
+        """Resident memory of the proxy, without pages of files."""
+        resident, shared = map(int, Path(f"/proc/{self.process.pid}/statm").read_text().split()[1:3])
+        return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
 
     async def stop(self) -> None:
         """End its routes."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -101,14 +102,15 @@ class Stack:
             self.until(partial(self._is_ready, service), f"{service} is ready", seconds)
 
     def _is_ready(self, service: str) -> bool:
-        kind, *check = json.loads(self.inspect(service, "{{json .Config.Healthcheck.Test}}"))
-        assert kind == "CMD", service
-        # As deploy/docker/update.sh asks, which is stricter.
-        check = [word.replace("?js-server-only=true", "") for word in check]
-        words = [*check, "/readyz"] if self.file["services"][service]["image"] == "iris:local" else check
         try:
+            kind, *check = json.loads(self.inspect(service, "{{json .Config.Healthcheck.Test}}"))
+            if kind != "CMD":
+                raise ValueError(service)
+            # As deploy/docker/update.sh asks, which is stricter.
+            check = [word.replace("?js-server-only=true", "") for word in check]
+            words = [*check, "/readyz"] if self.file["services"][service]["image"] == "iris:local" else check
             self.run_in(service, *words)
-        except AssertionError:
+        except (AssertionError, subprocess.TimeoutExpired):
             return False
         return True
 
