@@ -18,7 +18,9 @@ from iris_bus.streams.publisher import MARK
 from iris_core import codec, subjects
 from iris_core.subjects import RECORDS_LOST, Stream
 from iris_state.admin.archive import Item, Writer, read
+from iris_state.admin.salvage import NUMBERS
 from iris_state.clock import Clock
+from iris_state.decide.machine import Machine
 from iris_state.effects.outbox import event_place
 from iris_state.policy import Policy
 from iris_state.records.check import records as check
@@ -125,10 +127,21 @@ async def restore(connection: JetStreamConnection, path: Path) -> About:
     snapshots = connection.blobs(subjects.SNAPSHOTS_BUCKET)
     for name in await snapshots.names():
         await snapshots.delete(name)
-    await snapshots.put(image.name, image.data)
+    await snapshots.put(image.name, _with_new_numbers(image.data))
     await connection.raw(subjects.JOURNAL.name).replace(about.sequence + 1)
     await connection.streams.annotate(subjects.JOURNAL.name, RECORDS_LOST, "")
     return about
+
+
+def _with_new_numbers(data: bytes) -> bytes:
+    """A snapshot whose next job gets a number that no host knows: one may still run what was submitted after the
+    backup, and would take a job of the same number for that.
+    """
+    image = snapshot.read(data)
+    machine = Machine(Policy(), "restore")
+    machine.restore(image)
+    machine.ledger.next_number += NUMBERS
+    return snapshot.cut(machine.ledger, image.rest.sequence, image.rest.at_ms, image.rest.last_published)
 
 
 async def _refuse_records(connection: JetStreamConnection) -> None:

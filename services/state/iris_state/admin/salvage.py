@@ -19,7 +19,7 @@ from iris_state.records.facts import PublicFact
 from iris_state.snapshots import snapshot
 
 NUMBERS = 1_000_000
-"""Job numbers skipped after a loss: a worker may still run a job of a lost commit, under its number."""
+"""Job numbers skipped after a loss or a restore: a worker may still run a job of a lost commit, under its number."""
 _DOES_NOT_FIT = (LookupError, AttributeError, AssertionError, TypeError, ValueError)
 
 
