@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable
 
 from iris_core.spec.jobs import NEEDS_RUNTIME
 from iris_worker.agent.host import host, host_warnings
 from iris_worker.agent.reporter import Reporter
 from iris_worker.attempt.images.containers import Containers, find_runtime
+from iris_worker.launcher.cgroups import access, files
 from iris_worker.settings import WorkerSettings, read_attributes
 
 log = logging.getLogger(__name__)
@@ -18,10 +20,15 @@ _CONFIGURATION_CHECK_S = 10.0
 
 
 async def warn_of_configuration(
-    settings: WorkerSettings, reporter: Reporter, address: str, nats_url: str, unscoped: str
+    settings: WorkerSettings, reporter: Reporter, address: str, nats_url: str, unscoped: str, version: int
 ) -> None:
-    """Tell what of the configuration does not agree with the host, for ever; a gateway may be silent once."""
-    standing = dict(host_warnings.standing(settings, address, nats_url, host.machine(), unscoped))
+    """Tell what of the configuration does not agree with the host, for ever; a gateway may be silent once.
+
+    Args:
+        address, unscoped: as in `host_warnings.standing`. version: of the control groups of attempts.
+    """
+    slow_moves = files.slow_moves(access.get("/proc/self/mountinfo"), os.uname().release) if version == 1 else ""
+    standing = dict(host_warnings.standing(settings, address, nats_url, host.machine(), unscoped, slow_moves))
     before = ""
     while True:
         reporter.warn(standing | ({"gateway_dead": before} if before else {}))

@@ -202,9 +202,8 @@ class WorkerService:
                 self._tasks.spawn(work)
             for work in (self._watch_stalls(), self._shipper.run(), self._prober.run(), self._watch_notices()):
                 self._tasks.spawn(work)
-            self._tasks.spawn(
-                warn_of_configuration(self.settings, self.reporter, self._address, self._nats_url, isolated.unscoped)
-            )
+            host = (self._address, self._nats_url, isolated.unscoped, self._executor.cgroups.version)
+            self._tasks.spawn(warn_of_configuration(self.settings, self.reporter, *host))
             self._tasks.spawn(follow_runtime(self.settings, executor.containers, self.reporter, self._use_runtime))
             self._changed()
             await self._tasks.until(self._stop, self._noticed)

@@ -271,6 +271,15 @@ def test_what_is_unknown_is_no_problem_but_is_named():
     ]
 
 
+def test_slow_moves_between_control_groups_are_no_problem_but_advice():
+    warned = {"slow_group_moves": "/sys/fs/cgroup/unified is mounted without favordynmods"}
+    facts = workers(W0, WorkerFacts("w1", "healthy", warnings=warned))
+    assert problems(facts) == []
+    [note] = notes(facts)
+    assert note.startswith("worker w1: /sys/fs/cgroup/unified is mounted without favordynmods: a task that starts")
+    assert "slower forks and exits of the whole host" in note
+
+
 def test_an_unrestricted_login_lacks_only_what_it_is_denied():
     everything = KeyFacts("proxy", None, None)
     assert problems(bus(keys=(everything,))) == []

@@ -11,6 +11,7 @@ from iris_worker.launcher.cgroups.files import (
     io_bytes,
     late_files,
     own_directories,
+    slow_moves,
 )
 
 EARLY, LATE = (500, 4096), (512 << 20, 1500)
@@ -93,3 +94,20 @@ def test_a_process_in_a_container_is_found_below_what_the_container_sees():
 def test_a_mount_without_a_source_is_passed_over():
     mounts = "30 20 0:26 / /mnt rw - tmpfs  rw\n31 20 0:27 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
     assert own_directories(mounts, "0::/\n") == {UNIFIED: "/sys/fs/cgroup"}
+
+
+@pytest.mark.parametrize(
+    ("options", "release", "found"),
+    [
+        ("rw", "6.8.0-45-generic", "/sys/fs/cgroup/unified"),
+        ("rw,nsdelegate", "6.1", "/sys/fs/cgroup/unified"),
+        ("rw,nsdelegate,favordynmods", "6.8.0", ""),
+        ("rw", "5.15.0-91-generic", ""),
+    ],
+)
+def test_moves_are_slow_where_version_2_beside_version_1_lacks_an_option(options: str, release: str, found: str):
+    unified = f"41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 {options}\n"
+    memory = "35 31 0:32 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup  rw,memory\n"
+    named = "36 31 0:33 / /sys/fs/cgroup/systemd rw,relatime - cgroup cgroup rw,name=systemd\n"
+    assert slow_moves(named + memory + unified, release) == found
+    assert slow_moves(named + unified, release) == slow_moves(memory, release) == slow_moves("", release) == ""

@@ -26,14 +26,19 @@ NATS = "nats://10.0.0.1:4222"
     ],
 )
 def test_what_does_not_agree_with_the_host_is_told(declared, address, nats, codes):
-    assert set(dict(host_warnings.standing(WorkerSettings(**declared), address, nats, THERE, ""))) == codes
+    assert set(dict(host_warnings.standing(WorkerSettings(**declared), address, nats, THERE, "", ""))) == codes
 
 
 def test_sockets_that_the_kernel_does_not_scope_are_told():
-    found = host_warnings.standing(WorkerSettings(), "10.0.0.2", NATS, THERE, "this kernel has no Landlock")
+    found = host_warnings.standing(WorkerSettings(), "10.0.0.2", NATS, THERE, "this kernel has no Landlock", "")
     assert dict(found) == {
         "unscoped_sockets": "its tasks reach each other's abstract sockets: this kernel has no Landlock"
     }
+
+
+def test_a_mount_that_makes_moves_between_groups_slow_is_told():
+    found = host_warnings.standing(WorkerSettings(), "10.0.0.2", NATS, THERE, "", "/sys/fs/cgroup/unified")
+    assert dict(found) == {"slow_group_moves": "/sys/fs/cgroup/unified is mounted without favordynmods"}
 
 
 def test_the_machine_is_looked_at_whatever_the_settings_say():

@@ -14,6 +14,11 @@ from iris.doctor import judgements as judge
 from iris.doctor.facts import ClusterFacts, GatewayFacts
 from iris_bus.servers.bus_facts import BusFacts
 
+_SLOW_MOVES = (
+    "a task that starts there after a rest takes 5 to 18 ms longer; mount it with that option if that matters more than"
+    " slower forks and exits of the whole host: see docs/hosts.md#slow-starts-after-a-rest"
+)
+
 
 class Finding(msgspec.Struct, frozen=True):
     """One misconfiguration: what is wrong, why it matters, what to do, and the section of the manual."""
@@ -57,6 +62,8 @@ def _of_unknown_gateway(facts: ClusterFacts) -> Iterator[str]:
         yield f"the workers were not checked: {facts.gateway.failed}"
     if facts.gateway.dead_letters:
         yield f"{facts.gateway.dead_letters} commands were set aside: see docs/troubleshooting.md#dead-letters"
+    for what in judge.warning_of_worker("slow_group_moves")(facts.gateway):
+        yield f"{what}: {_SLOW_MOVES}"
 
 
 def _of_unknown_bus(bus: BusFacts | None) -> Iterator[str]:

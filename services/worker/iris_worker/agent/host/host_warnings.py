@@ -17,13 +17,14 @@ _PORTS = {"http": 80, "https": 443}
 
 
 def standing(
-    settings: WorkerSettings, address: str, nats_url: str, there: Amount, unscoped: str
+    settings: WorkerSettings, address: str, nats_url: str, there: Amount, unscoped: str, slow_moves: str
 ) -> Iterator[tuple[str, str]]:
     """Warnings that last as long as the process, by code.
 
     Args:
         address: where other hosts are told to reach this one. there: what the machine has.
         unscoped: why tasks reach each other's abstract sockets; empty: they do not, or may.
+        slow_moves: where version 2 of control groups is mounted without `favordynmods` on a host that uses version 1.
     """
     both = [(name, getattr(settings, name), getattr(there, name)) for name in RESOURCE]
     above = [f"{name} is {has}, the machine has {at}" for name, has, at in both if at and (has or 0) > _FAR_ABOVE * at]
@@ -34,6 +35,8 @@ def standing(
         yield "loopback_address", f"it tells other hosts to reach it at {address}"
     if unscoped:
         yield "unscoped_sockets", f"its tasks reach each other's abstract sockets: {unscoped}"
+    if slow_moves:
+        yield "slow_group_moves", f"{slow_moves} is mounted without favordynmods"
 
 
 def is_loopback(host: str) -> bool:

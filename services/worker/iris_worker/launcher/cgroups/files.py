@@ -103,6 +103,8 @@ ENTRY = {1: "tasks", 2: "cgroup.procs"}
 """To which 0 is written to enter: in version 1 by this thread alone."""
 COUNT: GroupFile = ("pids", "pids.current")
 """Its processes, those included that have ended and that nobody has waited for."""
+FAVORDYNMODS_SINCE = 6
+"""The first kernel, by its major number, with that option of a mount."""
 CPU_NS: GroupFile = ("cpuacct", "cpuacct.usage")
 PEAK = {1: "memory.max_usage_in_bytes", 2: "memory.peak"}
 NOW = {1: "memory.usage_in_bytes", 2: "memory.current"}
@@ -122,6 +124,26 @@ def io_bytes(text: str) -> tuple[int, int]:
     pairs = [word.partition("=") for line in text.splitlines() for word in line.split()[1:]]
     read, written = (sum(int(value) for key, _, value in pairs if key == name) for name in ("rbytes", "wbytes"))
     return read, written
+
+
+def slow_moves(mountinfo: str, release: str) -> str:
+    """Where version 2 is mounted beside version 1 without `favordynmods`, which its kernel knows; empty: it is not so.
+
+    Without it a process that is moved into a group after a rest waits for a grace period of the kernel. The option
+    counts for the hierarchies of version 1 too.
+
+    Args:
+        mountinfo: /proc/<pid>/mountinfo. release: of the kernel, such as ``6.8.0-45-generic``.
+    """
+    if int(release.partition(".")[0]) < FAVORDYNMODS_SINCE:
+        return ""
+    mounts = [line.partition(" - ")[::2] for line in mountinfo.splitlines()]
+    found = [(mount.split()[4], *kind.split(" ", 2)) for mount, kind in mounts]
+    limited = any(kind == "cgroup" and {*options.split(",")} & {*WANTED[1]} for _, kind, _, options in found)
+    unified = [
+        path for path, kind, _, options in found if kind == "cgroup2" and "favordynmods" not in options.split(",")
+    ]
+    return unified[0] if limited and unified else ""
 
 
 def own_directories(mountinfo: str, membership: str) -> dict[str, str]:
