@@ -40,6 +40,7 @@ REUSE = 100
 KILOBYTE = b"x" * 1024
 OTHERS = 20
 ONE_BY_ONE = 30
+REST_S = 0.3
 WITHIN_S = 120.0
 MapFunction = Callable[[Callable[[int], object], int, int], list[object]]
 
@@ -115,7 +116,14 @@ def _others(plain: MapFunction, heavy: MapFunction, calls: int) -> dict[str, Any
         "with_numpy_calls_per_s": round(_rate(heavy, with_numpy, calls), 1),
         f"chunks_of_{CHUNK}_calls_per_s": round(_rate(plain, noop, calls * 5, CHUNK), 1),
         "one_call_ms": spread([1000 / _rate(plain, noop, 1) for _ in range(ONE_BY_ONE)]),
+        "one_call_after_rest_ms": spread([1000 / _rested(plain) for _ in range(ONE_BY_ONE)]),
     }
+
+
+def _rested(mapped: MapFunction) -> float:
+    """Calls a second of one call after a rest, which is the first on its host to move a process into a group."""
+    time.sleep(REST_S)
+    return _rate(mapped, noop, 1)
 
 
 def _kilobytes(made: Cluster, calls: int) -> dict[str, Any]:
