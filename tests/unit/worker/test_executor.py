@@ -277,14 +277,17 @@ def call_of(executor: Executor, *command: str) -> None:
     executor.flush()
 
 
+@pytest.mark.parametrize("stored", [False, True])
 async def test_a_worker_killed_before_an_end_is_recorded_loses_no_result(
-    opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: bool
 ):
     """Records are sent to the launcher with its next request, or a quarter of a second later."""
     before, attempts = await opened(), tmp_path / "attempts"
     call_of(before, "sh", "-c", "mkdir -m 700 .iris-call; printf vpickle > .iris-call/result; exit 3")
     await until(lambda: before.attempts.by_ref[A].result is not None)
-    assert not any(attempts.glob("*/*")), "the directory of the call is still there"
+    if stored:
+        before.finisher.stored(before.logs.collect(before._clock.steady_s(), 1))
+    assert any(attempts.glob("*/*")) is not stored, "a result is sent before its directory is taken away"
     with monkeypatch.context() as killed:
         killed.setattr(before._launcher, "_outbox", bytearray())
         after = await opened()

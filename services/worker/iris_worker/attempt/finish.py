@@ -76,22 +76,28 @@ class Finisher:
     def end(self, attempt: RunningAttempt, ended: Ended) -> None:
         """An attempt has ended: report it at once when it has no output, otherwise when its output is stored."""
         attempt.release(self._clock.steady_s())
-        self.over(attempt, self._agent.as_reported(attempt.ref, ended))
-        if attempt.slot.call and self._launcher.version >= PASSED_ON:
-            self._slots.pass_on(attempt.slot)
+        reported = self._agent.as_reported(attempt.ref, ended)
+        self._record(attempt, reported)
         self._agent.on_free(attempt.ref, self._clock.wall_ms())
+        if attempt.result is None or self._agent.is_replaced(attempt.ref):
+            self._clear(attempt, reported)
+        else:  # nobody waits for its slot, but somebody may for its result
+            attempt.uncleared = reported
         self.finish(attempt, ended)
 
     def over(self, attempt: RunningAttempt, ended: Ended) -> Stage:
         """Take the directories of an attempt that has ended away, and record its end as it is reported, and the result
         of a call.
         """
+        stage = self._record(attempt, ended)
+        self._clear_directories(attempt, ended)
+        return stage
+
+    def _record(self, attempt: RunningAttempt, ended: Ended) -> Stage:
         slot = attempt.slot
         if slot.call:
             left = attempt.left if attempt.left is not None else read_result(slot.workdir)
             attempt.result = result_of(slot.ref, left, ended)
-        if not self._keep(attempt, ended):
-            self._clean(attempt)
         stage = end_stage(attempt.ref, ended, self._clock.wall_ms())
         self._launcher.record(Over(stage, attempt.result))
         return stage
@@ -103,6 +109,19 @@ class Finisher:
         if self._logs.finish(attempt.ref, attempt.result, replaced=replaced, silent=attempt.slot.kept):
             self._report(attempt, ended)
 
+    def _clear(self, attempt: RunningAttempt, ended: Ended, *, silent: bool | None = None) -> None:
+        """Take the directories of an attempt away, and let the next call have its slot. ``silent``: whether it has
+        printed nothing, where its output is stored.
+        """
+        attempt.uncleared = None
+        self._clear_directories(attempt, ended, silent=silent)
+        if attempt.slot.call and self._launcher.version >= PASSED_ON:
+            self._slots.pass_on(attempt.slot)
+
+    def _clear_directories(self, attempt: RunningAttempt, ended: Ended, *, silent: bool | None = None) -> None:
+        if not self._keep(attempt, ended, silent=silent):
+            self._clean(attempt)
+
     def discard(self, attempt: RunningAttempt) -> None:
         """Nothing was started for an attempt, and nothing is reported of it."""
         self._clean(attempt)
@@ -112,7 +131,7 @@ class Finisher:
         """A batch of output is stored: report the ends that waited for it."""
         self._launcher.record(*(Read(*position) for position in self._logs.stored(batch)))
         for tail in batch.ended:
-            self._reported(tail.ref, tail.dropped)
+            self._reported(tail.ref, tail.dropped, silent=not tail.has_printed())
         self._flush()
 
     def give_up_logs(self, before_s: float) -> int:
@@ -123,9 +142,11 @@ class Finisher:
         self._flush()
         return len(late)
 
-    def _reported(self, ref: AttemptRef, dropped_bytes: int) -> None:
+    def _reported(self, ref: AttemptRef, dropped_bytes: int, *, silent: bool = False) -> None:
         attempt = self._attempts.by_ref.get(ref)
         if attempt is not None and attempt.ended is not None:
+            if attempt.uncleared is not None:
+                self._clear(attempt, attempt.uncleared, silent=silent)
             self._report(attempt, structs.replace(attempt.ended, dropped_bytes=dropped_bytes))
 
     def _report(self, attempt: RunningAttempt, ended: Ended) -> None:
@@ -137,7 +158,7 @@ class Finisher:
         self._attempts.drop(attempt)
         self._slots.give(attempt.slot)
 
-    def _keep(self, attempt: RunningAttempt, ended: Ended) -> bool:
+    def _keep(self, attempt: RunningAttempt, ended: Ended, *, silent: bool | None) -> bool:
         """Keep the directories of a call for the next one of its job, if it has returned and left only what that
         returns; False: they are not kept.
         """
@@ -145,7 +166,9 @@ class Finisher:
         if result is None or result.kind not in ("value", "chunk") or result.stored or ended.exit_code != 0:
             return False
         can_pass = self._launcher.version >= PASSED_ON and not attempt.terminal
-        return can_pass and self._logs.is_silent(attempt.ref) and self._slots.keep(attempt.slot)
+        if silent is None:
+            silent = can_pass and self._logs.is_silent(attempt.ref)
+        return can_pass and silent and self._slots.keep(attempt.slot)
 
     def _clean(self, attempt: RunningAttempt) -> None:
         try:

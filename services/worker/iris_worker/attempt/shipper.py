@@ -82,21 +82,26 @@ class LogShipper:
 
     async def _send(self, batch: Batch) -> None:
         """Store a batch, however long that takes; meanwhile output over the quotas is dropped."""
-        sending = asyncio.ensure_future(self._store(batch.messages))
+        self._accepting = asyncio.get_running_loop().call_later(_RETRY_S, self._accept)
         try:
-            while not (await asyncio.wait({sending}, timeout=_RETRY_S))[0]:
-                self._logs.accept()
-                self._metrics.dropped(self._logs.dropped())
-            await sending
+            await self._store(batch.messages)
         finally:
-            sending.cancel()
+            self._accepting.cancel()
         self._finisher.stored(batch)
+
+    def _accept(self) -> None:
+        self._logs.accept()
+        self._metrics.dropped(self._logs.dropped())
+        self._accepting = asyncio.get_running_loop().call_later(_RETRY_S, self._accept)
 
     async def _store(self, messages: list[tuple[str, bytes]]) -> None:
         """Return when every message is confirmed; unconfirmed ones are sent again."""
         probed_s = math.inf
         while messages:
-            found = await asyncio.gather(*(self._publish(*message) for message in messages))
+            if len(messages) == 1:  # a task for it would be one turn of the loop more
+                found = [await self._publish(*messages[0])]
+            else:
+                found = await asyncio.gather(*(self._publish(*message) for message in messages))
             failed = [error for error in found if error is not None]
             messages = [message for message, error in zip(messages, found, strict=True) if error is not None]
             if failed:

@@ -43,7 +43,10 @@ class Tail:
 
     def is_silent(self) -> bool:
         """Whether the attempt has printed and left nothing."""
-        return self.result is None and not any(s.position or s.has_more() for s in self.streams)
+        return self.result is None and not self.has_printed()
+
+    def has_printed(self) -> bool:
+        return any(stream.position or stream.has_more() for stream in self.streams)
 
     @property
     def dropped(self) -> int:

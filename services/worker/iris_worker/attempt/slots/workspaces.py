@@ -5,9 +5,9 @@ has a new directory, below ``output/<n>`` new files for its output until that is
 gives it, where no task can put anything in its place. So a descriptor that a task has passed on to another shows
 nothing of who comes next. Output goes to files and not through pipes: a worker that restarts finds them, and a task is
 never blocked or killed because nothing reads its output. A slot is given to the next attempt when no process of the
-last one is left, its output is sent, and its directories are gone; that of a call before its output is sent, so that
-the next call has the same template. That next call has the directories and files of the one before too, if that has
-printed nothing and left nothing there.
+last one is left, its output is sent, and its directories are gone; that of a call before its output is sent, if another
+waits for its place, so that this has the same template. The next call of a job has the directories and files of the one
+before too, if that has printed nothing and left nothing there.
 Out of scope: processes; what is read from the files (tail).
 Source: docs/adr/0053-each-attempt-has-new-directories.md, docs/adr/0104-a-call-has-the-directory-of-the-one-before.md.
 """

@@ -72,6 +72,11 @@ def enter(pidfd: int, *, network: bool) -> None:
     _call("setns", pidfd, MOUNT | IPC | PID | (NETWORK if network else 0))
 
 
+def enter_view(pidfd: int) -> None:
+    """Enter the mount and IPC namespaces of a process, and nothing that matters to what is started next."""
+    _call("setns", pidfd, MOUNT | IPC)
+
+
 def enter_network(pid: int) -> None:
     """Enter the network of a process, in a thread that ends soon: there is no way back. Raises OSError."""
     fd = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)

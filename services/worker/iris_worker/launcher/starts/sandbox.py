@@ -66,9 +66,16 @@ class _Namespaces:
         network = OWN_NETWORK in self.plan.bubblewrap
         if self.checked:
             namespaces.enter(self.pidfd, network=network)
-            return
+        else:
+            self._check(lambda: namespaces.enter(self.pidfd, network=network))
+
+    def look(self) -> None:
+        """Enter what it shows, to find out whether it is as it was made. Raises as `enter` does."""
+        self._check(lambda: namespaces.enter_view(self.pidfd))
+
+    def _check(self, enter: Callable[[], None]) -> None:
         with contextlib.suppress(ProcessLookupError):
-            namespaces.enter(self.pidfd, network=network)
+            enter()
             found = _contents()
             self.fresh = self.fresh or found
             self.checked = found == self.fresh
@@ -186,10 +193,20 @@ class Sandboxes:
         held = self.prepare(slot, sandbox, workdir)
         if held is not None and held is before:
             try:
-                self.start(held, lambda: None)
+                self._look(held)
             except Leftovers:
                 return False
         return held is before or held is None
+
+    def _look(self, held: _Namespaces) -> None:
+        """Find out what is left in a sandbox. Root does without a thread: it starts nothing there, and returns."""
+        if not self._root:
+            self.start(held, lambda: None)
+            return
+        try:
+            held.look()
+        finally:
+            must(lambda: namespaces.leave(self._own[:2]))
 
     def start(self, held: _Namespaces | None, begin: Callable[[], T], *, client: bool = False) -> T:
         """Have ``begin`` start a process in what `prepare` returned. Raises what it raises, OSError, Leftovers.
