@@ -48,7 +48,7 @@ from iris_worker.attempt.shipper import LogShipper
 from iris_worker.attempt.slots.devices import Accelerators, Devices
 from iris_worker.attempt.slots.isolation import Isolation, isolation
 from iris_worker.attempt.slots.workspaces import Workspace
-from iris_worker.attempt.templates.preloading import is_cloned
+from iris_worker.attempt.templates.preloading import is_cloned, leaves_directory
 from iris_worker.attempt.timeouts import AttemptTimeouts
 from iris_worker.background import BackgroundTasks
 from iris_worker.clock import HostClock
@@ -305,8 +305,7 @@ class WorkerService:
             slot.line = brought
         ended = None
         if template.calls is not None:
-            alone = template.bundle is None and template.environment is None and not template.output
-            ended = await self._fetcher.bring_call(template.calls, slot, alone=alone)
+            ended = await self._fetcher.bring_call(template.calls, slot, keeps=leaves_directory(template))
         if ended is None and template.environment is not None:
             ended = await self._builder.provide(ref, template, template.environment, slot)
         if ended is None and is_cloned(template):

@@ -14,12 +14,15 @@ import pytest
 from iris_core import codec
 from iris_core.messages.gateway_worker import CallResult, CallResults
 from iris_core.messages.message import AttemptRef
+from iris_core.messages.state_worker import TaskTemplate
 from iris_core.spec.calls import Calls, inline
+from iris_core.spec.resources import ResourceRequest
 from iris_core.states import Cause
 from iris_worker.attempt.calls.files import CallFiles, entry, table
 from iris_worker.attempt.calls.result import read_result
 from iris_worker.attempt.output.logs import OutputLogs
 from iris_worker.attempt.slots.workspaces import Workspace, Workspaces, write_token
+from iris_worker.attempt.templates.preloading import leaves_directory
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 USER = (12345, 12345)
@@ -288,3 +291,22 @@ def test_output_of_the_next_call_is_not_stored_as_that_of_the_last(host: Host, t
     assert codec.unpack(message, CallResults).results[0].index == 0
     after.give(ended)
     assert os.path.exists(f"{tmp_path}/output/{following.below}.out")
+
+
+@pytest.mark.parametrize(
+    ("replicas", "idle_s", "more", "leaves"),
+    [
+        (2, None, {}, True),
+        (1, 30, {}, True),
+        (1, None, {}, False),
+        (2, None, {"bundle": "a bundle"}, False),
+        (2, None, {"output": "out"}, False),
+    ],
+)
+def test_a_directory_is_left_to_the_next_call_of_a_job_only(
+    replicas: int, idle_s: int | None, more: dict[str, str], leaves: bool
+):
+    """A single call would have it looked through for nobody, and the next job would wait until it is taken away."""
+    calls = Calls(runner="1" * 64, function="2" * 64, segments=("3" * 64,), firsts=(0,), count=1, idle_s=idle_s)
+    template = TaskTemplate(1, "/t", ("python",), {}, replicas, ResourceRequest(), calls=calls, **more)
+    assert leaves_directory(template) is leaves

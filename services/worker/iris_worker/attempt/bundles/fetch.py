@@ -81,10 +81,10 @@ class Fetcher:
             return Ended(Cause.INFRASTRUCTURE, error=_unnamed(error, bundle))
         return line
 
-    async def bring_call(self, calls: Calls, slot: Workspace, *, alone: bool = False) -> Ended | None:
+    async def bring_call(self, calls: Calls, slot: Workspace, *, keeps: bool = False) -> Ended | None:
         """Give the call of an attempt what it reads; returns the end of the attempt when that failed.
 
-        ``alone``: nothing else is put into its directory.
+        ``keeps``: the next call of its job may have its directory.
         """
         index = slot.ref.index
         segment = calls.place(index)[0]
@@ -94,7 +94,7 @@ class Fetcher:
                 async with self._at_once:
                     for digest in files:
                         await self._have(self._calls, digest)
-            slot.files = self._calls.give(calls, index, slot.workdir, slot.owner, slot.files, keeps=alone)
+            slot.files = self._calls.give(calls, index, slot.workdir, slot.owner, slot.files, keeps=keeps)
         except InvalidArchive as error:
             return Ended(Cause.EXITED, NOT_EXECUTABLE, error=f"map: {error}")
         except (Unavailable, ValueError, OSError) as error:

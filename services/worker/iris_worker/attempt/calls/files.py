@@ -98,7 +98,7 @@ class CallFiles:
         place(self.path(calls.function), f"{there}/{FUNCTION}")
         items = os.open(f"{there}/{ITEMS}", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444)
         try:
-            given = GivenFiles.of(items, there)
+            given = GivenFiles.of(items, there) if foreign and keeps else GivenFiles(items, {})
             given.put(arguments)
             os.fchmod(items, 0o444)  # whatever the umask is
             if owner is not None:

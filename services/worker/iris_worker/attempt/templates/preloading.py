@@ -187,3 +187,9 @@ def has_many_calls(template: TaskTemplate) -> bool:
     """Whether a job has several calls, or may get some."""
     calls = template.calls
     return calls is not None and (template.replicas > 1 or calls.idle_s is not None)
+
+
+def leaves_directory(template: TaskTemplate) -> bool:
+    """Whether a call may leave its directory to the next one of its job: that gets one, and nothing else is there."""
+    alone = template.bundle is None and template.environment is None and not template.output
+    return alone and has_many_calls(template)
