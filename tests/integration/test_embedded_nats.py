@@ -53,6 +53,28 @@ def test_nobody_else_gets_the_port_of_a_server_that_was_killed(tmp_path):
     server.stop()
 
 
+def test_a_start_runs_the_program_for_its_version_and_to_serve(tmp_path, monkeypatch):
+    said, program = tmp_path / "said", tmp_path / "nats-server"
+    program.write_text(f'#!/bin/sh\necho "$*" >>{said}\nexec {nats_binary.find()} "$@"\n')
+    program.chmod(0o700)
+    monkeypatch.setenv("IRIS_NATS_SERVER", str(program))
+    server = OpenServer(tmp_path / "nats")
+    server.start()
+    server.stop()
+    assert said.read_text().splitlines() == ["--version", f"-c {tmp_path}/nats/nats.conf"]
+
+
+def test_a_refused_configuration_is_told_as_the_server_tells_it(tmp_path):
+    class Misconfigured(OpenServer):
+        def _accounts(self) -> str:
+            return "accounts { A: { users: nobody } }\n"
+
+    server = Misconfigured(tmp_path / "nats")
+    with pytest.raises(StartFailed, match=r"refuses its configuration: .*users field") as refused:
+        server.start()
+    assert (server.pid, "ended while starting" in str(refused.value)) == (0, False)
+
+
 async def damaged(directory: Path, stream: str) -> NatsProcess:
     """A server that has declared every stream and was killed, one of them unreadable since."""
     server = OpenServer(directory)

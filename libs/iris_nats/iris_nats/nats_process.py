@@ -137,9 +137,6 @@ class NatsProcess(ChildProcess):
         if self._guarded and (files := journal_of(self.directory)).missing:
             raise DamagedFiles(_damaged(files))
         self._render()
-        checked = subprocess.run([*self.program.argv, "-t"], capture_output=True, text=True, timeout=20, check=False)
-        if checked.returncode != 0:
-            raise StartFailed(f"nats-server refuses its configuration: {checked.stderr.strip()}")
 
     def why_restart(self) -> str:
         """A stream was not recovered, or a write to it failed (a full disk, say) and the disk has space again.
@@ -158,7 +155,7 @@ class NatsProcess(ChildProcess):
     def _trouble_while_starting(self) -> str:
         """Why it does not serve yet, empty once it does. Raises StartFailed when it has ended."""
         if self.look(time.monotonic()) is not None:
-            raise StartFailed(f"nats-server ended while starting{self._log_tail()}")
+            raise StartFailed(self._why_it_ended())
         return nats_health.trouble(self.port, self._sign)
 
     def _is_unrecovered(self, trouble: str) -> bool:
@@ -202,6 +199,13 @@ class NatsProcess(ChildProcess):
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+    def _why_it_ended(self) -> str:
+        """Why it ended while starting. The log lacks what it finds wrong with its configuration; a check says that."""
+        checked = subprocess.run([*self.program.argv, "-t"], capture_output=True, text=True, timeout=20, check=False)
+        if checked.returncode != 0:
+            return f"nats-server refuses its configuration: {checked.stderr.strip()}"
+        return f"nats-server ended while starting{self._log_tail()}"
 
     def _log_tail(self, lines: int = 5) -> str:
         """The last lines of its log, indented under a heading; empty when there is none."""
