@@ -5,6 +5,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterable
+from functools import cache
 from importlib.metadata import packages_distributions
 
 import pytest
@@ -78,6 +79,7 @@ def libraries(trees: Iterable[ast.Module]) -> dict[str, set[str]]:
     return {name: {home.lower().replace("_", "-") for home in homes.get(name, [name])} for name in names}
 
 
+@cache
 def of_services() -> dict[str, set[str]]:
     return libraries(source.tree for source in sources())
 
