@@ -95,6 +95,29 @@ def test_ctrl_c_after_the_end_says_how_to_print_the_lines_left(iris):
     assert err == f"{SUMMARY}  {1235 - printed:,} lines of output are not shown; print it: iris logs j7\n"
 
 
+def interrupting(answer):
+    """What a gateway does while someone presses Ctrl-C before its answer."""
+
+    def answered(_):
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        return answer
+
+    return answered
+
+
+def test_ctrl_c_before_the_first_line_says_how_to_come_back(iris):
+    code, out, err = run(iris, interrupting(Said(headers=SSE, body=events())))
+    assert (code, out) == (130, "")
+    assert err.startswith("/train submitted\n\ndetached; /train goes on as j7\n  come back: iris logs -f j7 ")
+
+
+def test_ctrl_c_before_the_answer_to_a_submission_says_that_it_may_have_arrived(iris):
+    with answering(interrupting(Said(201, job_view()))) as server:
+        code, out, err = iris("run", "--url", server.url, "--", "true")
+    assert (code, out) == (130, "")
+    assert err == "interrupted before an answer: the job may have been submitted; `iris ls` shows it\n"
+
+
 def test_output_that_cannot_be_read_is_not_passed_over(iris):
     code, _, err = run(iris, lambda _: problem(410, "gone", "this output has expired"))
     assert code == 3

@@ -44,6 +44,16 @@ def follow_to_end(client: Client, job: Job) -> int:
     a terminal also print the workers of tasks, the counts by state, and the task of each line.
     """
     progress = Progress(sys.stderr)
+    try:
+        return _follow(client, job, progress)
+    except KeyboardInterrupt:
+        progress.end()
+        if not job.ended:
+            detached(job)
+        return ExitCode.DETACHED
+
+
+def _follow(client: Client, job: Job, progress: Progress) -> int:
     with closing(FollowOutput(client, job, progress)) as output:
         try:
             with Waiting(client, job, progress):
@@ -53,10 +63,9 @@ def follow_to_end(client: Client, job: Job) -> int:
                             print_event_line(event, places=progress.on and job.view.replicas <= _PLACES_SHOWN)
             output.join()
         except KeyboardInterrupt:
-            progress.end()
             if not job.ended:
-                detached(job)
-                return ExitCode.DETACHED
+                raise
+            progress.end()
             output.stop()
         progress.end()
         missing = output.missing()

@@ -219,16 +219,11 @@ class Transport:
     def _send_once(self, request: HttpRequest) -> Response:
         kept = self._take_idle()
         if kept is not None:
-            try:
+            with contextlib.suppress(
+                *BROKEN
+            ):  # the server may close a kept-alive connection at any time: that is not a failure
                 return self._answer(kept, request)
-            except BROKEN:
-                kept.close()  # the server may close a kept-alive connection at any time: that is not a failure
-        connection = self.connect(self._timeout_s)
-        try:
-            return self._answer(connection, request)
-        except BROKEN:
-            connection.close()
-            raise
+        return self._answer(self.connect(self._timeout_s), request)
 
     def _take_idle(self) -> http.client.HTTPConnection | None:
         try:
@@ -237,8 +232,12 @@ class Transport:
             return None
 
     def _answer(self, connection: http.client.HTTPConnection, request: HttpRequest) -> Response:
-        response = self._exchange(connection, request)
-        body = response.read()
+        try:
+            response = self._exchange(connection, request)
+            body = response.read()
+        except BaseException:
+            connection.close()
+            raise
         self._answered = True
         self.note(position_of(response))
         if response.will_close or self._closed:

@@ -140,14 +140,18 @@ def run(
         check_command(given["command"], given["workdir"])
     command = send_code(client, given["command"], given["workdir"], options)
     spec = client.spec(command, options, idempotency_key)
-    job = client.submit(spec, idempotency_key=idempotency_key, if_exists=if_exists, parent=given["parent"])
-    for warning in () if wait_for_capacity else job.view.warnings:
-        note(f"{click.style('warning:', fg='yellow', bold=True)} {warning}; it waits until one can")
-    note_first_failure(job.view, given["max_task_failures"])
-    if detach:
-        click.echo(job.name)
-        return ExitCode.SUCCEEDED
     try:
+        job = client.submit(spec, idempotency_key=idempotency_key, if_exists=if_exists, parent=given["parent"])
+    except KeyboardInterrupt:
+        note("interrupted before an answer: the job may have been submitted; `iris ls` shows it")
+        return ExitCode.DETACHED
+    try:
+        for warning in () if wait_for_capacity else job.view.warnings:
+            note(f"{click.style('warning:', fg='yellow', bold=True)} {warning}; it waits until one can")
+        note_first_failure(job.view, given["max_task_failures"])
+        if detach:
+            click.echo(job.name)
+            return ExitCode.SUCCEEDED
         note(f"{job.name} submitted")
         if sys.stderr.isatty():
             note(f"  {client.address.url.rstrip('/')}/jobs/{job.id}")
