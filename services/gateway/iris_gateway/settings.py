@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
@@ -10,6 +10,11 @@ import msgspec
 from iris_gateway.auth.bearer import is_loopback
 from iris_service.listening import read_address
 from iris_service.settings import BadSetting
+
+TimeoutSeconds = Annotated[float, msgspec.Meta(gt=0)]
+UserRate = Annotated[float, msgspec.Meta(ge=0)]
+UserBurst = Annotated[float, msgspec.Meta(ge=1)]
+UpperLimit = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class IssuerSettings(NamedTuple):
@@ -73,25 +78,25 @@ class GatewaySettings(msgspec.Struct, frozen=True):
     proxy_url: str = ""
     trusted: tuple[str, ...] = ()
     port_file: str = ""
-    command_timeout_s: float = 10.0
-    query_timeout_s: float = 5.0
-    body_bytes: int = 1 << 20
-    bundle_bytes: int = 256 << 20
-    bundles_bytes: int = 64 << 30
-    uploads_per_user: int = 4
-    head_s: float = 20.0
-    body_idle_s: float = 30.0
-    unread_s: float = 30.0
-    connections_per_address: int = 5000
-    watchers: int = 5000
-    watchers_per_user: int = 2000
-    requests_per_s: float = 2000.0
-    request_burst: float = 20_000.0
-    intake_per_s: float = 64.0 * (1 << 20)
-    intake_burst: float = 4.0 * (1 << 30)
-    event_ring: int = 20_000
-    keep_alive_s: float = 15.0
-    drain_s: float = 5.0
+    command_timeout_s: TimeoutSeconds = 10.0
+    query_timeout_s: TimeoutSeconds = 5.0
+    body_bytes: UpperLimit = 1 << 20
+    bundle_bytes: UpperLimit = 256 << 20
+    bundles_bytes: UpperLimit = 64 << 30
+    uploads_per_user: UpperLimit = 4
+    head_s: TimeoutSeconds = 20.0
+    body_idle_s: TimeoutSeconds = 30.0
+    unread_s: TimeoutSeconds = 30.0
+    connections_per_address: Annotated[int, msgspec.Meta(ge=0)] = 5000
+    watchers: UpperLimit = 5000
+    watchers_per_user: UpperLimit = 2000
+    requests_per_s: UserRate = 2000.0
+    request_burst: UserBurst = 20_000.0
+    intake_per_s: UserRate = 64.0 * (1 << 20)
+    intake_burst: UserBurst = 4.0 * (1 << 30)
+    event_ring: UpperLimit = 20_000
+    keep_alive_s: TimeoutSeconds = 15.0
+    drain_s: Annotated[float, msgspec.Meta(ge=0)] = 5.0
     tls_cert: str = ""
     tls_key: str = ""
     oidc_issuer: str = ""
