@@ -20,6 +20,6 @@ async def test_many_workers_register_and_succeed_at_everything(connection: Conne
     await workers.start()
     assert [register.worker for register in state.registered] == ["fake-00000", "fake-00001", "fake-00002"]
     ref = AttemptRef(1, 0, 0)
-    await state.order([template("true")], run=[ref])
+    await state.tell([template("true")], run=[ref])
     assert (await state.ended(ref)).exit_code == 0
     assert state.reported(ref) == [KernelStatus.PREPARING, KernelStatus.RUNNING, KernelStatus.TERMINATED]

@@ -127,7 +127,7 @@ async def test_tasks_run_once_whenever_their_worker_is_killed(state: FakeState, 
     for number in range(2, 8):
         refs = [AttemptRef(number * 100 + n, 0, 0) for n in range(20)]
         work = [template("sh", "-c", command, job=ref.job, name=f"/{ref.job}") for ref in refs]
-        await state.order(work, run=refs)
+        await state.tell(work, run=refs)
         await until(lambda number=number: runs.exists() and len(runs.read_text().split()) >= number * 3)
         await worker.kill()
         await worker.start()

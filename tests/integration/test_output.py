@@ -51,7 +51,7 @@ async def test_no_line_is_lost_when_the_log_stream_changes_its_leader(three: Nat
     async with WorkerProcess(three.url, tmp_path / "w0"):
         await state.registration()
         work = template("sh", "-c", PRINTS.format(go=go, file=f"{tmp_path}/$IRIS_TASK_INDEX"), replicas=len(refs))
-        await state.order([work], run=refs)
+        await state.tell([work], run=refs)
         for _ in range(8):
             before = await connection.streams.end(subjects.LOGS.name)
             await step_down(connection, subjects.LOGS.name)

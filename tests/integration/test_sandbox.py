@@ -253,7 +253,7 @@ async def test_a_sandbox_serves_all_attempts_of_a_slot_and_members_of_gangs(
             refs = [AttemptRef(job, index, 0) for index in range(slots)]
             write = template("sh", "-c", "ls -A; touch a; cat $IRIS_HOSTFILE", job=job, replicas=slots)
             gang = Gang(job, ("h0", "h1"))
-            assert (await state.order([write], run=refs, gangs=[gang])).taken
+            await state.tell([write], run=refs, gangs=[gang])
             for ref in refs:
                 assert (await state.ended(ref)).exit_code == 0
                 assert await state.output(ref) == b"h0 slots=1\nh1 slots=1\n"

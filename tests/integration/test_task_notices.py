@@ -85,8 +85,8 @@ async def test_a_member_of_a_gang_is_told_by_the_deadline_of_the_start_order(sta
     work = template("sh", "-c", CHECKPOINT, job=77, timeout_ms=7_200_000, notice=NOTICE)
     deadline_ms = about.monotonic_ms + 3_612_000  # told 12 s after the worker has registered
     gang = Gang(77, ("127.0.0.1",), deadline_ms=deadline_ms)
-    assert (await state.order([work], prepare=[ref])).taken
-    assert (await state.order([work], start=[ref], gangs=[gang])).taken
+    await state.tell([work], prepare=[ref])
+    await state.tell([work], start=[ref], gangs=[gang])
     await state.ended(ref)
     [notice] = await told(state, ref)
     assert notice["reason"] == "timeout"
@@ -110,10 +110,10 @@ async def test_a_noticed_task_that_goes_on_is_killed_after_its_grace_period(stat
 
 async def test_a_drain_is_told_without_a_deadline_and_the_task_goes_on(state: FakeState, worker: WorkerProcess):
     ref = await begun(state, until=2)
-    await state.order(drained=[ref])
+    await state.tell(drained=[ref])
     await state.until(lambda: state.notices(ref) == ["drain"])
     await state.printed(ref, DRAINED)
-    await state.order(drained=[ref])
+    await state.tell(drained=[ref])
     await state.order(stop=[Stop(ref, 20_000, Cause.PREEMPTED)])
     await state.ended(ref)
     first, second = await told(state, ref)
@@ -140,14 +140,14 @@ async def test_a_task_without_a_notice_gets_its_stop_signal_when_it_is_preempted
 async def test_a_notice_outlives_the_worker_and_is_given_once(state: FakeState, worker: WorkerProcess, tmp_path: Path):
     said = tmp_path / "said"
     ref = await begun(state, until=2, said=str(said))
-    await state.order(drained=[ref])
+    await state.tell(drained=[ref])
     await state.until(lambda: state.notices(ref) == ["drain"])
     await state.printed(ref, DRAINED)
     await worker.kill()
     await worker.start()
     again = await state.registration(2)
     await state.until(lambda: bool(state.beats) and state.beats[-1].incarnation == again.incarnation)
-    await state.order(drained=[ref])
+    await state.tell(drained=[ref])
     await state.order(stop=[Stop(ref, 20_000, Cause.PREEMPTED)])
     ended = await state.ended(ref)
     assert [notice.reason for stage in again.attempts for notice in stage.notices] == ["drain"]

@@ -114,7 +114,7 @@ async def test_an_order_that_has_expired_begins_nothing(state: FakeState, worker
     ref, now_ms = AttemptRef(1000, 0, 0), state.beats[-1].monotonic_ms
     late = await state.order([template("true", job=1000)], run=[ref], expires_ms=now_ms - 1)
     assert (late.taken, late.monotonic_ms >= now_ms) == (False, True)
-    assert (await state.order([template("true", job=1000)], run=[ref], expires_ms=now_ms + 60_000)).taken
+    await state.tell([template("true", job=1000)], run=[ref], expires_ms=now_ms + 60_000)
     assert (await state.ended(ref)).exit_code == 0
 
 
@@ -150,7 +150,7 @@ async def test_a_host_keeps_to_the_timeout_that_it_was_told_last(state: FakeStat
         await state.registration()
         longer = await state.run("sleep", "1000", timeout_ms=3_600_000)
         await state.running(longer)
-        await state.order(timeouts={longer.job: 1})
+        await state.tell(timeouts={longer.job: 1})
         assert (await state.ended(longer)).cause is Cause.TIMEOUT
 
 
@@ -417,7 +417,7 @@ async def test_a_worker_for_measuring_succeeds_without_running(state: FakeState,
     async with WorkerProcess(nats_url, tmp_path / "w0", program="benchmarks.noop_worker", fresh=True):
         await state.registration()
         refs = [AttemptRef(1, index, 0) for index in range(3000)]
-        await state.order([template("touch", f"{tmp_path}/ran")], run=refs)
+        await state.tell([template("touch", f"{tmp_path}/ran")], run=refs)
         await state.until(lambda: {s.ref for s in state.stages if s.ended is not None} == set(refs))
     assert not (tmp_path / "ran").exists()
     assert state.reported(refs[0]) == [K.PREPARING, K.RUNNING, K.TERMINATED]

@@ -204,12 +204,12 @@ async def test_a_daemon_of_one_task_outlives_other_tasks(state: FakeState, worke
 async def test_a_gang_starts_only_when_told(state: FakeState, worker: WorkerProcess):
     ref, words = AttemptRef(900, 1, 0), "echo $IRIS_GANG_HOSTS $JAX_PROCESS_ID $JAX_NUM_PROCESSES $TPU_WORKER_HOSTNAMES"
     work = [template("sh", "-c", words, job=900, replicas=2)]
-    await state.order(work, prepare=[ref], gangs=[Gang(900, ("h0", "h1"))])
+    await state.tell(work, prepare=[ref], gangs=[Gang(900, ("h0", "h1"))])
     await state.until(lambda: K.PREPARED in state.reported(ref))
     await state.until(
         lambda: any((ref, K.PREPARED) in {(s.ref, s.status) for s in beat.attempts} for beat in state.beats)
     )
-    await state.order(start=[ref])
+    await state.tell(start=[ref])
     await state.ended(ref)
     assert state.reported(ref) == [K.PREPARING, K.PREPARED, K.CREATING, K.RUNNING, K.TERMINATED]
     assert await state.output(ref) == b"h0,h1 1 2 h0,h1\n"
@@ -276,7 +276,7 @@ async def test_a_task_may_write_to_its_output_by_name(state: FakeState, worker: 
 
 async def test_many_tasks_at_once_all_end_with_all_their_output(state: FakeState, worker: WorkerProcess):
     refs = [AttemptRef(901, index, 0) for index in range(300)]
-    await state.order([template("sh", "-c", "echo $IRIS_TASK_INDEX; exit $((IRIS_TASK_INDEX % 3))", job=901)], run=refs)
+    await state.tell([template("sh", "-c", "echo $IRIS_TASK_INDEX; exit $((IRIS_TASK_INDEX % 3))", job=901)], run=refs)
     for ref in refs:
         assert (await state.ended(ref)).exit_code == ref.index % 3
     outputs = [await state.output(ref) for ref in refs[::30]]

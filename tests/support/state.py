@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 import msgspec
+from typing import Any
 
 from iris_bus.contract import Connection, Message
 from iris_core import codec, subjects
@@ -204,14 +205,17 @@ class FakeState:
         answer = await self.connection.bus.request(subjects.order(self.worker), codec.pack(order), timeout=timeout)
         return codec.unpack(answer.data, OrderTaken)
 
+    async def tell(self, templates: Sequence[TaskTemplate] = (), **parts: Any) -> None:
+        """Give an order as often as it takes, as the state service does: a worker in doubt does not take it."""
+        async with asyncio.timeout(RETRY_FOR_S):
+            while not (await self.order(templates, **parts)).taken:
+                await asyncio.sleep(0.01)
+
     async def run(self, *command: str, **more: object) -> AttemptRef:
-        """Order one attempt of a new job, as often as it takes; a worker in doubt does not take it."""
+        """Order one attempt of a new job."""
         job = next(self._jobs)
         ref = AttemptRef(job, 0, 0)
-        work = template(*command, job=job, **more)  # type: ignore[arg-type]
-        async with asyncio.timeout(RETRY_FOR_S):
-            while not (await self.order([work], run=[ref])).taken:
-                await asyncio.sleep(0.01)
+        await self.tell([template(*command, job=job, **more)], run=[ref])  # type: ignore[arg-type]
         return ref
 
     def reported(self, ref: AttemptRef) -> list[KernelStatus]:

@@ -111,7 +111,7 @@ def test_ctrl_c_before_the_first_line_says_how_to_come_back(iris):
     assert err.startswith("/train submitted\n\ndetached; /train goes on as j7\n  come back: iris logs -f j7 ")
 
 
-def test_ctrl_c_before_the_answer_to_a_submission_says_that_it_may_have_arrived(iris):
+def test_ctrl_c_before_a_submission_is_answered_says_what_may_be(iris):
     with answering(interrupting(Said(201, job_view()))) as server:
         code, out, err = iris("run", "--url", server.url, "--", "true")
     assert (code, out) == (130, "")
