@@ -6,9 +6,9 @@ import asyncio
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
-from typing import Any
 
 from iris_bus.contract import Connection, Message
 from iris_core import codec, subjects
