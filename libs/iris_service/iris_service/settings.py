@@ -8,6 +8,7 @@ Out of scope: what the keys mean; where the file is written.
 from __future__ import annotations
 
 import difflib
+import math
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -48,9 +49,14 @@ class Settings:
                 raise BadSetting(f"{origin}: [{name}] has no key '{key}'{_meant(key, fields)}")
         values = {key: _split(value, fields[key].type) for key, (value, _) in chosen.items()}
         try:
-            return msgspec.convert(values, kind, strict=False)
+            section = msgspec.convert(values, kind, strict=False)
         except msgspec.ValidationError as error:
             raise BadSetting(self._explain(name, chosen, error)) from error
+        for key, (_, origin) in chosen.items():
+            value = getattr(section, fields[key].name)
+            if isinstance(value, float) and not math.isfinite(value):
+                raise BadSetting(f"{origin}: [{name}] {key}: Expected a finite number, got {value}")
+        return section
 
     def text(self, name: str, key: str) -> str:
         """One key as it was given, empty when it was not; for callers that do not load the section's struct."""

@@ -66,6 +66,18 @@ def test_a_mistake_is_refused_by_name_and_origin(tmp_path, text, environ, given,
         load(toml(tmp_path, text), environ, given).section("state", StateSettings)
 
 
+@pytest.mark.parametrize("value", ["inf", "-inf", "nan"])
+def test_a_number_that_is_not_finite_is_refused(tmp_path, value):
+    class Limits(msgspec.Struct):
+        weight: float = 1.0
+
+    message = rf"\[state\] weight: Expected a finite number, got {value}$"
+    with pytest.raises(BadSetting, match=f"iris.toml: {message}"):
+        load(toml(tmp_path, f"[state]\nweight = {value}"), {}).section("state", Limits)
+    with pytest.raises(BadSetting, match=f"environment IRIS_STATE_WEIGHT: {message}"):
+        load(None, {"IRIS_STATE_WEIGHT": value}).section("state", Limits)
+
+
 def test_a_file_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(BadSetting, match="No such file"):
         load(tmp_path / "iris.toml", {})
