@@ -18,11 +18,11 @@ log = logging.getLogger(__name__)
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-def read_address(section: str, http: str) -> tuple[str, int]:
-    """Host and port of ``host:port``. Raises BadSetting."""
-    host, colon, port = http.rpartition(":")
-    if not (colon and port.isdigit() and int(port) < 65536):
-        raise BadSetting(f"[{section}] http: not host:port: {http!r}")
+def read_address(section: str, text: str, key: str = "http") -> tuple[str, int]:
+    """Host and port of the setting ``host:port``. Raises BadSetting."""
+    host, colon, port = text.rpartition(":")
+    if not (colon and port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535):
+        raise BadSetting(f"[{section}] {key}: not host:port with a port of at most 65535: {text!r}")
     return host.strip("[]") or "127.0.0.1", int(port)
 
 

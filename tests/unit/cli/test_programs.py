@@ -204,7 +204,7 @@ def test_slices_nobody_makes_are_refused(text):
         read_slices((text,))
 
 
-@pytest.mark.parametrize("text", ["8080", "x:y", "127.0.0.1:99999", ":"])
+@pytest.mark.parametrize("text", ["8080", "x:y", "127.0.0.1:99999", "127.0.0.1:²", ":"])
 def test_what_cannot_be_listened_on_is_refused(text):
     with pytest.raises(InvalidOption):
         read_listen(text)

@@ -71,7 +71,7 @@ def read_replicas(texts: tuple[str, ...]) -> dict[str, int]:
 def read_listen(text: str) -> tuple[str, int]:
     """Host and port of ``127.0.0.1:8080``. Raises InvalidOption."""
     host, colon, port = text.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65535:
+    if not (colon and port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535):
         raise InvalidOption(
             f"{text!r} is not an address to listen on; write for example 127.0.0.1:8080, or :0 for a free port"
         )
