@@ -82,7 +82,8 @@ class FakeState:
 
     Attributes:
         stages: every stage told, in order, repeats included.
-        silent: reports are not answered, and their stages are ``ignored``.
+        silent: reports are not answered, and their stages are ``ignored``; a worker that runs nothing and is in doubt
+            of its orders, since it stood still for a while, is confirmed.
         drop: what the next answers say is not this worker's any more.
         retry_for_s: how long `until` waits.
     """
@@ -119,7 +120,7 @@ class FakeState:
         if report.register is not None:
             self.registered.append(report.register)
             self.known = True
-        if self.silent:
+        if self.silent and (report.stages or report.register is not None or report.leaving):
             self.ignored += report.stages
             self._news.set()
             return

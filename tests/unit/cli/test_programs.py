@@ -7,7 +7,9 @@ import msgspec
 import pytest
 
 from iris import Client
+from iris.client.http.address import ClusterFile
 from iris.client.problems import InvalidOption
+from iris.cluster import launch
 from iris.cluster.__main__ import draw
 from iris.cluster.launch import look_proxy, look_scheduler, look_workers, remarks
 from iris.cluster.options import StartedCluster, StartOptions
@@ -293,3 +295,13 @@ def test_the_proxy_withholds_the_tokens_that_the_gateway_accepts(tmp_path):
     [proxy] = [program.argv for program in programs if program.service == "proxy"]
     given = [word for word in proxy if word.startswith(("proxy.token_file", "proxy.oidc"))]
     assert given == ["proxy.token_file=tokens", "proxy.oidc_issuer=https://id.example.org"]
+
+
+def test_a_start_that_another_has_begun_may_take_as_long_as_that_was_given(tmp_path, monkeypatch, capfd):
+    with answering(lambda _: problem(503, "unavailable", "the bus is away")) as server:
+        running = ClusterFile(server.url, "nats://x", proxy_url="http://127.0.0.1:1", ready_s=0.01)
+        monkeypatch.setattr(launch, "find_running", lambda _: running)
+        monkeypatch.setattr(launch, "lock_holder", lambda _: 1)
+        code = launch.join(ClusterPaths(tmp_path))
+    assert code != 0
+    assert "the cluster is not ready after 0.01 s: the bus is away" in capfd.readouterr().err

@@ -51,7 +51,8 @@ def run(reply: int, paths: ClusterPaths, options: StartOptions, ports: ExitStack
         if programs.token_file:
             make_token(paths, owner())
         token = str(paths.token) if programs.token_file else ""
-        supervisor = Supervisor(paths, programs.url, programs.proxy_url, workers, programs.programs, say, token)
+        addresses, ready_s = (programs.url, programs.proxy_url), programs.settings.ready_s
+        supervisor = Supervisor(paths, *addresses, workers, programs.programs, say, token, ready_s)
         supervisor.start()
     except DamagedFiles as error:
         return answer(reply, f"failed {note_damage(paths, str(error))}")

@@ -32,7 +32,6 @@ from iris.client.problems import ClientError, Problem
 from iris.cluster.options import StartedCluster, StartOptions
 from iris.cluster.paths import ClusterPaths, lock_holder
 from iris.cluster.process import ISOLATED
-from iris.cluster.settings import ClusterSettings
 from iris_core.limits import LOGIN_LINK_MINUTES
 from iris_core.units import counted
 from iris_service.child import end_with_parent
@@ -94,7 +93,7 @@ def join(paths: ClusterPaths) -> int:
             running.url,
             address,
             workers,
-            ClusterSettings().ready_s,
+            running.ready_s,
             sandbox=True,
             auth=True,
             token_file=running.token_file,

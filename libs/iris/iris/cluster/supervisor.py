@@ -42,7 +42,7 @@ class Supervisor:
         workers: those of them that are workers, each of which gets a key.
         programs: made once the bus' address is known.
         say: called with a sentence for the log at each event.
-        token_file: the one with the token of an admin, for ``cluster.json``.
+        token_file: the one with the token of an admin, for ``cluster.json``. ready_s: how long the start may take, too.
     """
 
     def __init__(
@@ -53,7 +53,8 @@ class Supervisor:
         workers: Sequence[str],
         programs: Callable[[str], Sequence[Program]],
         say: Callable[[str], None],
-        token_file: str = "",
+        token_file: str,
+        ready_s: float,
     ) -> None:
         self._paths = paths
         self._url = url
@@ -61,6 +62,7 @@ class Supervisor:
         self._programs = programs
         self._say = say
         self._token_file = token_file
+        self._ready_s = ready_s
         self._nats = NatsProcess(paths.nats, workers)
         self._children: list[ChildProcess] = [self._nats]
         self._next_look = 0.0
@@ -213,7 +215,7 @@ class Supervisor:
         admin = self._nats.credentials("admin").nkey_seed
         stop_s = self._longest_stop_s()
         addresses = self._url, self._nats.url, self._pids(), self._metrics(), self._proxy_url
-        found = ClusterFile(*addresses, stop_s, admin, self._token_file)
+        found = ClusterFile(*addresses, stop_s, admin, self._token_file, self._ready_s)
         write_cluster(self._paths, found)
 
     def _longest_stop_s(self) -> float:

@@ -48,7 +48,7 @@ class ClusterFile(msgspec.Struct, frozen=True):
 
     ``proxy_url``: the proxy of deployments, under ``/d/<name>/``. ``stop_s``: how long stopping everything may take.
     ``nats_seed``: the file with the key of the role admin on the NATS server. ``token_file``: the one with the token of
-    an admin; empty when `iris up` made none.
+    an admin; empty when `iris up` made none. ``ready_s``: how long its start may take.
     """
 
     url: str
@@ -59,6 +59,7 @@ class ClusterFile(msgspec.Struct, frozen=True):
     stop_s: float = 40.0
     nats_seed: str = ""
     token_file: str = ""
+    ready_s: float = 300.0
 
 
 def data_dir(environ: Mapping[str, str] = os.environ) -> Path:
