@@ -47,7 +47,7 @@ class ProxySettings(msgspec.Struct, frozen=True, kw_only=True):
     trusted: tuple[str, ...] = ()
     head_s: PositiveSeconds = 10.0
     idle_s: PositiveSeconds = 60.0
-    head_bytes: Annotated[int, msgspec.Meta(ge=0)] = 64 << 10
+    head_bytes: Annotated[int, msgspec.Meta(ge=1)] = 64 << 10
     max_connections: Annotated[int, msgspec.Meta(ge=1)] = 10_000
     queue_requests: Annotated[int, msgspec.Meta(ge=0)] = 100
     wake_s: PositiveSeconds = 30.0

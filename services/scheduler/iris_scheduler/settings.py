@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
+
+Positive = Annotated[float, msgspec.Meta(gt=0)]
+Span = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -24,15 +29,15 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """
 
     name: str = "scheduler"
-    gang_reservation_after_s: float = 300.0
-    reason_interval_s: float = 2.0
-    rejected_backoff_s: float = 0.05
-    rejected_backoff_max_s: float = 5.0
-    stop_timeout_s: float = 15.0
-    answer_timeout_s: float = 5.0
-    check_s: float = 5.0
-    plan_burst: int = 8
-    plan_spacing_s: float = 0.01
+    gang_reservation_after_s: Span = 300.0
+    reason_interval_s: Span = 2.0
+    rejected_backoff_s: Positive = 0.05
+    rejected_backoff_max_s: Positive = 5.0
+    stop_timeout_s: Span = 15.0
+    answer_timeout_s: Positive = 5.0
+    check_s: Positive = 5.0
+    plan_burst: Annotated[int, msgspec.Meta(ge=1)] = 8
+    plan_spacing_s: Span = 0.01
 
     @property
     def gang_reservation_after_ms(self) -> int:

@@ -63,6 +63,7 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
             host.
         core_bytes: the largest core file of a task.
         log_bytes_per_s: rate at which one attempt's output is sent while it runs; what it prints faster waits on disk.
+            0: what is beyond the burst is sent at its end.
         log_burst_bytes: output sent at once before that rate holds.
         log_attempt_bytes: of one attempt's output, what is kept; the rest is dropped but for its last lines. A worker
             holds as much on disk for an attempt, no more.
@@ -80,7 +81,7 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
         artifact_entries: number of its files.
         artifact_timeout_s: how long an attempt's end waits until that is stored.
         artifacts_at_once: output directories that are stored at a time.
-        exec_at_once: commands that people execute beside tasks at a time.
+        exec_at_once: commands that people execute beside tasks at a time; 0: none are taken.
         exec_idle_s: how long one command may neither read nor print.
         exec_longest_s: how long one command may run.
         terminal_silent_s: how long a task with a terminal goes on while nobody is connected to that.
