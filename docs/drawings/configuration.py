@@ -29,8 +29,10 @@ One file, `iris.toml`, for every service; each reads its own section and those f
 precedence: the default, the file (`--config FILE` or `IRIS_CONFIG`), the environment (`IRIS_STATE_PREPARE_TRIES=3` sets
 `prepare_tries` of `[state]`), the command line of a service (`--set state.prepare_tries=3`). An unknown key is refused.
 
-`iris server SERVICE --show-config` prints what a service would run with, and where each value comes from. The last
-part of a name is the unit: `_s` seconds, `_bytes` bytes, `_millis` thousandths."""
+`iris server SERVICE --show-config` prints what a service would run with, and where each value comes from. It refuses
+forms and numbers that cannot be used. Whether files exist and ports are free, only a start finds out.
+
+The last part of a name is the unit: `_s` seconds, `_bytes` bytes, `_millis` thousandths."""
 
 LIMITS_EXPLAINED = """\
 `iris quota show USER` shows all of them and what is used; 0 is unlimited. `iris quota set` sets those of one user, and

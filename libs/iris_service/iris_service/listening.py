@@ -10,6 +10,7 @@ import socket
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from iris_service.settings import BadSetting
 
@@ -24,6 +25,17 @@ def read_address(section: str, text: str, key: str = "http") -> tuple[str, int]:
     if not (colon and port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535):
         raise BadSetting(f"[{section}] {key}: not host:port with a port of at most 65535: {text!r}")
     return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def check_url(section: str, key: str, url: str, schemes: Sequence[str] = ("http", "https")) -> None:
+    """Refuse a setting that is no URL of these schemes with a host. Raises BadSetting."""
+    try:
+        where = urlsplit(url)
+        usable = where.scheme in schemes and bool(where.hostname) and where.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise BadSetting(f"[{section}] {key}: not a URL of {' or '.join(schemes)} with a host: {url!r}")
 
 
 def read_networks(section: str, texts: Iterable[str]) -> tuple[Network, ...]:

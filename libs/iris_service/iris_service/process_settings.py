@@ -9,6 +9,7 @@ import msgspec
 
 from iris_bus.connection.connection import Credentials
 from iris_core.subjects import ARTIFACTS, DAY_S, EVENTS, LOGS, RESULTS, STREAMS, Stream
+from iris_service.listening import check_url, read_address
 
 Days = Annotated[float, msgspec.Meta(ge=0.01)]
 StreamBytes = Annotated[int, msgspec.Meta(ge=1 << 22)]
@@ -96,3 +97,10 @@ class RunSettings(msgspec.Struct, frozen=True):
     drain_s: Annotated[float, msgspec.Meta(ge=0)] = 30.0
     gc: Literal["default", "quiet"] = "default"
     disks: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """Raises BadSetting for an address or a URL that cannot be one."""
+        if self.metrics:
+            read_address("run", self.metrics, "metrics")
+        if self.otlp_endpoint:
+            check_url("run", "otlp_endpoint", self.otlp_endpoint)

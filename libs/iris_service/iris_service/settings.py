@@ -41,7 +41,10 @@ class Settings:
         self._loose = loose
 
     def section(self, name: str, kind: type[S]) -> S:
-        """The section as its struct. Raises BadSetting for an unknown key or a value of the wrong kind."""
+        """The section as its struct, whose method ``check``, if it has one, judges forms that its types do not.
+
+        Raises BadSetting for an unknown key, or a value of the wrong kind or form.
+        """
         chosen = {**self._from_environment(name, kind), **self._chosen.get(name, {})}
         fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
         for key, (_, origin) in chosen.items():
@@ -56,6 +59,8 @@ class Settings:
             value = getattr(section, fields[key].name)
             if isinstance(value, float) and not math.isfinite(value):
                 raise BadSetting(f"{origin}: [{name}] {key}: Expected a finite number, got {value}")
+        if check := getattr(section, "check", None):
+            check()
         return section
 
     def text(self, name: str, key: str) -> str:

@@ -11,6 +11,8 @@ from iris_core import codec
 from iris_core.limits import ATTEMPTS, WORKER_BYTES
 from iris_core.spec.jobs import Attribute
 from iris_core.spec.resources import DeclaredCapacity
+from iris_service.listening import check_url
+from iris_service.settings import BadSetting
 from iris_worker.attempt.artifacts.directory import ArtifactLimits
 from iris_worker.attempt.builds.store import EnvironmentLimits
 from iris_worker.attempt.bundles.manifest import BundleLimits
@@ -136,6 +138,15 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
     exec_longest_s: Positive = 43_200.0
     terminal_silent_s: Positive = 60.0
     tunnels_at_once: Count = 256
+
+    def check(self) -> None:
+        """Raises BadSetting for a URL or a path that cannot be one; whether a path exists is judged by the start."""
+        if self.metadata_url not in ("", "auto"):
+            check_url("worker", "metadata_url", self.metadata_url, ("http",))
+        for text in self.binds:
+            path, _, mode = text.partition(":")
+            if mode not in ("", "ro") or not path.startswith("/"):
+                raise BadSetting(f"[worker] binds: {text!r} is not an absolute path, or PATH:ro")
 
     @property
     def root(self) -> Path:
