@@ -29,3 +29,12 @@ async def test_a_map_is_closed_with_a_reason_and_kept_open_with_nothing(iris: Ho
     answers = [await iris.http.post("/v1/jobs/j1/calls", json=body) for body in ({"close": True, "reason": "x"}, {})]
     assert [answer.status_code for answer in answers] == [200, 200]
     assert [(c.close, c.reason, c.count) for c in iris.state.commands[-2:]] == [(True, "x", 0), (False, "", 0)]
+
+
+async def test_calls_are_added_to_a_map_without_a_first_task(iris: House):
+    """Whose the map is says its job, which is there from the submission on."""
+    await iris.submit("/m")
+    iris.state.tasks.clear()
+    await iris.http.put(f"/v1/bundles/{DIGEST}", content=DATA)
+    added = await iris.http.post("/v1/jobs/%2Fm/calls", json=BODY | {"offset": 0, "firsts": [0]})
+    assert added.status_code == 200

@@ -14,10 +14,10 @@ from iris_core.admission.actions import ReasonText
 from iris_core.messages.gateway_state import GrowJob
 from iris_core.spec.calls import FileDigest
 from iris_core.views.jobs import JobView
+from iris_core.views.queries import JobQuery
 from iris_gateway.api.handling import json_body, request_key
-from iris_gateway.api.work.bundles import check_bundle
+from iris_gateway.api.work.bundles import JobCode, check_bundle
 from iris_gateway.api.work.jobs import job_of
-from iris_gateway.api.work.tasks import task_record
 from iris_gateway.auth.bearer import refuse_worker
 from iris_gateway.commands import UNSENT
 from iris_gateway.http.endpoint import Answers, Call, Endpoint, passed_on
@@ -47,7 +47,7 @@ async def grow(call: Call) -> Response:
     body = await json_body(call, GrowthBody)
     refuse_worker(call.caller, GrowJob)
     if body.segments:
-        owner = (await task_record(call, f"{job}/0")).user
+        owner = msgspec.json.decode(await call.read(JobQuery(job)), type=JobCode).user
         for digest in body.segments:
             await check_bundle(call, digest, owner, "/segments")
     command = GrowJob(job, call.caller, *UNSENT, **msgspec.structs.asdict(body))
