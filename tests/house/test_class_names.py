@@ -4,7 +4,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-from tests.house.repository import Source, sources
+from tests.house.repository import Source, sources, statements
 
 SHARED = {
     "Job": "the SDK's Job is what users hold of the job that the state service records",
@@ -16,7 +16,7 @@ SHARED = {
 
 def names(tree: ast.Module) -> Iterator[str]:
     """Classes wherever they stand, and capitalised names that a module assigns a type; single letters are anybody's."""
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if isinstance(node, ast.ClassDef):
             yield node.name
     for node in tree.body:
@@ -52,3 +52,30 @@ def test_a_second_class_of_a_name_would_be_found():
         Source(other.path, "b", ast.parse("Thing = int | str")),
     ]
     assert shared(tuple(twice)) == {"Thing": ["a", "b"]}
+
+
+def test_a_class_is_found_in_every_kind_of_block():
+    code = """
+async def one():
+    async with a:
+        try:
+            for b in c:
+                class A: ...
+            else:
+                class B: ...
+        except* d:
+            class C: ...
+        else:
+            class D: ...
+        finally:
+            class E: ...
+    while f:
+        match g:
+            case 1:
+                class F: ...
+    if h:
+        class G: ...
+    elif i:
+        class H: ...
+"""
+    assert sorted(names(ast.parse(code))) == list("ABCDEFGH")

@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
-from tests.house.repository import sources
+from tests.house.repository import sources, statements
 
 
 @cache
 def class_definitions() -> tuple[ast.ClassDef, ...]:
-    return tuple(node for source in sources() for node in ast.walk(source.tree) if isinstance(node, ast.ClassDef))
+    return tuple(node for source in sources() for node in statements(source.tree) if isinstance(node, ast.ClassDef))
 
 
 def names_in(nodes: list[ast.stmt]) -> Iterator[str]:

@@ -74,7 +74,7 @@ def test_no_pure_module_asks_for_the_time_through_datetime():
         f"{source.path}:{node.lineno}"
         for source in sources()
         if kind_of(source.module, listed) == "pure"
-        for node in ast.walk(source.tree)
+        for node in source.nodes
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in clocks
         if isinstance(node.func.value, ast.Name) and node.func.value.id in {"datetime", "date"}
     ]

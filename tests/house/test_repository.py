@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from drawings.markdown import anchor
-from tests.house.repository import ROOT, sources, texts
+from tests.house.repository import ROOT, sources, statements, texts
 
 MARKDOWN_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#{1,6}\s+(.+?)\s*$", re.MULTILINE)
@@ -81,7 +81,7 @@ def test_no_function_has_grown_too_long_to_read():
     long = [
         f"{source.path}:{node.lineno} {node.name}: {node.end_lineno - node.lineno + 1} lines"
         for source in sources()
-        for node in ast.walk(source.tree)
+        for node in statements(source.tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         if node.end_lineno - node.lineno + 1 > LONGEST_FUNCTION
     ]
