@@ -46,8 +46,8 @@ http.server.ThreadingHTTPServer(("", int(os.environ["IRIS_PORT_HTTP"])), Handler
 QUICK: dict[str, Any] = {
     "cpu": 0.1,
     "probe_interval": "0.2s",
-    "start_timeout": "30s",
-    "progress_deadline": "60s",
+    "start_timeout": "90s",
+    "progress_deadline": "100s",
     "min_ready": "0s",
     "settle": "0.2s",
     "grace": "5s",
@@ -118,7 +118,7 @@ def test_a_killed_copy_is_replaced_once_and_the_wanted_number_is_kept(cluster: C
     for replicas in (10, 1):
         chat.scale(replicas)
         cluster.kill("state")
-        chat.wait_ready(60)
+        chat.wait_ready(120)
         until(lambda wanted=replicas: len(live(chat)) == wanted, f"{replicas} routes are left")
     chat.delete()
     until(lambda: chat.refresh().status == "destroyed", "it is destroyed")

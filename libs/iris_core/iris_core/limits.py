@@ -1,10 +1,18 @@
-"""Size limits of messages, in bytes. Every sender keeps to them; the bus refuses more.
+"""Size limits of messages, in bytes, which every sender keeps to and the bus enforces; lower limits of settings.
 
 Source: docs/adr/0015-commits-in-parts.md, with the sum for each kind of message.
 """
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import msgspec
+
+PositiveFloat = Annotated[float, msgspec.Meta(gt=0)]
+NonNegativeFloat = Annotated[float, msgspec.Meta(ge=0)]
+PositiveInt = Annotated[int, msgspec.Meta(ge=1)]
+NonNegativeInt = Annotated[int, msgspec.Meta(ge=0)]
 MESSAGE_BYTES = 4 << 20
 """Largest message of Iris; a NATS server must accept messages of this size."""
 SPEC_BYTES = 1 << 20

@@ -7,14 +7,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from iris_core.limits import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from iris_gateway.auth.bearer import is_loopback
 from iris_service.listening import read_address
 from iris_service.settings import BadSetting
 
-TimeoutSeconds = Annotated[float, msgspec.Meta(gt=0)]
 UserRate = Annotated[float, msgspec.Meta(ge=0)]
 UserBurst = Annotated[float, msgspec.Meta(ge=1)]
-UpperLimit = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class IssuerSettings(NamedTuple):
@@ -78,25 +77,25 @@ class GatewaySettings(msgspec.Struct, frozen=True):
     proxy_url: str = ""
     trusted: tuple[str, ...] = ()
     port_file: str = ""
-    command_timeout_s: TimeoutSeconds = 10.0
-    query_timeout_s: TimeoutSeconds = 5.0
-    body_bytes: UpperLimit = 1 << 20
-    bundle_bytes: UpperLimit = 256 << 20
-    bundles_bytes: UpperLimit = 64 << 30
-    uploads_per_user: UpperLimit = 4
-    head_s: TimeoutSeconds = 20.0
-    body_idle_s: TimeoutSeconds = 30.0
-    unread_s: TimeoutSeconds = 30.0
-    connections_per_address: Annotated[int, msgspec.Meta(ge=0)] = 5000
-    watchers: UpperLimit = 5000
-    watchers_per_user: UpperLimit = 2000
+    command_timeout_s: PositiveFloat = 10.0
+    query_timeout_s: PositiveFloat = 5.0
+    body_bytes: PositiveInt = 1 << 20
+    bundle_bytes: PositiveInt = 256 << 20
+    bundles_bytes: PositiveInt = 64 << 30
+    uploads_per_user: PositiveInt = 4
+    head_s: PositiveFloat = 20.0
+    body_idle_s: PositiveFloat = 30.0
+    unread_s: PositiveFloat = 30.0
+    connections_per_address: NonNegativeInt = 5000
+    watchers: PositiveInt = 5000
+    watchers_per_user: PositiveInt = 2000
     requests_per_s: UserRate = 2000.0
     request_burst: UserBurst = 20_000.0
     intake_per_s: UserRate = 64.0 * (1 << 20)
     intake_burst: UserBurst = 4.0 * (1 << 30)
-    event_ring: UpperLimit = 20_000
-    keep_alive_s: TimeoutSeconds = 15.0
-    drain_s: Annotated[float, msgspec.Meta(ge=0)] = 5.0
+    event_ring: PositiveInt = 20_000
+    keep_alive_s: PositiveFloat = 15.0
+    drain_s: NonNegativeFloat = 5.0
     tls_cert: str = ""
     tls_key: str = ""
     oidc_issuer: str = ""

@@ -6,10 +6,9 @@ from typing import Annotated
 
 import msgspec
 
+from iris_core.limits import NonNegativeInt, PositiveFloat, PositiveInt
 from iris_service.listening import Network, read_address, read_networks
 from iris_service.settings import BadSetting
-
-PositiveSeconds = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class ProxySettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,13 +44,13 @@ class ProxySettings(msgspec.Struct, frozen=True, kw_only=True):
     oidc_issuer: str = ""
     oidc_audience: str = ""
     trusted: tuple[str, ...] = ()
-    head_s: PositiveSeconds = 10.0
-    idle_s: PositiveSeconds = 60.0
-    head_bytes: Annotated[int, msgspec.Meta(ge=1)] = 64 << 10
-    max_connections: Annotated[int, msgspec.Meta(ge=1)] = 10_000
-    queue_requests: Annotated[int, msgspec.Meta(ge=0)] = 100
-    wake_s: PositiveSeconds = 30.0
-    drain_s: PositiveSeconds = 20.0
+    head_s: PositiveFloat = 10.0
+    idle_s: PositiveFloat = 60.0
+    head_bytes: PositiveInt = 64 << 10
+    max_connections: PositiveInt = 10_000
+    queue_requests: NonNegativeInt = 100
+    wake_s: PositiveFloat = 30.0
+    drain_s: PositiveFloat = 20.0
     tls_cert: str = ""
     tls_key: str = ""
     workers: Annotated[int, msgspec.Meta(ge=1, le=256)] = 1

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import msgspec
 
-Positive = Annotated[float, msgspec.Meta(gt=0)]
-Span = Annotated[float, msgspec.Meta(ge=0)]
+from iris_core.limits import NonNegativeFloat, PositiveFloat, PositiveInt
 
 
 class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -29,15 +26,15 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """
 
     name: str = "scheduler"
-    gang_reservation_after_s: Span = 300.0
-    reason_interval_s: Span = 2.0
-    rejected_backoff_s: Positive = 0.05
-    rejected_backoff_max_s: Positive = 5.0
-    stop_timeout_s: Span = 15.0
-    answer_timeout_s: Positive = 5.0
-    check_s: Positive = 5.0
-    plan_burst: Annotated[int, msgspec.Meta(ge=1)] = 8
-    plan_spacing_s: Span = 0.01
+    gang_reservation_after_s: NonNegativeFloat = 300.0
+    reason_interval_s: NonNegativeFloat = 2.0
+    rejected_backoff_s: PositiveFloat = 0.05
+    rejected_backoff_max_s: PositiveFloat = 5.0
+    stop_timeout_s: NonNegativeFloat = 15.0
+    answer_timeout_s: PositiveFloat = 5.0
+    check_s: PositiveFloat = 5.0
+    plan_burst: PositiveInt = 8
+    plan_spacing_s: NonNegativeFloat = 0.01
 
     @property
     def gang_reservation_after_ms(self) -> int:

@@ -11,13 +11,9 @@ from typing import Annotated
 import msgspec
 
 from iris_bus.journal.framing import PART_BYTES
+from iris_core.limits import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from iris_core.states import PriorityBand, SessionStatus
 from iris_core.tables.session import PREPARE, SCHEDULE, START, StatusTimeout
-
-Timeout = Annotated[float, msgspec.Meta(gt=0)]
-Span = Annotated[float, msgspec.Meta(ge=0)]
-Count = Annotated[int, msgspec.Meta(ge=0)]
-UpperLimit = Annotated[int, msgspec.Meta(ge=1)]
 
 _LEAST_STALL_MS = 1000
 """Twice `replication.leader.LONGEST_WAIT_S`."""
@@ -96,64 +92,64 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         election_timeout_s: how long pings may have no responder before a standby takes over.
     """
 
-    schedule_tries: Count = 5
-    prepare_tries: Count = 5
-    start_tries: Count = 5
-    max_reschedules: Count = 100
-    scheduled_timeout_s: Timeout = 60.0
-    preparing_timeout_s: Timeout = 900.0
-    prepared_timeout_s: Timeout = 60.0
-    creating_timeout_s: Timeout = 600.0
-    terminating_timeout_s: Timeout = 120.0
-    order_timeout_s: Timeout = 5.0
-    order_retry_s: Span = 1.0
-    order_expires_s: Timeout = 10.0
-    undelivered_limit: UpperLimit = 3
-    task_token_s: Span = 3600.0
-    heartbeat_interval_s: Timeout = 5.0
-    missed_heartbeats: Count = 3
-    worker_grace_s: Span = 30.0
-    forget_workers_after_s: Span = 86_400.0
-    poison_window_s: Span = 120.0
-    poison_workers: Count = 3
-    suspect_wait_s: Span = 30.0
-    max_building: UpperLimit = 8
-    avoid_s: Span = 5.0
-    avoid_longest_s: Span = 300.0
+    schedule_tries: NonNegativeInt = 5
+    prepare_tries: NonNegativeInt = 5
+    start_tries: NonNegativeInt = 5
+    max_reschedules: NonNegativeInt = 100
+    scheduled_timeout_s: PositiveFloat = 60.0
+    preparing_timeout_s: PositiveFloat = 900.0
+    prepared_timeout_s: PositiveFloat = 60.0
+    creating_timeout_s: PositiveFloat = 600.0
+    terminating_timeout_s: PositiveFloat = 120.0
+    order_timeout_s: PositiveFloat = 5.0
+    order_retry_s: NonNegativeFloat = 1.0
+    order_expires_s: PositiveFloat = 10.0
+    undelivered_limit: PositiveInt = 3
+    task_token_s: NonNegativeFloat = 3600.0
+    heartbeat_interval_s: PositiveFloat = 5.0
+    missed_heartbeats: NonNegativeInt = 3
+    worker_grace_s: NonNegativeFloat = 30.0
+    forget_workers_after_s: NonNegativeFloat = 86_400.0
+    poison_window_s: NonNegativeFloat = 120.0
+    poison_workers: NonNegativeInt = 3
+    suspect_wait_s: NonNegativeFloat = 30.0
+    max_building: PositiveInt = 8
+    avoid_s: NonNegativeFloat = 5.0
+    avoid_longest_s: NonNegativeFloat = 300.0
     begin_anew: bool = False
-    stop_grace_s: Span = 5.0
-    expected_grace_production_s: Span = 3600.0
-    expected_grace_interactive_s: Span = 600.0
-    expected_grace_batch_s: Span = 300.0
-    commit_burst: UpperLimit = 16
-    commit_spacing_s: Span = 0.01
+    stop_grace_s: NonNegativeFloat = 5.0
+    expected_grace_production_s: NonNegativeFloat = 3600.0
+    expected_grace_interactive_s: NonNegativeFloat = 600.0
+    expected_grace_batch_s: NonNegativeFloat = 300.0
+    commit_burst: PositiveInt = 16
+    commit_spacing_s: NonNegativeFloat = 0.01
     plan_wait_s: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.005
-    max_pending_tasks: Count = 1_000_000
-    max_deployments: Count = 1000
-    keep_deployments: Count = 100
-    keep_jobs: Count = 200_000
-    keep_days: Span = 30.0
-    keep_jobs_bytes: Count = 1 << 30
-    keep_keys_days: Span = 7.0
-    keep_keys_bytes: Count = 64 << 20
-    keep_bundles_days: Span = 7.0
-    keep_bundles_bytes: Count = 16 << 30
-    keep_answers: Count = 20_000
-    keep_answers_bytes: Count = 64 << 20
-    keep_audit_days: Span = 90.0
-    keep_audit_bytes: Count = 16 << 20
-    snapshot_changes: UpperLimit = 200_000
-    snapshot_after_s: Span = 600.0
-    events_settle_s: Span = 150.0
-    journal_part_bytes: UpperLimit = PART_BYTES
-    read_timeout_s: Timeout = 2.0
+    max_pending_tasks: NonNegativeInt = 1_000_000
+    max_deployments: NonNegativeInt = 1000
+    keep_deployments: NonNegativeInt = 100
+    keep_jobs: NonNegativeInt = 200_000
+    keep_days: NonNegativeFloat = 30.0
+    keep_jobs_bytes: NonNegativeInt = 1 << 30
+    keep_keys_days: NonNegativeFloat = 7.0
+    keep_keys_bytes: NonNegativeInt = 64 << 20
+    keep_bundles_days: NonNegativeFloat = 7.0
+    keep_bundles_bytes: NonNegativeInt = 16 << 30
+    keep_answers: NonNegativeInt = 20_000
+    keep_answers_bytes: NonNegativeInt = 64 << 20
+    keep_audit_days: NonNegativeFloat = 90.0
+    keep_audit_bytes: NonNegativeInt = 16 << 20
+    snapshot_changes: PositiveInt = 200_000
+    snapshot_after_s: NonNegativeFloat = 600.0
+    events_settle_s: NonNegativeFloat = 150.0
+    journal_part_bytes: PositiveInt = PART_BYTES
+    read_timeout_s: PositiveFloat = 2.0
     read_share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.2
     prometheus: str = ""
     prometheus_interval_s: Annotated[float, msgspec.Meta(ge=0.1, le=30)] = 5.0
     prometheus_timeout_s: Annotated[float, msgspec.Meta(gt=0, le=30)] = 3.0
-    ping_interval_s: Timeout = 0.05
-    ping_timeout_s: Timeout = 0.25
-    election_timeout_s: Timeout = 0.3
+    ping_interval_s: PositiveFloat = 0.05
+    ping_timeout_s: PositiveFloat = 0.25
+    election_timeout_s: PositiveFloat = 0.3
 
     @property
     def timeouts(self) -> StatusTimeout:

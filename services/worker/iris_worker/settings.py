@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from iris_core import codec
-from iris_core.limits import ATTEMPTS, WORKER_BYTES
+from iris_core.limits import ATTEMPTS, WORKER_BYTES, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from iris_core.spec.jobs import Attribute
 from iris_core.spec.resources import DeclaredCapacity
 from iris_service.listening import check_url
@@ -17,9 +17,6 @@ from iris_worker.attempt.artifacts.directory import ArtifactLimits
 from iris_worker.attempt.builds.store import EnvironmentLimits
 from iris_worker.attempt.bundles.manifest import BundleLimits
 from iris_worker.attempt.output.quota import LogLimits
-
-Positive = Annotated[float, msgspec.Meta(gt=0)]
-Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class WorkerSettings(DeclaredCapacity, frozen=True):
@@ -99,14 +96,14 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
     metadata_url: str = "auto"
     max_attempts: Annotated[int, msgspec.Meta(ge=1, le=ATTEMPTS)] = ATTEMPTS
     task_ports: str = "10000-19999"
-    heartbeat_interval_s: Positive = 5.0
-    pause_s: Positive = 3.0
-    fresh_s: Positive = 10.0
-    report_gap_s: Annotated[float, msgspec.Meta(ge=0)] = 0.01
-    report_timeout_s: Positive = 5.0
-    log_timeout_s: Positive = 60.0
-    stop_grace_s: Annotated[float, msgspec.Meta(ge=0)] = 5.0
-    timeout_slack_s: Positive = 30.0
+    heartbeat_interval_s: PositiveFloat = 5.0
+    pause_s: PositiveFloat = 3.0
+    fresh_s: PositiveFloat = 10.0
+    report_gap_s: NonNegativeFloat = 0.01
+    report_timeout_s: PositiveFloat = 5.0
+    log_timeout_s: PositiveFloat = 60.0
+    stop_grace_s: NonNegativeFloat = 5.0
+    timeout_slack_s: PositiveFloat = 30.0
     run_as: str = ""
     accounts: tuple[str, ...] = ()
     sandbox: Literal["auto", "off", "required"] = "auto"
@@ -115,29 +112,29 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
     binds: tuple[str, ...] = ()
     cgroups: bool = True
     limit_memory: Literal["cgroup", "rlimit", "off"] = "cgroup"
-    pids_limit: Count = 8192
-    core_bytes: Count = 0
-    log_bytes_per_s: Count = LogLimits().bytes_per_s
-    log_burst_bytes: Count = LogLimits().burst_bytes
-    log_attempt_bytes: Count = LogLimits().attempt_bytes
-    bundle_bytes: Count = BundleLimits().bytes
-    bundle_entries: Count = BundleLimits().entries
-    bundles_kept: Annotated[int, msgspec.Meta(ge=1)] = 16
-    bundles_at_once: Annotated[int, msgspec.Meta(ge=1)] = 4
-    build_timeout_s: Positive = 600.0
-    environments_kept: Annotated[int, msgspec.Meta(ge=1)] = EnvironmentLimits().count
-    environments_bytes: Count = EnvironmentLimits().bytes
+    pids_limit: NonNegativeInt = 8192
+    core_bytes: NonNegativeInt = 0
+    log_bytes_per_s: NonNegativeInt = LogLimits().bytes_per_s
+    log_burst_bytes: NonNegativeInt = LogLimits().burst_bytes
+    log_attempt_bytes: NonNegativeInt = LogLimits().attempt_bytes
+    bundle_bytes: NonNegativeInt = BundleLimits().bytes
+    bundle_entries: NonNegativeInt = BundleLimits().entries
+    bundles_kept: PositiveInt = 16
+    bundles_at_once: PositiveInt = 4
+    build_timeout_s: PositiveFloat = 600.0
+    environments_kept: PositiveInt = EnvironmentLimits().count
+    environments_bytes: NonNegativeInt = EnvironmentLimits().bytes
     container_runtime: Literal["auto", "docker", "podman", "none"] = "auto"
-    container_runtime_interval_s: Positive = 30.0
-    artifact_bytes: Count = ArtifactLimits().bytes
-    artifact_entries: Count = ArtifactLimits().entries
-    artifact_timeout_s: Positive = 600.0
-    artifacts_at_once: Annotated[int, msgspec.Meta(ge=1)] = 4
-    exec_at_once: Count = 32
-    exec_idle_s: Positive = 3600.0
-    exec_longest_s: Positive = 43_200.0
-    terminal_silent_s: Positive = 60.0
-    tunnels_at_once: Count = 256
+    container_runtime_interval_s: PositiveFloat = 30.0
+    artifact_bytes: NonNegativeInt = ArtifactLimits().bytes
+    artifact_entries: NonNegativeInt = ArtifactLimits().entries
+    artifact_timeout_s: PositiveFloat = 600.0
+    artifacts_at_once: PositiveInt = 4
+    exec_at_once: NonNegativeInt = 32
+    exec_idle_s: PositiveFloat = 3600.0
+    exec_longest_s: PositiveFloat = 43_200.0
+    terminal_silent_s: PositiveFloat = 60.0
+    tunnels_at_once: NonNegativeInt = 256
 
     def check(self) -> None:
         """Raises BadSetting for a URL or a path that cannot be one; whether a path exists is judged by the start."""
