@@ -68,7 +68,8 @@ class Commands:
         retry_for_s: time limit of one command over all tries; then its caller gets a 503.
         try_timeout_s: time without an answer after which it is sent again; doubles with each try, so that a slow leader
             has time to answer.
-        outstanding: the largest number of unanswered commands.
+        outstanding: the largest number of unanswered commands. One that waits to be sent is not sent any more when less
+            than `try_timeout_s` of its time is left: its answer would come too late to be told.
         new_id: makes ids that never repeat. now_ms: the time of day.
     """
 
@@ -125,8 +126,10 @@ class Commands:
         Raises ProblemResponse when no answer came in time; it states whether the command may have taken effect.
         """
         request = _Request(subject, data, headers)
+        limit_s = asyncio.get_running_loop().time() + self._retry_for_s
         try:
-            async with asyncio.timeout(self._retry_for_s), self._slots:
+            async with asyncio.timeout_at(limit_s - self._try_timeout_s) as waiting, self._slots:
+                waiting.reschedule(limit_s)
                 return await self._repeat(request)
         except TimeoutError:
             raise request.unavailable() from None

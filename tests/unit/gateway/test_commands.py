@@ -137,7 +137,7 @@ async def test_only_so_many_are_outstanding_and_one_that_was_not_sent_is_told_so
     memory = Memory()
     leader = Leader(memory, *[""] * 1000)
     await leader.lead()
-    made = commands(memory, outstanding=3, retry_for_s=0.2, try_timeout_s=60.0)
+    made = commands(memory, outstanding=3, retry_for_s=0.4, try_timeout_s=0.2)
     asking = [asyncio.create_task(made.ask(CMD_CANCEL, CANCEL)) for _ in range(5)]
     refused = await asyncio.gather(*asking, return_exceptions=True)
     details = Counter(one.detail for one in refused if isinstance(one, ProblemResponse))
@@ -148,7 +148,7 @@ async def test_who_waits_is_sent_when_another_is_answered():
     memory = Memory()
     leader = Leader(memory)
     await leader.lead()
-    made = commands(memory, outstanding=2, try_timeout_s=60.0)
+    made = commands(memory, outstanding=2, try_timeout_s=5.0)
     answers = await asyncio.gather(*(made.ask(CMD_CANCEL, CANCEL) for _ in range(9)))
     assert [answer.status for answer in answers] == ["accepted"] * 9
 
