@@ -9,6 +9,7 @@ import pytest
 from iris_bus.contract import Fenced, Gap, Publication, Unavailable
 from iris_bus.jetstream import JetStreamConnection, connect
 from iris_nats.nats_process import NatsProcess
+from tests.support.suspend import suspend
 
 pytestmark = pytest.mark.integration
 
@@ -32,7 +33,7 @@ async def crash(server: NatsProcess, connection: JetStreamConnection) -> None:
 
 def freeze(server: NatsProcess) -> None:
     """Stop the server in its tracks; returns when every thread of it stands."""
-    server.signal(signal.SIGSTOP)
+    suspend(server.pid)
     os.waitid(os.P_PID, server.pid, os.WSTOPPED)
 
 

@@ -26,6 +26,7 @@ from iris_nats.nats_process import NatsProcess
 from tests.support.cluster import Cluster, iris, settings, start, stop, until
 from tests.support.disk import MakeDisk, make_disk
 from tests.support.nats_config import nats_cluster
+from tests.support.suspend import suspend
 
 __all__ = ["make_disk"]
 
@@ -254,7 +255,7 @@ def test_a_gateway_with_another_token_file(cluster: Cluster):
 
 def test_a_cluster_whose_nats_server_stands_still(cluster: Cluster):
     [pid] = cluster.pids("nats")
-    os.kill(pid, signal.SIGSTOP)
+    suspend(pid)
     try:
         assert {"not_ready", "nats_unreachable"} <= set(look(cluster))
     finally:

@@ -16,6 +16,7 @@ from iris_core.messages.processes import Ping
 from iris_state.snapshots import snapshot
 from iris_state.snapshots.snapshot import commit_of
 from tests.support.replicas import RETRY_FOR_S, Replicas, replicas, since
+from tests.support.suspend import suspend
 
 pytestmark = pytest.mark.integration
 
@@ -98,7 +99,7 @@ async def test_a_frozen_leader_is_replaced_and_ends_when_it_wakes(group):
     await group.start()
     await group.submit("/before")
     await group.until(lambda pong: pong.sequence >= 2)
-    leader.send_signal(signal.SIGSTOP)
+    suspend(leader.pid)
     await group.until(lambda pong: pong.leader != before.leader)
     assert (await group.submit("/while")).status == "created"
     leader.send_signal(signal.SIGCONT)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cluster import Cluster
+from tests.support.suspend import suspend
 
 pytestmark = pytest.mark.integration
 
@@ -87,7 +88,7 @@ def test_a_head_where_ray_could_not_start_does_not_end_with_success(tmp_path, ta
 def test_a_plain_client_repeats_its_submission_until_it_is_answered(cluster: Cluster):
     [state] = cluster.pids("state")
     gateway = cluster.credentials("gateway").nkey_seed
-    os.kill(state, signal.SIGSTOP)
+    suspend(state)
     try:
         submitting = subprocess.Popen(
             [sys.executable, EXAMPLES / "submit.py", cluster.nats_url, gateway, "/plain", "true"],

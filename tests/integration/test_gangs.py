@@ -12,6 +12,7 @@ import pytest
 from iris import Job
 from iris_core.views.jobs import TaskView
 from tests.support.cluster import Cluster, cluster_on, settings, until
+from tests.support.suspend import suspend
 
 pytestmark = pytest.mark.integration
 
@@ -145,7 +146,7 @@ def test_a_gang_that_no_slice_can_hold_is_accepted_and_waits(pod: Cluster) -> No
 def test_nobody_starts_before_every_member_is_prepared(pod: Cluster, tmp_path: Path) -> None:
     slow = [pod.pid_of_worker(f"slice-{number}-w1") for number in range(2)]
     for pid in slow:
-        os.kill(pid, signal.SIGSTOP)
+        suspend(pid)
     try:
         job = gang(pod, "barrier", f"echo $IRIS_TASK_INDEX >> {tmp_path}/started")
         first = until(
@@ -168,7 +169,7 @@ def test_a_host_that_never_answers_is_given_up_and_runs_nothing_later(tmp_path: 
     data = tmp_path / "data"
     with cluster_on(data, *TWO_SLICES, *settings(data, IMPATIENT)) as cluster:
         asleep = cluster.pid_of_worker("slice-0-w1")
-        os.kill(asleep, signal.SIGSTOP)
+        suspend(asleep)
         try:
             job = gang(cluster, "elsewhere", f"echo $IRIS_WORKER_ID.$IRIS_ATTEMPT >> {tmp_path}/ran")
             ended = job.wait(60)

@@ -22,6 +22,7 @@ from iris_core.messages.state_worker import Register
 from iris_core.states import Cause, KernelStatus
 from iris_worker.launcher import rescue
 from tests.support.state import FakeState, template
+from tests.support.suspend import suspend
 from tests.support.worker import WorkerProcess, lives
 
 pytestmark = pytest.mark.integration
@@ -65,7 +66,7 @@ async def test_what_was_requested_before_a_worker_died_runs_once(
     state: FakeState, worker: WorkerProcess, connection: Connection, tmp_path: Path
 ):
     launcher = worker.launcher_pid
-    os.kill(launcher, signal.SIGSTOP)
+    suspend(launcher)
     ref = await state.run("sh", "-c", f"echo ran >> {tmp_path}/runs; echo all; exit 7")
     await state.until(lambda: state.reported(ref) == [K.PREPARING])
     await connection.bus.flush()
@@ -167,7 +168,7 @@ async def test_a_launcher_that_somebody_stops_is_continued(state: FakeState, nat
     async with WorkerProcess(nats_url, tmp_path / "w0", heartbeat_interval_s=0.2, pause_s=1) as worker:
         await state.registration()
         launcher = worker.launcher_pid
-        os.kill(launcher, signal.SIGSTOP)
+        suspend(launcher)
         assert (await state.ended(await state.run("true"))).exit_code == 0
         assert worker.launchers() == [launcher]
 
@@ -194,7 +195,7 @@ async def test_a_worker_that_starts_continues_the_launcher_that_it_finds(
 ):
     ref, launcher = await state.run("sleep", "1000"), worker.launcher_pid
     await state.running(ref)
-    os.kill(launcher, signal.SIGSTOP)
+    suspend(launcher)
     await worker.kill()
     await worker.start()
     register = await state.registration(2)

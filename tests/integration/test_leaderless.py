@@ -17,6 +17,7 @@ import pytest
 from iris.client.client import Client
 from tests.support.cluster import Cluster, cluster_on, settings
 from tests.support.fleet import fleet
+from tests.support.suspend import suspend
 
 pytestmark = pytest.mark.integration
 
@@ -60,7 +61,7 @@ async def names(http: httpx.AsyncClient) -> Counter[str]:
 def frozen(pids: list[int]) -> Iterator[None]:
     """These processes do nothing."""
     for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
+        suspend(pid)
     try:
         yield
     finally:

@@ -20,6 +20,7 @@ from iris_nats.nats_process import NatsProcess
 from tests.support.cluster import cluster_on, settings
 from tests.support.nats_cluster import NatsCluster, nats_cluster, step_down
 from tests.support.state import FakeState, template
+from tests.support.suspend import suspend
 from tests.support.worker import WorkerProcess
 
 pytestmark = pytest.mark.integration
@@ -77,7 +78,7 @@ async def test_an_end_waits_for_its_output_as_long_as_the_bus_is_silent(own_nats
         await state.registration()
         ref = await state.run("sh", "-c", f"echo before; while ! test -e {go}; do sleep 0.01; done; echo after")
         await state.printed(ref, b"before\n")
-        os.kill(own_nats.pid, signal.SIGSTOP)
+        suspend(own_nats.pid)
         go.touch()
         async with asyncio.timeout(60):
             while log.read_text().count("could not be stored") < 3:

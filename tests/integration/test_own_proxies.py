@@ -17,6 +17,7 @@ from iris_core.spec.serving import DiscoveredRoute, Discovery
 from iris_core.subjects import DISCOVERY_BUCKET, LOADS
 from tests.support.nats import OpenServer
 from tests.support.proxy import Echo, Front, Held, Route, Talk, front, refusal, saying
+from tests.support.suspend import suspend
 
 pytestmark = pytest.mark.integration
 
@@ -64,7 +65,7 @@ async def test_without_nats_the_last_set_is_served_and_changes_follow_later(own_
     await connection.streams.ensure()
     async with front(connection, own_nats.url, tmp_path) as proxy:
         await proxy.publish("chat", await proxy.route(saying(b"old")))
-        os.kill(own_nats.pid, signal.SIGSTOP)
+        suspend(own_nats.pid)
         assert [(await proxy.get("/d/chat/"))[1] for _ in range(5)] == [b"old"] * 5
         os.kill(own_nats.pid, signal.SIGKILL)
         assert [(await proxy.get("/d/chat/"))[1] for _ in range(5)] == [b"old"] * 5

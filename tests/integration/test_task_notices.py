@@ -52,10 +52,13 @@ async def worker(state: FakeState, nats_url: str, tmp_path: Path) -> AsyncIterat
 
 
 async def begun(state: FakeState, until: int = 1, said: str = "", **more: object) -> AttemptRef:
-    """A task that prints its notices, and writes them into the file ``said``, once it waits for them."""
+    """A task that prints its notices, and writes them into the file ``said``, once it waits for them and its worker has
+    seen it start.
+    """
     env = {"UNTIL": str(until), "SAID": said}
     ref = await state.run("sh", "-c", CHECKPOINT, env=env, notice=NOTICE, **more)
     await state.printed(ref, b"ready\n")
+    await state.running(ref)
     return ref
 
 

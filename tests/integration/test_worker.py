@@ -24,6 +24,7 @@ from iris_nats.nats_process import NatsProcess
 from iris_worker.agent.room import LACKING
 from iris_worker.launcher.adopt import boot_id
 from tests.support.state import FakeState, template
+from tests.support.suspend import suspend
 from tests.support.worker import WorkerProcess, lives, number_from
 
 pytestmark = pytest.mark.integration
@@ -224,7 +225,7 @@ async def test_what_needs_the_devices_of_a_stopped_attempt_waits_for_its_end(
 async def test_a_worker_that_was_asleep_runs_nothing_of_what_it_finds(state: FakeState, nats_url: str, tmp_path: Path):
     async with WorkerProcess(nats_url, tmp_path / "w0", pause_s=0.5) as worker:
         await state.registration()
-        worker.signal(signal.SIGSTOP)
+        suspend(worker.pid)
         with pytest.raises(Unavailable):
             await state.order([template("touch", str(tmp_path / "ran"))], run=[AttemptRef(100, 0, 0)], timeout=1.0)
         worker.signal(signal.SIGCONT)

@@ -24,6 +24,7 @@ from iris_bus.connection.connection import Credentials
 from iris_bus.jetstream import connect
 from iris_core import subjects
 from tests.support.cluster import Cluster, until
+from tests.support.suspend import suspend
 
 
 @dataclass
@@ -82,7 +83,7 @@ def end_at_once(cluster: Cluster) -> None:
     """Every process of a machine that loses its power; the bus first, and the one that would start it again stands."""
     stands = [*cluster.pids("supervisor"), cluster.up.pid]
     for pid in stands:
-        os.kill(pid, signal.SIGSTOP)
+        suspend(pid)
     for pid in cluster.pids("nats"):
         os.kill(pid, signal.SIGKILL)
 
@@ -91,7 +92,7 @@ def end_at_once(cluster: Cluster) -> None:
 def stopped(pids: Sequence[int]) -> Iterator[None]:
     """The processes stand still, none of their threads in a system call, for as long as the block lasts."""
     for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
+        suspend(pid)
     try:
         until(lambda: all(state == "T" for pid in pids for state in states(pid)), "every thread stands still")
         yield
