@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import AsyncIterator
 from datetime import datetime
 from pathlib import Path
@@ -13,9 +14,10 @@ from iris_bus.contract import Connection
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Gang, Stop
 from iris_core.spec.jobs import NoticePolicy
-from iris_core.states import Cause
+from iris_core.states import Cause, KernelStatus
 from tests.support.metadata import PREEMPTED, TPU_VM, MetadataServer
 from tests.support.state import FakeState, template
+from tests.support.suspend import suspended
 from tests.support.worker import WorkerProcess
 
 pytestmark = pytest.mark.integration
@@ -102,6 +104,17 @@ async def test_a_preempted_task_is_told_in_place_of_its_stop_signal(state: FakeS
     [notice] = await told(state, ref)
     assert (ended.cause, ended.exit_code, notice["reason"]) == (Cause.CANCELLED, 0, "preempted")
     assert notice["deadline"] is not None
+
+
+async def test_a_task_that_is_preempted_as_it_starts_is_told(state: FakeState, worker: WorkerProcess):
+    """The launcher is asked to start it, and has not answered."""
+    with suspended([worker.launcher_pid]):
+        ref = await state.run("sleep", "600", notice=NOTICE)
+        await state.until(lambda: KernelStatus.PREPARING in state.reported(ref))
+        await state.order(stop=[Stop(ref, 20_000, Cause.PREEMPTED)])
+        await state.until(lambda: state.notices(ref) == ["preempted"])
+    ended = await state.ended(ref)
+    assert (ended.cause, ended.signal, state.notices(ref)) == (Cause.CANCELLED, signal.SIGUSR1, ["preempted"])
 
 
 async def test_a_noticed_task_that_goes_on_is_killed_after_its_grace_period(state: FakeState, worker: WorkerProcess):

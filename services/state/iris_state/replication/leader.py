@@ -175,6 +175,7 @@ class Leader:
         confirmations, self._confirmations = self._confirmations, []
         output, worked_s = await self._judge()
         took_s = await self._commit(output, bool(questions or confirmations))
+        stored_ms = self._replica.clock.now_ms()
         for confirmation in confirmations:
             confirmation.set()
         await self._send(output)
@@ -183,7 +184,7 @@ class Leader:
         if output.commit is not None:
             self._metrics.committed(output, took_s)
             _log_audit(output.changes)
-            spans.committed(self._tracer, output, worked_s, took_s, self._replica.clock.now_ms())
+            spans.committed(self._tracer, output, worked_s, took_s, stored_ms)
         for raised in output.of(Raised):
             self._metrics.raised.note(raised.kind)
             log.error("a %s was set aside, because judging it raised", raised.kind, exc_info=raised.error)

@@ -13,16 +13,16 @@ from iris_state.effects.kinds import Output
 from iris_state.records.changes import JobAdmitted
 
 
-def committed(tracer: Tracer, output: Output, judged_s: float, took_s: float, now_ms: int) -> None:
-    """A round is durable: it took ``judged_s`` seconds to judge and ``took_s`` to store."""
+def committed(tracer: Tracer, output: Output, judged_s: float, took_s: float, stored_ms: int) -> None:
+    """A round is durable since ``stored_ms``: it took ``judged_s`` seconds to judge and ``took_s`` to store."""
     if not tracer.records:
         return
-    commit_ms = now_ms - took_s * 1000
+    commit_ms = stored_ms - took_s * 1000
     for change in output.changes:
         if type(change) is JobAdmitted and change.traceparent:
             about: dict[str, str | int] = {"job": change.name, "sequence": output.sequence}
             tracer.record("admit", change.traceparent, commit_ms - judged_s * 1000, commit_ms, about)
-            tracer.record("commit", change.traceparent, commit_ms, now_ms, about)
+            tracer.record("commit", change.traceparent, commit_ms, stored_ms, about)
 
 
 class OrderSpans:

@@ -241,6 +241,7 @@ class Executor:
         except OSError as error:
             self.finisher.end(attempt, cannot_start(error))
             return
+        self.notices.launch(request.record, attempt.slot)
         self._start(attempt, request)
 
     def _start(self, attempt: RunningAttempt, request: StartProcess) -> None:

@@ -31,11 +31,13 @@ _GANG_STARTS_S = 600.0
 
 @dataclass(slots=True)
 class _Noticed:
-    """An attempt that may be given notices. ``since_s``: from when its time limit counts. ``due``: its notice."""
+    """An attempt that may be given notices. ``since_s``: from when its time limit counts; None until its process is
+    known to run. ``due``: its notice.
+    """
 
     started: Started
     slot: Workspace
-    since_s: float
+    since_s: float | None = None
     reasons: set[NoticeReason] = field(default_factory=set)
     due: asyncio.TimerHandle | None = None
 
@@ -54,13 +56,20 @@ class Notices:
         self._flush = flush
         self._attempts: dict[AttemptRef, _Noticed] = {}
 
+    def launch(self, started: Started, slot: Workspace) -> None:
+        """Its process is about to run: when it is stopped before that is known, its notice takes the signal's place."""
+        if started.notice is not None:
+            self._attempts[started.ref] = _Noticed(started, slot)
+
     def begin(self, started: Started, slot: Workspace, since_s: float, given: Sequence[GivenNotice] = ()) -> None:
         """Its process runs since then; ``given``: notices that it was given before this worker process."""
         if started.notice is None:
             return
         if started.deadline_s and started.timeout_ms is not None:
             since_s = started.deadline_s - started.timeout_ms / 1000
-        one = self._attempts[started.ref] = _Noticed(started, slot, since_s, {notice.reason for notice in given})
+        one = self._attempts.setdefault(started.ref, _Noticed(started, slot))
+        one.since_s = since_s
+        one.reasons.update(notice.reason for notice in given)
         self._await(one, started.timeout_ms)
 
     def change(self, wanted: SetTimeout) -> None:
@@ -71,7 +80,7 @@ class Notices:
     def _await(self, one: _Noticed, timeout_ms: int | None) -> None:
         if one.due is not None:
             one.due.cancel()
-        if timeout_ms is not None and one.started.notice is not None:
+        if timeout_ms is not None and one.started.notice is not None and one.since_s is not None:
             ends_s = one.since_s + timeout_ms / 1000
             wait_s = max(0.0, ends_s - one.started.notice.before_s - self._clock.steady_s())
             one.due = asyncio.get_running_loop().call_later(wait_s, self._on_due, one.started.ref, ends_s)
@@ -89,6 +98,8 @@ class Notices:
         """
         one = self._attempts.get(ref)
         if one is None or one.started.notice is None or self._launcher.version < NOTICES:
+            return False
+        if one.since_s is None and left_s is None:  # it goes on, and is told once it runs
             return False
         if reason in one.reasons:
             return True
