@@ -2,6 +2,7 @@
 
 import ast
 import re
+import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -55,6 +56,12 @@ def test_no_file_holds(what):
 )
 def test_the_search_would_find(what, line):
     assert re.search(FORBIDDEN[what], line)
+
+
+def test_no_symbolic_link_is_tracked():
+    """One leads to what a clone does not have, or names a file twice."""
+    listed = subprocess.run(["git", "ls-files", "--stage"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    assert [line for line in listed.splitlines() if line.startswith("120000 ")] == []
 
 
 def anchors(text: str) -> set[str]:

@@ -31,12 +31,6 @@ async def crash(server: NatsProcess, connection: JetStreamConnection) -> None:
         await back.wait()
 
 
-def freeze(server: NatsProcess) -> None:
-    """Stop the server in its tracks; returns when every thread of it stands."""
-    suspend(server.pid)
-    os.waitid(os.P_PID, server.pid, os.WSTOPPED)
-
-
 def telling(first: int, last: int) -> list[Publication]:
     return [
         Publication("task.state.running", b"%d" % n, f"{n}-0", {"Iris-Task": f"/a/{n}"}) for n in range(first, last + 1)
@@ -85,7 +79,7 @@ async def test_every_append_is_decided_while_the_server_is_killed_repeatedly(own
 async def test_an_append_whose_answer_comes_too_late_is_stored_once(own_nats, kept):
     journal = kept.journal()
     await journal.append(b"first", expected=0)
-    freeze(own_nats)
+    suspend(own_nats.pid)
     appending = asyncio.create_task(journal.append(b"second", expected=1))
     done, _ = await asyncio.wait({appending}, timeout=2.0)  # longer than an append waits for its answer
     own_nats.signal(signal.SIGCONT)
@@ -109,7 +103,7 @@ async def test_a_server_that_stays_away_makes_an_append_unavailable(own_nats, ke
     from iris_bus.journal.journal import JetJournal
 
     impatient = JetJournal(kept._link, kept._api, retry_for_s=0.1)
-    freeze(own_nats)
+    suspend(own_nats.pid)
     try:
         with pytest.raises(Unavailable):
             await impatient.append(b"x", expected=0)
@@ -287,7 +281,7 @@ async def test_a_blob_is_old_or_new_for_whoever_reads_while_it_is_replaced(kept)
 
 
 async def test_an_answer_to_a_ping_nobody_waits_for_any_more_does_no_harm(own_nats, kept):
-    freeze(own_nats)
+    suspend(own_nats.pid)
     with pytest.raises(Unavailable):
         await kept._link.flush(0.05)
     own_nats.signal(signal.SIGCONT)

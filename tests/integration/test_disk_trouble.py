@@ -16,8 +16,9 @@ import pytest
 from iris.client.problems import TryAgain
 from tests.support.cluster import Cluster, cluster_on, settings, start, until
 from tests.support.disk import MakeDisk, make_disk
-from tests.support.disk_cluster import Acknowledged, bury, on_disk, stopped
+from tests.support.disk_cluster import Acknowledged, bury, on_disk
 from tests.support.records import jobs_of, ledger_of
+from tests.support.suspend import suspended
 
 __all__ = ["make_disk"]
 
@@ -88,7 +89,7 @@ def test_a_read_only_store_refuses_and_is_complete_once_repaired(make_disk: Make
     try:
         with Acknowledged(cluster) as load:
             load.more(50)
-            with stopped(cluster.pids("nats")):  # a sync under way may be reported as done and be lost
+            with suspended(cluster.pids("nats")):  # a sync under way may be reported as done and be lost
                 disk.make_read_only()
             problem = refused(load)
             until_idle(cluster)

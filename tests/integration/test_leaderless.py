@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +14,7 @@ import pytest
 from iris.client.client import Client
 from tests.support.cluster import Cluster, cluster_on, settings
 from tests.support.fleet import fleet
-from tests.support.suspend import suspend
+from tests.support.suspend import suspended
 
 pytestmark = pytest.mark.integration
 
@@ -57,18 +54,6 @@ async def names(http: httpx.AsyncClient) -> Counter[str]:
             return found
 
 
-@contextmanager
-def frozen(pids: list[int]) -> Iterator[None]:
-    """These processes do nothing."""
-    for pid in pids:
-        suspend(pid)
-    try:
-        yield
-    finally:
-        for pid in pids:
-            os.kill(pid, signal.SIGCONT)
-
-
 async def test_a_leader_that_is_killed_is_not_noticed_by_who_submits(nats_url: str, tmp_path: Path):
     with fleet(nats_url, tmp_path) as made:
         states = [made.add("state", f"state-{number}") for number in range(2)]
@@ -104,7 +89,7 @@ async def test_who_is_refused_while_nobody_answers_repeats_it_and_has_it_once(
 ):
     assert (await post_patiently(http, "/first")).status_code in {200, 201}
     wanted = [f"/p{number}" for number in range(MANY)]
-    with frozen(cluster.pids("state")):
+    with suspended(cluster.pids("state")):
         refused = await asyncio.gather(*(post(http, name) for name in wanted))
         patient = asyncio.create_task(asyncio.to_thread(submit_patiently, cluster))
         assert {(a.status_code, a.headers["content-type"]) for a in refused} == {(503, "application/problem+json")}

@@ -11,7 +11,7 @@ import itertools
 import os
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -86,24 +86,6 @@ def end_at_once(cluster: Cluster) -> None:
         suspend(pid)
     for pid in cluster.pids("nats"):
         os.kill(pid, signal.SIGKILL)
-
-
-@contextlib.contextmanager
-def stopped(pids: Sequence[int]) -> Iterator[None]:
-    """The processes stand still, none of their threads in a system call, for as long as the block lasts."""
-    for pid in pids:
-        suspend(pid)
-    try:
-        until(lambda: all(state == "T" for pid in pids for state in states(pid)), "every thread stands still")
-        yield
-    finally:
-        for pid in pids:
-            os.kill(pid, signal.SIGCONT)
-
-
-def states(pid: int) -> list[str]:
-    """What the kernel says each thread of a process does: R, S, D, T and so on."""
-    return [stat.read_text().rpartition(") ")[2][0] for stat in Path(f"/proc/{pid}/task").glob("*/stat")]
 
 
 def bury(cluster: Cluster) -> None:

@@ -4,9 +4,11 @@ to answer.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 _WITHIN_S = 30.0
@@ -20,6 +22,20 @@ def suspend(pid: int) -> None:
         if time.monotonic() > deadline_s:
             raise TimeoutError(f"process {pid} runs {_WITHIN_S:g} s after SIGSTOP")
         time.sleep(0.001)
+
+
+@contextlib.contextmanager
+def suspended(pids: Iterable[int]) -> Iterator[None]:
+    """These processes stand for as long as the block lasts. Raises ProcessLookupError, TimeoutError."""
+    stands: list[int] = []
+    try:
+        for pid in pids:
+            stands.append(pid)
+            suspend(pid)
+        yield
+    finally:
+        for pid in stands:
+            os.kill(pid, signal.SIGCONT)
 
 
 def _state(thread: Path) -> str:
