@@ -60,7 +60,6 @@ def test_each_call_ends_once(one_host: Cluster, tmp_path: Path, kill: Callable[[
     gate, runs = tmp_path / "gate", tmp_path / "runs"
 
     def call(number: int, held: int) -> int:
-        import os
         import time
 
         with open(runs, "a") as file:
@@ -74,8 +73,8 @@ def test_each_call_ends_once(one_host: Cluster, tmp_path: Path, kill: Callable[[
         lines = runs.read_text().splitlines() if runs.exists() else []
         return [(int(number), int(attempt), int(pid)) for number, attempt, pid in map(str.split, lines)]
 
-    name, env = f"m-{kill.__name__.replace('_', '-')}-{reuse}", {"PATH": os.environ["PATH"]}
-    options = {"cpu": 8, "reuse": reuse, "max_retries_preemption": 100, "env": env, "name": name}
+    name = f"m-{kill.__name__.replace('_', '-')}-{reuse}"
+    options = {"cpu": 8, "reuse": reuse, "max_retries_preemption": 100, "name": name}
     mapped = one_host.client.map(call, range(CALLS), kwargs={"held": HELD}, **options)
     [pid] = until(lambda: [pid for number, _, pid in begun() if number == HELD], "the call that is held runs", WITHIN_S)
     kill(one_host, pid)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -72,6 +73,15 @@ def problem(status: int, code: str, detail: str, **members: Any) -> Said:
     return Said(status, {"code": code, "detail": detail, "status": status, **members}, headers)
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Print what went wrong, unless the client has left."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
 @contextmanager
 def answering(answer: Answering, host: str = "127.0.0.2") -> Iterator[Answers]:
     """A server for as long as the block lasts, at an address where no cluster of another test is given its port."""
@@ -107,8 +117,7 @@ def answering(answer: Answering, host: str = "127.0.0.2") -> Iterator[Answers]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer((host, 0), Handler)
-    server.daemon_threads = True
+    server = _Server((host, 0), Handler)
     answers = Answers(f"http://{host}:{server.server_port}", answer)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()

@@ -21,10 +21,15 @@ def end(**members):
 
 
 class Ending:
-    """A gateway whose job ends before its output is sent; ``followed`` is set when nobody reads events any more."""
+    """A gateway whose job ends before its output is sent; ``followed`` is set when nobody reads events any more.
+
+    Attributes:
+        follow: answers the request for events.
+    """
 
     def __init__(self, output):
         self.followed = threading.Event()
+        self.follow = lambda _: Said(headers=SSE, body=self._events())
         self._output = output
         self._views = [job_view()]
 
@@ -32,7 +37,7 @@ class Ending:
         if request.method == "POST":
             return Said(201, job_view())
         if request.path.endswith("/events"):
-            return Said(headers=SSE, body=self._events())
+            return self.follow(request)
         if "/logs" in request.path:
             return self._output(self)
         return Said(200, self._views.pop() if self._views else job_view(state="failed"))
@@ -106,7 +111,11 @@ def interrupting(answer):
 
 
 def test_ctrl_c_before_the_first_line_says_how_to_come_back(iris):
-    code, out, err = run(iris, interrupting(Said(headers=SSE, body=events())))
+    """The signal comes while it waits for an answer: in the midst of connecting, Python itself would leave a socket."""
+    interrupted = Ending(lambda _: Said(headers=SSE, body=events()))
+    interrupted.follow = interrupting(Said(headers=SSE, body=events()))
+    with answering(interrupted) as server:
+        code, out, err = iris("run", "--url", server.url, "--", "true")
     assert (code, out) == (130, "")
     assert err.startswith("/train submitted\n\ndetached; /train goes on as j7\n  come back: iris logs -f j7 ")
 

@@ -102,10 +102,14 @@ class Job:
         Survives lost connections. Nothing is yielded when the job has ended already.
         """
         stream = self.stream()
-        if self.refresh().state in TERMINAL:
+        try:
+            if self.refresh().state not in TERMINAL:
+                return self._changes(stream)
+        except BaseException:
             stream.close()
-            return iter(())
-        return self._changes(stream)
+            raise
+        stream.close()
+        return iter(())
 
     def _changes(self, stream: EventStream) -> Iterator[Event]:
         with stream:

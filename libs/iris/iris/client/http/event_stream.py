@@ -102,8 +102,12 @@ class EventStream:
 
     def open(self) -> EventStream:
         """Connect now, so that no later event is missed. Raises as iterating does."""
-        with self._reading:
-            self._ensure()
+        try:
+            with self._reading:
+                self._ensure()
+        except BaseException:  # Ctrl-C, when it is just connected
+            self.close()
+            raise
         if self._closed.is_set():
             self.close()
         return self

@@ -158,12 +158,12 @@ class Transport:
                 if not (idempotent or problem.document.retryable):
                     raise
                 why, wait, until = str(problem), max(pause, problem.retry_after_s or 0.0), start + self.retry_for_s
-                if wait > _LONGEST_ASKED_S or time.monotonic() + wait > until:
+                if self._closed or wait > _LONGEST_ASKED_S or time.monotonic() + wait > until:
                     raise
             except BROKEN as error:
                 unreachable, wait, until = self.unreachable(error), pause, start + self.current_timeout_s
                 why = str(unreachable)
-                if not idempotent or time.monotonic() + wait > until:
+                if self._closed or not idempotent or time.monotonic() + wait > until:
                     raise unreachable from error
             now = time.monotonic()
             if why != said and now + wait > start + _UNSAID_S:
@@ -202,7 +202,7 @@ class Transport:
         self.position = max(self.position, position)
 
     def close(self) -> None:
-        """Close the kept-alive connections; requests in progress close their own."""
+        """Close the kept-alive connections; requests in progress close their own, and none is repeated any more."""
         self._closed = True
         while self._idle:
             self._idle.pop().close()
