@@ -20,6 +20,8 @@ from iris_core.spec.serving import Discovery
 log = logging.getLogger(__name__)
 
 AGAIN_S = 1.0
+_STORED_S = 0.5
+"""How long orders to stop routes wait for the sets without them."""
 
 
 class DiscoveryWriter:
@@ -36,7 +38,7 @@ class DiscoveryWriter:
         self._wanted: dict[str, Discovery | None] = {}
         self._stored: dict[str, Entry] | None = None
         self._is_first = True
-        self._changed = asyncio.Event()
+        self._changed, self._all_stored = asyncio.Event(), asyncio.Event()
         self.note(sets)
         self._task = asyncio.get_running_loop().create_task(self._run())
 
@@ -46,6 +48,18 @@ class DiscoveryWriter:
         self._wanted.update(dict.fromkeys(gone))
         if self._wanted:
             self._changed.set()
+            self._all_stored.clear()
+
+    async def stored(self) -> None:
+        """Return once all that was noted is stored, or after a short time; at once before the first write.
+
+        A route that was told to stop serves for its settle time only: were this leader to end before the set without it
+        is stored, proxies would send requests to it until the next one has written.
+        """
+        if self._stored is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_STORED_S):
+                    await self._all_stored.wait()
 
     async def close(self) -> None:
         self._task.cancel()
@@ -92,6 +106,7 @@ class DiscoveryWriter:
             if self._wanted.get(name) is wanted:
                 del self._wanted[name]
         self._is_first = False
+        self._all_stored.set()
 
 
 def version_of(entry: Entry | None) -> int:

@@ -388,7 +388,11 @@ class Leader:
 
     async def _send(self, output: Output) -> None:
         """Send orders and answers first, then events; yields to the event loop after each."""
-        orders = output.of(OrderTo)
+        orders, sets = output.of(OrderTo), output.of(Discovery)
+        if self._discovery is not None:
+            self._discovery.note(sets, [one.name for one in output.of(Undiscovered)])
+            if sets and any(one.order.stop for one in orders):
+                await self._discovery.stored()  # before a route that is not in it any more is told to stop
         for one in orders:
             for part in parts(one.order):
                 self._orders.deliver(one.worker, part)
@@ -397,9 +401,6 @@ class Leader:
             self._bus.publish(subjects.STATE_REASONS, codec.pack(Reasons(tuple(reasons))))
         if orders:
             await asyncio.sleep(0)
-        sets, gone = output.of(Discovery), [one.name for one in output.of(Undiscovered)]
-        if self._discovery is not None and (sets or gone):
-            self._discovery.note(sets, gone)
         if events := output.of(Publication):
             self._publisher.publish(events)
             await asyncio.sleep(0)

@@ -54,6 +54,38 @@ async def test_each_set_is_written_whole():
     await writer.close()
 
 
+class Held:
+    """A bucket that stores nothing until it is let; ``asked``: it was to store a set."""
+
+    def __init__(self, bucket: KeyValue) -> None:
+        self.asked, self.let = asyncio.Event(), asyncio.Event()
+        self._bucket = bucket
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._bucket, name)
+
+    async def put(self, key: str, value: bytes, *, expected: int) -> int:
+        self.asked.set()
+        await self.let.wait()
+        return await self._bucket.put(key, value, expected=expected)
+
+
+async def test_who_waits_for_a_set_goes_on_when_it_is_stored():
+    memory = Memory()
+    bucket = Held(bucket_of(memory))
+    writer = DiscoveryWriter(bucket, [], leads)  # type: ignore[arg-type]
+    writer.note([at(1, ONE)])
+    async with asyncio.timeout(60):
+        await bucket.asked.wait()
+        waiting = asyncio.create_task(writer.stored())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        bucket.let.set()
+        await waiting
+        assert set(await bucket.all()) == {"chat"}
+    await writer.close()
+
+
 async def test_a_new_leader_writes_what_differs_and_removes_the_rest():
     memory = Memory()
     bucket = bucket_of(memory)
