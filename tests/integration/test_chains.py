@@ -124,6 +124,26 @@ def test_calls_that_share_a_process_are_attempts_of_their_own(one_host):
         until(lambda: one_host.iris("logs", f"/m-reuse/{number}").out == f"call {number}\n", "its own output")  # noqa: B023
 
 
+def test_results_of_every_size_come_from_a_reused_process(one_host):
+    def call(size: int) -> bytes:
+        return b"x" * size
+
+    sizes = [0, 1, 60_000, 65_500, 65_535, 65_536, 70_000, 2_000_000, 2]
+    mapped = one_host.client.map(call, sizes, cpu=8, reuse=20, name="m-sizes")
+    assert [len(result) for result in mapped.results(WITHIN_S)] == sizes
+
+
+def test_results_come_from_processes_that_are_not_reused_after_all(one_host):
+    def call(number: int) -> int:
+        import subprocess
+
+        subprocess.Popen(["sleep", "60"])
+        return number
+
+    mapped = one_host.client.map(call, range(6), cpu=8, reuse=20, name="m-leaves")
+    assert mapped.results(WITHIN_S) == list(range(6))
+
+
 def test_an_executor_reuses_processes_for_what_comes_later(one_host):
     with Executor(one_host.client, cpu=8, reuse=10, name="m-later") as executor:
         pids = [executor.submit(os.getpid).result(WITHIN_S) for _ in range(6)]

@@ -46,7 +46,7 @@ class RunningAttempt:
         probe: the number of the command that probed it last.
         ended: its end, which is reported when its output is stored. result: that of a call.
         uncleared: its end as it is recorded, while its directories are there: until its result is stored.
-        since_s: when it ended. left: the result file of a call, once it was read.
+        since_s: when it ended. left: the result of a call as that left it, once it was read.
     """
 
     slot: Workspace
@@ -78,7 +78,8 @@ class RunningAttempt:
         """Whether its output directory is to be stored: its job's, or that of the large result of a call."""
         slot = self.slot
         if slot.call:
-            self.left = read_result(slot.workdir)
+            self.left = exit_.result or read_result(slot.workdir)
+            slot.left_file = not exit_.result
         if self.left and not slot.output and is_stored(self.left):
             slot.output = LARGE
         return bool(slot.output) and not exit_.error

@@ -161,16 +161,25 @@ def load_function(path: str) -> MappedFunction:
 
 
 def run_call(call: "MappedFunction | Callable[[], MappedFunction]", items: str, index: int, directory: str) -> int:
-    """Call the function with entry ``index`` of the file ``items``, and leave the outcome in ``directory``.
+    """As `outcome_of`, with the result in a file in ``directory``. Returns the exit code."""
+    code, result = outcome_of(call, items, index, directory)
+    leave(result, directory)
+    return code
 
-    ``call``: or a function that returns it, whose exceptions are then the outcome. Returns the exit code.
+
+def outcome_of(
+    call: "MappedFunction | Callable[[], MappedFunction]", items: str, index: int, directory: str
+) -> "tuple[int, bytes]":
+    """Call the function with entry ``index`` of the file ``items``; returns the exit code and what `leave` writes.
+
+    ``call``: or a function that returns it, whose exceptions are then the outcome.
     """
     process = posix.getpid()
     kind, payload = _outcome(call, items, index)
     if posix.getpid() != process:  # the function has forked and returned in both
         posix._exit(0)
-    _write(kind, payload, directory)
-    return 1 if kind == ERROR or (kind == CHUNK and any(part[0] == ERROR for part in loads(payload))) else 0
+    code = 1 if kind == ERROR or (kind == CHUNK and any(part[0] == ERROR for part in loads(payload))) else 0
+    return code, _packed(kind, payload, directory)
 
 
 def _outcome(call: "MappedFunction | Callable[[], MappedFunction]", items: str, index: int) -> "tuple[bytes, bytes]":
@@ -229,18 +238,23 @@ def failure(error: BaseException) -> bytes:
     return len(text).to_bytes(4, "little") + text + data
 
 
-def _write(kind: bytes, payload: bytes, directory: str) -> None:
+def _packed(kind: bytes, payload: bytes, directory: str) -> bytes:
+    """A result as it is sent; a large one is in the output directory."""
+    if len(payload) <= SMALL:
+        return kind + payload
+    place = posix.environ.get(b"IRIS_OUTPUT", b"").decode() or f"{directory}/../{LARGE_DIRECTORY}"
+    try:
+        posix.mkdir(place, 0o700)
+    except FileExistsError:
+        pass
+    _write_file(f"{place}/{LARGE_NAME}", payload)
+    return kind.upper()
+
+
+def leave(result: bytes, directory: str) -> None:
     """Write the result file as a whole or not at all."""
-    if len(payload) > SMALL:
-        place = posix.environ.get(b"IRIS_OUTPUT", b"").decode() or f"{directory}/../{LARGE_DIRECTORY}"
-        try:
-            posix.mkdir(place, 0o700)
-        except FileExistsError:
-            pass
-        _write_file(f"{place}/{LARGE_NAME}", payload)
-        kind, payload = kind.upper(), b""
     draft = f"{directory}/result.new"
-    _write_file(draft, kind + payload)
+    _write_file(draft, result)
     posix.rename(draft, f"{directory}/result")
 
 

@@ -65,6 +65,8 @@ class Directories(Protocol):
     def token_file(self) -> str: ...
     @property
     def owner(self) -> tuple[int, int] | None: ...
+    @property
+    def left_file(self) -> bool: ...
 
 
 def is_as_given(slot: Directories, files: GivenFiles) -> bool:
@@ -80,10 +82,13 @@ def is_as_given(slot: Directories, files: GivenFiles) -> bool:
     except OSError:
         return False
     try:
-        result = os.stat(RESULT, dir_fd=directory, follow_symlinks=False)
-        wanted = {**files.inodes, RESULT: result.st_ino}
-        as_given = _inodes(directory, len(wanted)) == wanted and _is_private(os.fstat(directory), slot.owner)
-        return as_given and result.st_mode == _WRITABLE
+        wanted = files.inodes
+        if slot.left_file:
+            result = os.stat(RESULT, dir_fd=directory, follow_symlinks=False)
+            if result.st_mode != _WRITABLE:
+                return False
+            wanted = {**wanted, RESULT: result.st_ino}
+        return _inodes(directory, len(wanted)) == wanted and _is_private(os.fstat(directory), slot.owner)
     except OSError:
         return False
     finally:

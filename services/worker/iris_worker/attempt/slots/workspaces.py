@@ -53,7 +53,8 @@ class Workspace:
         owner: the user and group of its processes; None: the worker's.
         files: what a call was given there, if the next one may have it. lent: a template was started with its output
             files, and what that has left may print. kept: the next call may have the directories, and has the open
-            files. again: they are those of the call before. before: where the result of that is now.
+            files. again: they are those of the call before. before: where the result of that is now, if it was a file.
+        left_file: the result of a call is one.
     """
 
     ref: AttemptRef
@@ -76,6 +77,7 @@ class Workspace:
     kept: bool = False
     again: bool = False
     before: str = ""
+    left_file: bool = True
 
     def give_files_to(self, owner: tuple[int, int] | None) -> None:
         """Make a user the owner of its output files, and later of its directory. Raises OSError."""
@@ -175,10 +177,10 @@ class Workspaces:
         """A slot for ``ref``, the reserved one, with directories and files that are new, or of the call before it."""
         number = self.reserve() if reserved is None else reserved
         kept = self._kept.pop(number, None)
-        if kept is not None and kept.ref.job == ref.job and _is_empty(kept) and (result := self._take_result(kept)):
+        if kept is not None and kept.ref.job == ref.job and _is_empty(kept) and self._take_result(kept):
             self._users[number] += 1
             opened = (kept.directory, kept.workdir, kept.given, kept.out, kept.err)
-            slot = Workspace(ref, number, *opened, owner=kept.owner, files=kept.files, again=True, before=result)
+            slot = Workspace(ref, number, *opened, owner=kept.owner, files=kept.files, again=True, before=kept.before)
         else:
             slot = self._take_new(ref, number, kept)
         slot.early = number in self._early
@@ -188,19 +190,24 @@ class Workspaces:
         """The launcher is told of an attempt, and whether it is early: it has the slot from now on."""
         self._early.discard(slot.number)
 
-    def _take_result(self, kept: Workspace) -> str:
-        """Take the result of a call out of the directory that the next one has; empty: that cannot have it.
+    def _take_result(self, kept: Workspace) -> bool:
+        """Take the result of a call out of the directory that the next one has; False: that cannot have it.
 
         That of the call before it is deleted: its end was sent to the launcher before this call's start.
         """
-        with contextlib.suppress(OSError), call_directory(kept.workdir) as directory:
+        before, kept.before = kept.before, ""
+        if kept.left_file:
             path = self.trash.place(_result_name(kept.ref, kept.number))
-            os.rename(RESULT, path, src_dir_fd=directory)
-            if kept.before:
-                with contextlib.suppress(OSError):
-                    os.unlink(kept.before)
-            return path
-        return ""
+            try:
+                with call_directory(kept.workdir) as directory:
+                    os.rename(RESULT, path, src_dir_fd=directory)
+            except OSError:
+                return False
+            kept.before = path
+        if before:
+            with contextlib.suppress(OSError):
+                os.unlink(before)
+        return True
 
     def restore(self, slot: Workspace) -> None:
         """Bring back what an attempt left of which a worker before has not recorded the end."""

@@ -162,9 +162,9 @@ class Runner:
         self._known.add(clone)
         return clone
 
-    def finish_call(self, process: Process, code: int) -> str:
+    def finish_call(self, process: Process, code: int, result: bytes) -> str:
         """A process has made the call of its attempt, and waits for another: the attempt has ended, with this exit
-        code. Returns why it has not, when something of it is left; then its end is that of the process.
+        code and result. Returns why it has not, when something of it is left; then its end is that of the process.
         """
         if process.exit is not None or process.killer is not None:
             return "it was ended"
@@ -172,7 +172,7 @@ class Runner:
             return "a command ran beside it"
         group = process.group
         used = tree.used(process.pid, with_cpu=group is None)  # a group counts that itself
-        exit_ = Exit(code, usage=used)
+        exit_ = Exit(code, usage=used, result=result)
         exit_ = since(exit_, process.before or TaskUsage())
         if group is None or self._groups is None:
             if self._strays.left_by(process):

@@ -43,6 +43,7 @@ class Exit(_Record, frozen=True):
         known: False when another process than its parent saw the end.
         error: why it could not be started, in words for a person; then ``code`` is a shell's for the mistake of its
             owner, and None for a fault of this host.
+        result: of a call whose process may make another; empty: it is in a file, or there is none.
     """
 
     code: int | None = None
@@ -51,6 +52,7 @@ class Exit(_Record, frozen=True):
     known: bool = True
     error: str = ""
     usage: TaskUsage | None = None
+    result: bytes = b""
 
 
 class StoredProbe(_Record, frozen=True):

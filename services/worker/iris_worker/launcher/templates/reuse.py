@@ -31,7 +31,7 @@ IDLE_S = 2.0
 _ANSWER_S = 5.0
 """How long one may take to begin a call, or to end when it gets no further one."""
 _REASONS = 1000
-_HEARD_BYTES = 4096
+_HEARD_BYTES = (1 << 16) + 64
 
 
 @dataclass(slots=True, eq=False)
@@ -107,8 +107,11 @@ class ReusedProcesses:
         one.left -= 1
         order = {**call, "workdir": self._spawner.workdir_of(request.record.below), "again": one.left > 0}
         try:
-            with self._spawner.output_of(request.record.below) as (_, out, err):
-                socket.send_fds(one.link, [marshal.dumps(order)], [out, err])
+            if request.record.below == one.request.record.below:  # its output is open there
+                one.link.send(marshal.dumps(order))
+            else:
+                with self._spawner.output_of(request.record.below) as (_, out, err):
+                    socket.send_fds(one.link, [marshal.dumps(order)], [out, err])
         except OSError:
             self._end(one)
             return False
@@ -159,13 +162,15 @@ class ReusedProcesses:
             self._on_begun(one.process.ref)
         elif one.process.pid in self._idle:  # it has ended, or says what it was not asked
             self._end(one)
-        elif data[:1] != inside.DONE or len(data) != len(inside.DONE) + 1:
+        elif data[:1] != inside.DONE or len(data) < len(inside.DONE) + 1:
             if data[:1] == inside.LAST:
                 self._note_why(one, data[1:].decode(errors="replace"))
             self._stop_waiting(one)
             self._close(one)
-        elif why := self._runner.finish_call(one.process, data[1]):
+        elif why := self._runner.finish_call(one.process, data[1], data[2:]):
             self._note_why(one, why)
+            with contextlib.suppress(OSError):
+                one.link.send(inside.END)
             self._close(one)
         else:
             self._idle[one.process.pid] = one

@@ -5,6 +5,7 @@ Out of scope: when there is one, and what becomes of its clones (templates); wha
 
 from __future__ import annotations
 
+import marshal
 import socket
 import struct
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from pathlib import Path
 from iris_worker.launcher.kernel.event_loop import DelayedCall
 from iris_worker.launcher.records.records import StartProcess, StartTemplate
 from iris_worker.launcher.templates import template_process as inside
+from iris_worker.launcher.templates import template_programs
 
 _BOOT = f"""
 import _socket, marshal, os
@@ -33,10 +35,11 @@ def compiled(source, path):
     return marshal.loads(code)
 
 control = _socket.socket(fileno=0)
-source = control.recv({inside.MESSAGE_BYTES})
-exec(compiled(source, "iris_template"), {{"__name__": "iris_template", "control": control, "compiled": compiled}})
+names = {{"__name__": "iris_template", "control": control, "compiled": compiled}}
+for source in marshal.loads(control.recv({inside.MESSAGE_BYTES})):
+    exec(compiled(source, "iris_template"), names)
 """
-SOURCE = Path(inside.__file__).read_bytes()
+SOURCE = marshal.dumps([Path(str(part.__file__)).read_bytes() for part in (template_programs, inside)])
 """What a bare template is to be sent first, of the release of this launcher: that may outlive an upgrade."""
 _ROOM = 4096
 """Bytes by which the variables of a clone may be longer than those of its template."""

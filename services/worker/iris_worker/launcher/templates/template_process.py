@@ -4,9 +4,10 @@ The first is bare: it runs nothing of its owner's, so it can serve several jobs,
 jobs, or make the call of a job that has one only.
 Each page of memory that a clone touches is copied, so what can be done before it is made is done by its template.
 
-The launcher sends this source to ``python -I -S`` on its standard input, a socket of datagrams, so it imports nothing
-of Iris and as little as possible of the standard library: what it holds costs each call. A call's process is made with
-CLONE_PARENT, so it is the launcher's child, and waits for the launcher's word before it runs anything of its owner.
+The launcher sends this source, after that of template_programs, to ``python -I -S`` on its standard input, a socket of
+datagrams, so it imports nothing of Iris and as little as possible of the standard library: what it holds costs each
+call. A call's process is made with CLONE_PARENT, so it is the launcher's child, and waits for the launcher's word
+before it runs anything of its owner.
 Where it is to be reused it then says how its call ended, and waits for the next one.
 Out of scope: whether templates are used, and limits of calls (templates); which calls a process gets (reuse).
 Source: docs/adr/0073-clone-calls-from-a-template.md, docs/adr/0062-a-process-takes-several-calls.md.
@@ -25,6 +26,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from iris_worker.launcher.templates.template_programs import CALL, Function, Script, compiled_file
+
     Change = tuple[list[str], list[tuple[str, str]], bytes]
     """Names of variables that a process loses, those that it gets, and all of them as the kernel shows them."""
 
@@ -34,14 +37,15 @@ HELLO, BEGUN, READY, UNUSABLE, FAILED = b"h", b"b", b"r", b"u", b"f"
 GO = b"g"
 """What a call's process is told."""
 DONE, LAST = b"d", b"l"
-"""What it says when it can be reused: its call has ended, with this exit code; why it takes no further one."""
+"""What it says when its call has ended: its exit code and result, if it can be reused; why it takes no further one."""
+END = b"e"
+"""What it is told when it cannot be reused after all: its end is that of its call."""
 ROOM = "IRIS_TEMPLATE"
 """The variable whose length is room for longer variables of calls."""
 _CLONE = {"x86_64": 56, "aarch64": 220}
 _FLAGS = 0x8000 | 0x0100_0000 | 0x0020_0000 | 17
 """CLONE_PARENT, CLONE_CHILD_SETTID, CLONE_CHILD_CLEARTID, SIGCHLD."""
 _PR_GET_TID_ADDRESS, _PR_SET_DUMPABLE = 40, 4
-_CALL = ".iris-call"
 _NEEDED = ("_pickle", "types")
 """What runners import, and is imported once."""
 _MOST_FILES = 256
@@ -60,6 +64,7 @@ class Template:
         self.environ = Environ()
         self.code: dict[bytes, Any] = {}
         self.held: list[tuple[int, int]] = []
+        self.room = bytearray(MESSAGE_BYTES)
         _connect_to_nothing(0)
 
     def be_bare(self) -> None:
@@ -72,8 +77,8 @@ class Template:
         self.clone.set_dumpable(False)
         for name in _NEEDED:
             __import__(name)
-        if os.path.exists(f"{_CALL}/run.py"):
-            _compiled(self.code, f"{_CALL}/run.py")
+        if os.path.exists(f"{CALL}/run.py"):
+            compiled_file(self.code, f"{CALL}/run.py")
         _connect_to_nothing(1, 2)
         gc.collect()
         gc.freeze()
@@ -175,14 +180,20 @@ class Template:
             os.close(go)
         while True:
             self._become(call, output)
-            code: int = (self.program or self._program(True)).run(call)
-            following = self._next(code) if call["again"] else None
+            program = self.program or self._program(True)
+            code: int = program.run(call)
+            if not call["again"]:
+                return code
+            following = self._next(code, program.result)
             if following is None:
+                program.leave(call)
                 return code
             call, output = following
 
-    def _next(self, code: int) -> tuple[dict[str, Any], list[int]] | None:
-        """The next call for this process and where its output goes; None when it is to end with ``code``."""
+    def _next(self, code: int, result: bytes) -> tuple[dict[str, Any], list[int]] | None:
+        """The next call for this process and where its output goes; None when its end, with ``code``, is that of its
+        call. Raises SystemExit when it gets no further one.
+        """
         _flush()
         if self.held[0] != _identity(self.link.fileno()):  # the call has closed it, and perhaps opened another file
             return None
@@ -190,13 +201,19 @@ class Template:
             if why := self._unfit():
                 self.link.send(LAST + why.encode(errors="replace")[:2000])
                 return None
-            self.link.send(DONE + bytes([code]))
-            data, control, _, _ = self.link.recvmsg(MESSAGE_BYTES, _socket.CMSG_SPACE(4 * 2))
-            if not data:
-                return None
-            self.link.send(HELLO)
+            self.link.send(b"%b%c%b" % (DONE, code, result))
         except OSError:  # the launcher has ended
             return None
+        try:
+            size, control, _, _ = self.link.recvmsg_into([self.room], _socket.CMSG_SPACE(4 * 2))
+            data = self.room[:size]
+            if data == END:
+                return None
+            if not data:  # the launcher has the result, or has ended, and another attempt may have the directory
+                raise SystemExit(1)
+            self.link.send(HELLO)
+        except OSError:
+            raise SystemExit(1) from None
         call = marshal.loads(data)
         self.environ.look()
         call["change"] = self.environ.change(call["env"])
@@ -222,11 +239,11 @@ class Template:
         return ""
 
     def _become(self, call: dict[str, Any], output: list[int]) -> None:
-        """Be the process of this call. ``output``: where its standard output and error go."""
+        """Be the process of this call. ``output``: where its standard output and error go; empty: where they went."""
         for number, fd in enumerate(output, 1):
             os.dup2(fd, number)
             os.close(fd)
-        if self.held:
+        if self.held and output:
             self.held[1:] = [_identity(1), _identity(2)]
         before, self.workdir = self.workdir, call["workdir"]
         os.chdir(self.workdir)
@@ -316,75 +333,6 @@ class Environ:
             os.environ[name] = self._held[name] = value
         self._raw = dict(self._own._data)
         ctypes.memmove(self._start, data, len(data))
-
-
-class Script:
-    """``python FILE ARGUMENTS`` or ``python -m MODULE ARGUMENTS``."""
-
-    def prepare(self, workdir: str) -> None:
-        import site
-
-        site.main()
-        sys.path[:0] = [path for path in (workdir, *os.environ.get("PYTHONPATH", "").split(":")) if path]
-
-    def load(self) -> None:
-        """The program of a call is read by the call."""
-
-    def run(self, call: dict[str, Any]) -> int:
-        words = list(call["command"][1:])
-        if words[0] == "-m":
-            import runpy
-
-            sys.argv = words[1:]
-            runpy.run_module(words[1], run_name="__main__", alter_sys=True)
-            return 0
-        sys.argv, path = words, os.path.abspath(words[0])
-        sys.path[0] = os.path.dirname(path)
-        main = type(sys)("__main__")
-        main.__file__ = words[0]
-        sys.modules["__main__"] = main
-        with open(path, "rb") as file:
-            code = compile(file.read(), words[0], "exec")
-        exec(code, main.__dict__)
-        return 0
-
-
-class Function:
-    """The call of a function, by the runner that the client has sent along. ``code``: as in `Template`."""
-
-    function: Any = None
-
-    def __init__(self, code: dict[bytes, Any]) -> None:
-        self.code = code
-
-    def prepare(self, workdir: str) -> None:
-        sys.path[:0] = [path for path in os.environ.get("PYTHONPATH", "").split(":") if path]
-        module = type(sys)("iris_call")
-        sys.modules["iris_call"] = module
-        self.runner = module.__dict__
-        exec(_compiled(self.code, f"{_CALL}/run.py"), self.runner)
-        self.runner["prepare_path"](workdir)
-
-    def load(self) -> None:
-        load = self.runner["load_function"]
-        try:
-            self.function = load(f"{_CALL}/function")
-        except Exception:  # noqa: BLE001 - each call says so, with the traceback of its own try
-            self.function = None
-
-    def run(self, call: dict[str, Any]) -> int:
-        here = f"{call['workdir']}/{_CALL}"
-        function = self.function or (lambda: self.runner["load_function"](f"{here}/function"))
-        return int(self.runner["run_call"](function, f"{here}/items", 0, here))
-
-
-def _compiled(known: dict[bytes, Any], path: str) -> Any:
-    """A file as code; it is compiled by what has started this program."""
-    with open(path, "rb") as file:
-        source = file.read()
-    if source not in known:
-        known[source] = globals()["compiled"](source, path)
-    return known[source]
 
 
 def _connect_to_nothing(*fds: int) -> None:
