@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from iris.cli import main
 from iris.cluster.paths import ClusterPaths, make_token
 from iris_gateway.service import read_keyring
 from iris_proxy.service import read_tokens
@@ -21,3 +22,10 @@ def test_a_start_names_the_token_file_it_cannot_use(tmp_path: Path, content: byt
     for read in (read_keyring, read_tokens):
         with pytest.raises(BadSetting, match=f"{paths.token_file} cannot be used: .*; correct it"):
             read(str(paths.token_file))
+
+
+@pytest.mark.parametrize("words", [("",), ("ann", "--expires", "")])
+def test_a_token_with_an_empty_user_or_time_is_refused(tmp_path: Path, words: tuple[str, ...]):
+    file = tmp_path / "tokens"
+    assert main(["admin", "token", "add", *words, "--file", str(file)]) == 2
+    assert not file.exists()

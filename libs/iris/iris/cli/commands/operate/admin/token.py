@@ -51,7 +51,7 @@ def token() -> None:
 @_file
 def add(user: str, role: Role, name: str, expires: str | None, file: Path) -> None:
     """Add a token of USER, and print it; it cannot be shown again. The file is made when it is missing."""
-    for what in filter(None, (user, name)):
+    for what in (user, name or user):
         if not is_user_name(what):
             raise click.BadParameter(f"{what!r} is not a user name; it holds letters, digits and '._@+-'")
     text = read(file)
@@ -130,7 +130,9 @@ def fresh(user: str, role: Role, name: str, expires: str | None) -> tuple[str, T
     """A new secret, and what is stored of it. Raises InvalidOption."""
     secret, now_ms = f"iris_{secrets.token_urlsafe(32)}", time.time_ns() // 1_000_000
     made = token_of(user, role, secret, name=name, made_ms=now_ms)
-    return secret, replace(made, expires_ms=now_ms + int(parse_duration(expires) * 1000)) if expires else made
+    if expires is None:
+        return secret, made
+    return secret, replace(made, expires_ms=now_ms + int(parse_duration(expires) * 1000))
 
 
 def find(file: Path, known: Sequence[Token], name: str) -> Token:
