@@ -69,7 +69,8 @@ EXPLANATIONS: Mapping[ReasonCode, Explanation] = {
     ),
     ReasonCode.NO_WORKERS: Explanation(
         "No worker is registered, or none that matches accepts new work because it is LOST, DRAINING or DEGRADED.",
-        "iris worker list shows the workers and their states; start one, or undrain one.",
+        "iris worker list shows the workers and their states; start one, or undrain one. Those of iris up that have "
+        "ended start again with iris down and iris up.",
     ),
     ReasonCode.NO_MATCH: Explanation(
         "No worker satisfies the constraints; the reason counts the workers that each constraint excludes.",
@@ -109,7 +110,7 @@ EXPLANATIONS: Mapping[ReasonCode, Explanation] = {
     ReasonCode.ARRAY_LIMIT: Explanation(
         "As many of the job's tasks run as may at a time (max_parallel). A task that is being stopped counts until its "
         "end is known.",
-        "Wait: the job's first pending task gets the next free place. Submit with a larger --max-parallel.",
+        "Wait: the job's first pending task gets the next free place. Or raise it: iris update JOB --max-parallel N.",
     ),
     ReasonCode.DEPENDENCY: Explanation(
         "It waits for another job, or each of its tasks for a task of that job (--after).",

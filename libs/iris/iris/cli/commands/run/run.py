@@ -116,7 +116,13 @@ _CONTEXT = {"allow_interspersed_args": False, "help_option_names": ["-h", "--hel
 @click.option(
     "--idempotency-key", help="Reusing a key returns the first job instead of creating another.", metavar="KEY"
 )
-@click.option("--if-exists", type=click.Choice(["error", "keep", "replace"]), default="error", show_default=True)
+@click.option(
+    "--if-exists",
+    type=click.Choice(["error", "keep", "replace"]),
+    default="error",
+    show_default=True,
+    help="When a job of this name has not ended: refuse, use that one, or cancel it first.",
+)
 @click.option("--wait-for-capacity", is_flag=True, help="Do not warn when no registered host could ever take it.")
 @click.option("-d", "--detach", is_flag=True, help="Do not follow; print only the job's name.")
 @raw_option
