@@ -51,11 +51,11 @@ def start_expires_ms(health: Health, probe: Probe) -> int | None:
 
 def outcome(health: Health, probe: Probe, now_ms: int) -> Outcome:
     """The claim of the newest result. Failures before the first pass claim nothing until the start times out."""
-    expires_ms = start_expires_ms(health, probe)
     if health.passes >= probe.passes and now_ms - health.heard_ms <= silent_ms(health, probe):
         return Outcome.SUCCESS
-    if expires_ms is not None:
-        return Outcome.FAILURE if now_ms >= expires_ms else Outcome.SKIPPED
+    if not health.was_healthy:  # a result may be heard before the report that the process has started
+        expires_ms = start_expires_ms(health, probe)
+        return Outcome.FAILURE if expires_ms is not None and now_ms >= expires_ms else Outcome.SKIPPED
     if health.failures >= probe.failures and now_ms - health.heard_ms <= silent_ms(health, probe):
         return Outcome.FAILURE
     return Outcome.SKIPPED

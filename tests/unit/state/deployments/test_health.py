@@ -34,6 +34,11 @@ def test_a_route_whose_process_has_not_begun_never_times_out():
     assert outcome(route(R.DEGRADED, began_ms=0, heard_ms=0), PROBE, NOW) is Outcome.SKIPPED
 
 
+def test_failures_before_the_start_is_reported_claim_nothing():
+    """A new leader may hear a heartbeat before the report."""
+    assert outcome(route(R.DEGRADED, began_ms=0, failures=500), PROBE, NOW) is Outcome.SKIPPED
+
+
 @pytest.mark.parametrize("status", [R.DEGRADED, R.UNHEALTHY, R.HEALTHY])
 def test_a_pass_makes_a_route_healthy_whatever_it_was(status):
     assert outcome(route(status, passes=1), PROBE, NOW) is Outcome.SUCCESS
