@@ -54,6 +54,19 @@ def ran(place, function=None, arguments=(), *, env=(), chunked=False, **kwargs):
     return process, result.read_bytes() if result.exists() else b""
 
 
+@pytest.mark.parametrize(("size", "kind"), [(10, b"v"), (call_runner.SMALL + 1, b"V")])
+def test_a_runner_that_is_told_so_returns_its_result_and_leaves_no_file(place, monkeypatch, size, kind):
+    monkeypatch.delenv("IRIS_OUTPUT", raising=False)
+    here = place / ".iris-call"
+    (here / "items").write_bytes(table(list(pack_arguments([(size,)], 1))))
+    called = call_runner.MappedFunction(bytes, {}, chunked=False)
+    code, result = call_runner.outcome_of(called, str(here / "items"), 0, str(here))
+
+    assert (code, result[:1], (here / "result").exists()) == (0, kind, False)
+    stored = place / call_runner.LARGE_DIRECTORY / call_runner.LARGE_NAME
+    assert value_of(stored.read_bytes() if stored.exists() else result[1:])[0] == bytes(size)
+
+
 def value(place, function, *arguments, **kwargs):
     process, result = ran(place, function, arguments, **kwargs)
     assert (process.returncode, result[:1]) == (0, b"v"), process.stderr

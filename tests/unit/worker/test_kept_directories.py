@@ -153,6 +153,27 @@ def test_the_next_call_has_new_directories_after_one_that_left_something(
     assert sorted(os.listdir(f"{following.workdir}/.iris-call")) == ["function", "items", "run.py"]
 
 
+def test_a_result_that_came_with_the_end_is_no_file_to_take_away(host: Host, tmp_path: Path):
+    directories = set()
+    for ref in (FIRST, NEXT, AttemptRef(7, 0, 1)):
+        slot = host.begin(ref)
+        directories.add(inode(slot))
+        slot.left_file = False
+        host.pass_on(slot)
+    assert len(directories) == 1
+    assert list((tmp_path / "trash").iterdir()) == []
+
+
+def test_a_result_that_came_with_the_end_allows_no_file_beside_it(host: Host):
+    first = host.begin(FIRST)
+    before = inode(first)
+    first.left_file = False
+    host.end(first)
+    following = host.begin(NEXT)
+    assert inode(following) != before
+    assert read_result(following.workdir) == b""
+
+
 def test_an_attempt_of_another_job_has_new_directories(host: Host):
     first = host.begin(FIRST)
     before = inode(first)
