@@ -58,9 +58,12 @@ async def emptied(url: str) -> str:
 
     client = await nats.connect(url)
     try:
-        answer = await client.request("$JS.API.STREAM.NAMES", b"", timeout=30)
-        for name in json.loads(answer.data).get("streams") or []:
-            await client.request(f"$JS.API.STREAM.DELETE.{name}", b"", timeout=30)
+        async with asyncio.timeout(60):
+            while names := json.loads((await client.request("$JS.API.STREAM.NAMES", b"", timeout=30)).data).get(
+                "streams"
+            ):
+                for name in names:  # what one answer refuses is tried again
+                    await client.request(f"$JS.API.STREAM.DELETE.{name}", b"", timeout=30)
     finally:
         await client.close()
     return url
