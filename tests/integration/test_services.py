@@ -290,7 +290,6 @@ def check_cut_off(load: Load, kills: int) -> None:
     assert len(load.failures) <= kills * CONNECTIONS
 
 
-@pytest.mark.soak
 def test_killing_a_copy_and_the_leader_costs_only_requests_under_way(
     cluster: Cluster,
 ):

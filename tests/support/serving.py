@@ -18,6 +18,7 @@ from iris_core.spec.resources import Amount, ResourceRequest
 from iris_core.spec.serving import DeploymentSpec, RouteTemplate, UpdatePolicy
 from iris_core.states import Cause, KernelStatus
 from iris_state.decide.machine import Machine
+from iris_state.deployments.reconciler import note_results
 from iris_state.deployments.records import Deployment, Route
 from iris_state.inputs.kinds import Load
 from iris_state.policy import Policy
@@ -201,8 +202,11 @@ class Serving(World):
 
     # ── another leader ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def take_over(self) -> None:
-        """This leader is gone; the next one knows the journal, and of that the oldest part from a snapshot."""
+    def take_over(self, *, followed: bool = False) -> None:
+        """This leader is gone; the next one knows the journal, and of that the oldest part from a snapshot.
+
+        ``followed``: it has heard heartbeats before it leads.
+        """
         data = snapshot.cut(self.ledger, self.machine.sequence, self.machine.last_ms)
         before = picture(self.machine, self.now_ms)
         other = Machine(self.policy, "other")
@@ -210,6 +214,8 @@ class Serving(World):
         other.serial = self.machine.serial
         assert picture(self.replayed(), self.now_ms) == before
         assert picture(other, self.now_ms) == before
+        for host in self.hosts.values() if followed else ():
+            note_results(other.ledger, host.name, self.probes(host), self.now_ms)
         self.machine, self.mirror = other, None
         self._lead()
         self.step()

@@ -44,7 +44,12 @@ class Reconciler:
         self.due: TimerQueue[int] = TimerQueue()
 
     def begin(self, floor_ms: int) -> None:
-        """Start as leader: silence counts from now, and every deployment is reconciled, each by its own timer."""
+        """Start as leader: silence counts from now, and every deployment is reconciled, each by its own timer.
+
+        Results that a follower has heard are forgotten: the addresses that came with them are not recorded, and a route
+        that is healthy without one would take the place of others and get no requests.
+        """
+        self._ledger.probes.reports.clear()
         self._ledger.probes.floor_ms, self._ledger.probes.heartbeat_ms = floor_ms, self._policy.heartbeat_interval_ms
         for number in self._ledger.deployments:
             self.due.set(number, floor_ms)

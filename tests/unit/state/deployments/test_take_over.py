@@ -6,6 +6,7 @@ import pytest
 
 from iris_core.messages.gateway_state import Query
 from iris_core.spec.serving import UpdatePolicy
+from iris_core.states import RouteStatus
 from iris_state.deployments.reconciler import note_results
 from iris_state.views.reads import answer
 from tests.support.serving import Serving
@@ -51,6 +52,20 @@ def test_a_leader_that_knows_no_result_yet_takes_nobody_out():
     assert set(world.serving().values()) == {"healthy"}
     world.go(40)
     assert set(world.serving().values()) == {"stale"}
+
+
+def test_no_route_is_healthy_by_what_a_follower_has_heard():
+    world = Serving()
+    world.create(2)
+    world.go(10)
+    world.update("2", replicas=2)
+    world.go()
+    world.take_over(followed=True)
+    assert all(route.address for route in world.record.held() if route.status is RouteStatus.HEALTHY)
+    for _ in range(20):
+        world.go(1)
+        assert len(world.serving()) >= 2
+    assert {route.revision for route in world.record.held()} == {2}
 
 
 def test_a_replica_that_follows_tells_how_probes_fail():
