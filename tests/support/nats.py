@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,13 +58,16 @@ async def emptied(url: str) -> str:
     import nats
 
     client = await nats.connect(url)
+
+    async def request(what: str) -> dict[str, Any]:
+        answer: dict[str, Any] = json.loads((await client.request(f"$JS.API.STREAM.{what}", b"", timeout=30)).data)
+        return answer
+
     try:
         async with asyncio.timeout(60):
-            while names := json.loads((await client.request("$JS.API.STREAM.NAMES", b"", timeout=30)).data).get(
-                "streams"
-            ):
+            while names := (await request("NAMES")).get("streams"):
                 for name in names:  # what one answer refuses is tried again
-                    await client.request(f"$JS.API.STREAM.DELETE.{name}", b"", timeout=30)
+                    await request(f"DELETE.{name}")
     finally:
         await client.close()
     return url

@@ -111,7 +111,7 @@ def interrupting(answer):
 
 
 def test_ctrl_c_before_the_first_line_says_how_to_come_back(iris):
-    """The signal comes while it waits for an answer: in the midst of connecting, Python itself would leave a socket."""
+    """The signal comes while it waits for an answer: while it connects, Python's own code would leave a socket open."""
     interrupted = Ending(lambda _: Said(headers=SSE, body=events()))
     interrupted.follow = interrupting(Said(headers=SSE, body=events()))
     with answering(interrupted) as server:

@@ -57,7 +57,7 @@ class GatewayApi:
         self.close()
 
     def close(self) -> None:
-        """Close the kept-alive connections."""
+        """Close the kept-alive connections. No request is repeated any more, also none that is made later."""
         self.transport.close()
 
     def get(self, path: str, kind: type[T], query: UrlQuery | None = None) -> T:

@@ -202,7 +202,7 @@ class Transport:
         self.position = max(self.position, position)
 
     def close(self) -> None:
-        """Close the kept-alive connections; requests in progress close their own, and none is repeated any more."""
+        """Close the kept-alive connections; requests in progress close their own. None is repeated any more."""
         self._closed = True
         while self._idle:
             self._idle.pop().close()
