@@ -182,6 +182,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     made = start(data, "--workers", "2", *settings(data, f"[gateway]\ntoken_file = {json.dumps(str(tokens))}\n"))
     with Client(made.url, token=TOKEN) as ann:  # `iris up` has no token to ask with
         until(lambda: sum(worker.state == "healthy" for worker in ann.workers()) == 2, "both workers are healthy")
+    until(lambda: "no_scheduler" not in look(made), "its scheduler answers")
     yield made
     stop(made)
 
