@@ -137,3 +137,16 @@ def test_output_that_has_not_arrived_is_not_passed_over(iris):
     code, _, err = run(iris, lambda _: Said(headers=SSE, body=events(line(1), end(unfinished=2))))
     assert code == 3
     assert err == SUMMARY + "  not all of its output has arrived; print it: iris logs j7\n"
+
+
+def test_a_gateway_that_is_away_is_followed_by_how_to_come_back(iris):
+    def running(request):
+        hang_up = request.path.endswith("/events")
+        return Said(hang_up=hang_up) if hang_up else Said(201 if request.method == "POST" else 200, job_view())
+
+    with answering(running) as server:
+        for words in (["run", "--url", server.url, "--", "true"], ["wait", "--url", server.url, "/train"]):
+            code, _, err = iris("--retry-for", "0s", *words)
+            assert code == 8
+            assert "/train goes on as j7\n  come back: iris logs -f j7 " in err
+            assert err.splitlines()[-1].startswith(f"error: the gateway at {server.url} (from --url) does not answer")

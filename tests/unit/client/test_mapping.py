@@ -321,3 +321,21 @@ def test_a_large_result_is_fetched_again_when_its_gateway_restarts(monkeypatch, 
     answers.append(Unreachable("refused"))
     with pytest.raises(Unreachable):
         payload_of(api, "j1", result)
+
+
+@pytest.mark.parametrize(
+    "away", [Unreachable("the gateway does not answer"), TryAgain(503, Document(detail="there is no leader"))]
+)
+def test_calls_whose_gateway_is_away_say_how_to_come_back(away):
+    def refuse(_):
+        raise away
+
+    calls = mapped(2)
+    calls._job = SimpleNamespace(id="j7", name="/m")
+    calls._api = SimpleNamespace(stream=refuse)
+    calls._collect()
+    for future in calls.futures:
+        with pytest.raises(type(away)) as raised:
+            future.result(0)
+        assert str(raised.value) == f"{away}; /m goes on: `client.map_of('j7')` resumes it, `iris wait j7` waits for it"
+        assert raised.value.__cause__ is away

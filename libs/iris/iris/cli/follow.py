@@ -20,7 +20,7 @@ from iris.client.client import Client
 from iris.client.decode import from_json
 from iris.client.http.events import Event, read_lines
 from iris.client.jobs import Job
-from iris.client.problems import ClientError
+from iris.client.problems import ClientError, TryAgain, Unreachable
 from iris_core.errors import IrisError
 from iris_core.views.events import JobEvent, TaskEvent
 from iris_core.views.jobs import JobView
@@ -42,6 +42,8 @@ def follow_to_end(client: Client, job: Job) -> int:
 
     When the job has ended, the rest of its output is printed however long that takes; Ctrl-C then ends the printing. On
     a terminal also print the workers of tasks, the counts by state, and the task of each line.
+
+    Raises Problem, Unreachable: a gateway that is away for too long detaches, too.
     """
     progress = Progress(sys.stderr)
     try:
@@ -51,6 +53,11 @@ def follow_to_end(client: Client, job: Job) -> int:
         if not job.ended:
             detached(job)
         return ExitCode.DETACHED
+    except (Unreachable, TryAgain):
+        progress.end()
+        if not job.ended:
+            detached(job)
+        raise
 
 
 def _follow(client: Client, job: Job, progress: Progress) -> int:

@@ -14,7 +14,7 @@ from iris.client.client import Client
 from iris.client.http.events import read_events
 from iris.client.jobs import TERMINAL, Job
 from iris.client.options.units import parse_duration
-from iris.client.problems import WaitTimeout, gave_up
+from iris.client.problems import TryAgain, Unreachable, WaitTimeout, gave_up
 
 _SHOW_S = 0.5
 
@@ -33,7 +33,7 @@ def wait(client: Client, jobs: tuple[str, ...], timeout: str | None, progress: b
 
 
 def wait_for(job: Job, deadline: float | None, limit: float | None, progress: bool) -> int:
-    """The end of one job. Raises WaitTimeout, which names ``limit`` seconds."""
+    """The end of one job. Raises WaitTimeout, which names ``limit`` seconds, Problem, Unreachable."""
     left = None if deadline is None else max(0.0, deadline - time.monotonic())
     try:
         if progress:
@@ -44,6 +44,9 @@ def wait_for(job: Job, deadline: float | None, limit: float | None, progress: bo
     except KeyboardInterrupt:
         detached(job)
         return ExitCode.DETACHED
+    except (Unreachable, TryAgain):
+        detached(job)
+        raise
     summarise(job)
     return JOB_EXITS.get(job.state, ExitCode.UNEXPECTED)
 
