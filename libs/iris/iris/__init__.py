@@ -4,10 +4,10 @@ Public names are loaded on first use (PEP 562), so that `import iris` and `iris 
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 from iris_core import __version__
 
+TYPE_CHECKING = False  # importing `typing` takes as long as the start of Python, and Ctrl-C would print a traceback
 if TYPE_CHECKING:
     from iris.client.async_client import AsyncClient, AsyncDeployment, AsyncJob
     from iris.client.client import Client

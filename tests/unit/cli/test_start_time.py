@@ -1,5 +1,5 @@
 """How long a command line keeps a person waiting: processor time, measured in starts of Python with the libraries every
-command needs, because a busy machine makes both slower alike. `make bench` has the seconds."""
+command needs, because a busy machine makes both slower alike; and Ctrl-C meanwhile. `make bench` has the seconds."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import os
 import resource
 import subprocess
 import sys
+
+import pytest
 
 from tests.support.answers import Said, answering, in_turn, job_view
 
@@ -42,3 +44,19 @@ def test_a_listing_is_there_at_once():
     page = Said(200, {"items": [job_view()] * 50, "next_cursor": None})
     with answering(in_turn(page)) as server:
         assert starts("ls", "--url", server.url) < LS_STARTS
+
+
+@pytest.mark.parametrize("module", ["typing", "click", "iris.cli.errors"])
+def test_ctrl_c_while_modules_are_imported_prints_no_traceback(module):
+    interrupted = f"""
+import _signal, sys
+class Interrupt:
+    def find_spec(name, path=None, target=None):
+        if name == {module!r}:
+            _signal.raise_signal(_signal.SIGINT)
+sys.meta_path.insert(0, Interrupt)
+from iris.cli import main
+sys.exit(main(["ls"]))
+"""
+    ended = subprocess.run([sys.executable, "-c", interrupted], check=False, capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")

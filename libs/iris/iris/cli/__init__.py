@@ -9,6 +9,9 @@ import sys
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command line and return its exit code; messages for people go to stderr."""
-    from iris.cli.root import invoke
+    try:
+        from iris.cli.root import invoke
 
-    return invoke(sys.argv[1:] if arguments is None else arguments)
+        return invoke(sys.argv[1:] if arguments is None else arguments)
+    except KeyboardInterrupt:  # while modules are imported; later `invoke` says what it ends
+        return 130
