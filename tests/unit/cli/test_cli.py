@@ -86,12 +86,18 @@ def test_run_detached_prints_only_the_name(iris):
 
 
 def test_run_warns_of_an_unschedulable_job_unless_it_is_to_wait(iris):
-    warned = job_view() | {"warnings": ["no registered worker can ever take /train: none of 3 matches"]}
+    warned = job_view() | {"warnings": ["no registered worker can ever take /train: none of 3 matches; it waits"]}
     with answering(in_turn(Said(201, warned))) as server:
         code, out, err = iris("run", "-d", "--url", server.url, "true")
         assert (code, out) == (0, "/train\n")
-        assert err == "warning: no registered worker can ever take /train: none of 3 matches; it waits until one can\n"
+        assert err == "warning: no registered worker can ever take /train: none of 3 matches; it waits\n"
         assert iris("run", "-d", "--wait-for-capacity", "--url", server.url, "true") == (0, "/train\n", "")
+
+
+def test_a_rerun_says_what_it_does_not_wait_for(iris):
+    dropped = "/train does not wait for /prep, as j3 did: a rerun drops what the job waited for"
+    with answering(in_turn(Said(201, job_view() | {"warnings": [dropped]}))) as server:
+        assert iris("rerun", "-d", "--url", server.url, "train") == (0, "/train\n", f"warning: {dropped}\n")
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from iris_core import codec
@@ -301,6 +302,18 @@ def test_a_rerun_waits_for_nothing(script: Script) -> None:
         rerun /eval
         queue                                     -> /eval/0
     """)
+
+
+def test_a_rerun_says_which_jobs_it_does_not_wait_for(script: Script) -> None:
+    script.play(f"""{HOST}
+        submit /prep
+        submit /clean
+        submit /eval after=/prep,/clean:any
+        cancel /prep
+    """)
+    dropped = "/eval does not wait for /prep and /clean, as j3 did: a rerun drops what the job waited for"
+    assert msgspec.json.decode(script.world.rerun("/eval").body)["warnings"] == [dropped]
+    assert msgspec.json.decode(script.world.rerun("/prep").body)["warnings"] == []
 
 
 def test_a_job_may_wait_for_tasks_of_one_job_and_the_start_of_another(script: Script) -> None:

@@ -222,6 +222,12 @@ def detached(job: Job) -> None:
     note(f"  come back: iris logs -f {job.id}    wait: iris wait {job.id}    end it: iris cancel {job.id}")
 
 
+def note_warnings(job: Job) -> None:
+    """Print what the answer to its submission warns of."""
+    for warning in job.view.warnings:
+        note(f"{click.style('warning:', fg='yellow', bold=True)} {warning}")
+
+
 def note(text: str) -> None:
     """Print one line on stderr."""
     click.echo(text, err=True)

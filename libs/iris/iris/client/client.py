@@ -319,7 +319,10 @@ class Client(GatewayApi):
         return self.pages("/v1/audit", AuditView, {"by": by, "of": of, "since": since})
 
     def rerun(self, job: str, *, failed_only: bool = False) -> Job:
-        """Submit a job again, or only its tasks that did not succeed, which keep their indexes; a gang whole."""
+        """Submit a job again, or only its tasks that did not succeed, which keep their indexes; a gang whole.
+
+        It waits for none of the jobs that the first one waited for; ``view.warnings`` names them.
+        """
         return Job(self, self.post(f"/v1/jobs/{in_path(job)}/rerun", JobView, body={"failed_only": failed_only}))
 
     @takes(DeployOptions)

@@ -39,7 +39,7 @@ def job(ledger: Ledger, record: Job, caller: Caller) -> bytes:
 def admitted(ledger: Ledger, record: Job, caller: Caller) -> bytes:
     """The answer to the submission that created a job."""
     view = jobs.job_view(ledger, record)
-    view.warnings = capacity.warnings(ledger, record)
+    view.warnings = [*capacity.warnings(ledger, record), *jobs.dropped_gates(ledger, record)]
     return codec.to_json(privacy.shown(caller, view))
 
 

@@ -43,7 +43,10 @@ def warnings(ledger: Ledger, record: Job) -> list[str]:
             if domains[domain] == gang.slices:
                 return []
     return (
-        [f"no registered worker can ever take {record.name}: {_why(ledger, record, hosts, matching, large)}"]
+        [
+            f"no registered worker can ever take {record.name}: {_why(ledger, record, hosts, matching, large)}; "
+            "it waits until one can"
+        ]
         if hosts
         else []
     )

@@ -100,6 +100,15 @@ def note_of_job(record: Job) -> str | None:
     return f"open; waits for further calls, at most {calls.idle_s:g} s after the last request of its client"
 
 
+def dropped_gates(ledger: Ledger, record: Job) -> list[str]:
+    """Which jobs a rerun does not wait for although the job that it repeats did; empty when there are none."""
+    before = ledger.jobs.get(record.rerun_of)
+    if before is None or not before.spec.after:
+        return []
+    names = " and ".join(dependency.job for dependency in before.spec.after)
+    return [f"{record.name} does not wait for {names}, as {before.id} did: a rerun drops what the job waited for"]
+
+
 def _gate_view(ledger: Ledger, gate: Gate) -> GateView:
     other = ledger.jobs.get(gate.job)
     return GateView(

@@ -17,7 +17,7 @@ import click
 from iris.cli.commands.control.port_forward import open_port, until_it_ends
 from iris.cli.commands.run.run import TASK_OPTIONS, read_options, send_workdir
 from iris.cli.exit_codes import JOB_EXITS, ExitCode
-from iris.cli.follow import note, summarise
+from iris.cli.follow import note, note_warnings, summarise
 from iris.cli.interactive import running
 from iris.cli.parsing.command import CliCommand
 from iris.cli.parsing.flags import job_flags, with_options
@@ -123,8 +123,7 @@ def _submit(client: Client, command: tuple[str, ...], idle: str, given: dict[str
     if not command and not given["image"] and not given["setup"] and (doubt := lacks_jupyter(workdir)):
         note(f"{click.style('warning:', fg='yellow', bold=True)} {doubt}")
     job = client.submit(client.spec(("/bin/sh", "-c", _SERVE, "notebook", str(round(idle_s)), *command), options))
-    for warning in job.view.warnings:
-        note(f"{click.style('warning:', fg='yellow', bold=True)} {warning}; it waits until one can")
+    note_warnings(job)
     note(f"{job.name} submitted")
     return job
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from iris.cli.follow import follow_to_end
+from iris.cli.follow import follow_to_end, note_warnings
 from iris.cli.interactive import use_terminal
 from iris.cli.parsing.command import CliCommand
 from iris.cli.parsing.options import NAME, connected
@@ -17,8 +17,12 @@ from iris.client.client import Client
 @click.option("-d", "--detach", is_flag=True, help="Do not follow; print only the new job's name.")
 @connected
 def rerun(client: Client, job: str, failed: bool, detach: bool) -> int:
-    """Submit again what JOB was, all of it or only what did not succeed."""
+    """Submit again what JOB was, all of it or only what did not succeed.
+
+    It waits for none of the jobs that JOB waited for.
+    """
     again = client.rerun(job, failed_only=failed)
+    note_warnings(again)
     if detach:
         click.echo(again.name)
         return 0

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from iris.cli.exit_codes import PLAN_EXITS, ExitCode
-from iris.cli.follow import detached, follow_to_end, note
+from iris.cli.follow import detached, follow_to_end, note, note_warnings
 from iris.cli.interactive import check_plain, default_command, use_terminal
 from iris.cli.output.tables import print_json
 from iris.cli.output.terminal import raw_option
@@ -152,8 +152,8 @@ def run(
         note("interrupted before an answer: the job may have been submitted; `iris ls` shows it")
         return ExitCode.DETACHED
     try:
-        for warning in () if wait_for_capacity else job.view.warnings:
-            note(f"{click.style('warning:', fg='yellow', bold=True)} {warning}; it waits until one can")
+        if not wait_for_capacity:
+            note_warnings(job)
         note_first_failure(job.view, given["max_task_failures"])
         if detach:
             click.echo(job.name)
