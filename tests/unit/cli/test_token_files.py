@@ -29,3 +29,21 @@ def test_a_token_with_an_empty_user_or_time_is_refused(tmp_path: Path, words: tu
     file = tmp_path / "tokens"
     assert main(["admin", "token", "add", *words, "--file", str(file)]) == 2
     assert not file.exists()
+
+
+@pytest.mark.parametrize(
+    ("expires", "why"),
+    [
+        ("0s", "at least 1m"),
+        ("0.4ms", "at least 1m"),
+        ("59s", "at least 1m"),
+        ("-5m", "neither a moment nor a duration"),
+        ("2020-01-01T00:00:00Z", "at least 1m"),
+        ("99999999d", "after the year 9999"),
+    ],
+)
+def test_a_token_that_could_not_be_used_is_not_made(iris, tmp_path: Path, expires: str, why: str):
+    file = tmp_path / "tokens"
+    code, secret, err = iris("admin", "token", "add", "ann", "--expires", expires, "--file", file)
+    assert (code, secret, file.exists()) == (2, "", False)
+    assert why in err

@@ -15,9 +15,9 @@ from iris.cli.output.tables import Column, Row, print_facts, print_object, print
 from iris.cli.output.times import show_millis
 from iris.cli.parsing.command import CliGroup
 from iris.cli.parsing.options import form_option
-from iris.client.options.units import parse_duration
 from iris.client.problems import InvalidOption
 from iris_core.access.token_file import ROLES, BadTokenFile, Role, Token, is_user_name, line_of, parse_tokens, token_of
+from iris_core.moments import parse_moment
 
 COLUMNS = (
     Column("NAME", lambda row: row["name"]),
@@ -35,7 +35,11 @@ _file = click.option(
     type=click.Path(dir_okay=False, path_type=Path),
     help="The gateway's token_file.",
 )
-_expires = click.option("--expires", help="How long it is valid: 90d, 12h.  [default: for ever]", metavar="TIME")
+_expires = click.option(
+    "--expires", help="How long it is valid, at least 1m: 90d; or until when.  [default: for ever]", metavar="TIME"
+)
+_SHORTEST_MS = 60_000
+"""Gateways read a changed file within seconds, and its times are whole seconds."""
 
 
 @click.group(cls=CliGroup)
@@ -132,7 +136,13 @@ def fresh(user: str, role: Role, name: str, expires: str | None) -> tuple[str, T
     made = token_of(user, role, secret, name=name, made_ms=now_ms)
     if expires is None:
         return secret, made
-    return secret, replace(made, expires_ms=now_ms + int(parse_duration(expires) * 1000))
+    try:
+        expires_ms = parse_moment(expires, now_ms)
+    except ValueError as error:
+        raise InvalidOption(f"--expires: {error}") from None
+    if expires_ms < now_ms + _SHORTEST_MS:
+        raise InvalidOption(f"--expires {expires}: a token is valid for at least 1m, for example 90d")
+    return secret, replace(made, expires_ms=expires_ms)
 
 
 def find(file: Path, known: Sequence[Token], name: str) -> Token:
