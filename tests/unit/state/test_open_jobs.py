@@ -7,7 +7,7 @@ import msgspec
 
 from iris_core.messages.gateway_state import Caller
 from iris_core.messages.message import AttemptRef
-from iris_state.commands import execute
+from iris_state.commands import targets
 from iris_state.effects.orders import template
 from tests.support.script import Script, spec
 
@@ -258,4 +258,4 @@ def test_an_idempotent_submission_differs_by_more_than_growth(script: Script) ->
     assert made.calls is not None
     other = msgspec.structs.replace(made, calls=msgspec.structs.replace(made.calls, function="9" * 64))
     assert script.world.submit(other, idempotency_key="k").status == "idempotency_mismatch"
-    assert execute.known_job(script.world.ledger, "/m").spec.replicas == 2
+    assert targets.known_job(script.world.ledger, "/m").spec.replicas == 2

@@ -3,9 +3,14 @@
 docs/design/semantics.md#jobs.
 """
 
+import json
+
+from iris_core.messages.gateway_state import Answer, Query
+from iris_core.subjects import STATE_QUERY
 from iris_state.effects.orders import template
 from iris_state.records.ledger import Ledger
 from iris_state.snapshots.snapshot import cut, read, restore
+from tests.support.world import ADMIN
 
 ODD = """
     worker w0 cpu=6
@@ -99,3 +104,24 @@ def test_a_gang_is_rerun_whole(script):
         rerun /g --failed           -> created j2
         job /g                      -> PENDING tasks=pending:2
     """)
+
+
+def test_a_task_that_a_job_does_not_have_is_refused_with_those_it_has(script):
+    script.play("""
+        worker w0 cpu=3
+        submit /a replicas=3 tolerate=2
+        cancel /a/77                -> not_found /a has no task 77: its tasks are 0-2
+        requeue j1/3                -> not_found /a has no task 3: its tasks are 0-2
+        cancel /b/0                 -> not_found there is no job /b
+        submit /one
+        requeue /one/1              -> not_found /one has no task 1: its only task is 0
+        schedule
+        /a/0 exit 1
+        /a/1 exit 0
+        /a/2 exit 1
+        rerun /a --failed
+        cancel /a/1                 -> not_found /a has no task 1: its tasks are 0,2
+    """)
+    for view in ("task", "why", "history", "attempts"):
+        answer = script.world.ask(STATE_QUERY, Query(view, {"task": "/a/1"}, ADMIN), Answer)
+        assert json.loads(answer.body)["detail"] == "/a has no task 1: its tasks are 0,2"

@@ -17,7 +17,8 @@ from iris_core.messages.gateway_state import AmendJob
 from iris_core.spec.jobs import JobSpec
 from iris_core.states import Cause, Initiator
 from iris_core.tables import task as table
-from iris_state.commands.execute import check_length, check_owner, known_job
+from iris_state.commands.execute import check_length, check_owner
+from iris_state.commands.targets import known_job
 from iris_state.decide import gates, quota
 from iris_state.inputs.claims import Claim, Step
 from iris_state.records.changes import JobAmended

@@ -31,6 +31,7 @@ from iris_core.spec.index_set import IndexSet
 from iris_core.spec.jobs import JobSpec
 from iris_core.states import JOB_TERMINAL, TERMINAL, Cause, Initiator, TaskState, WorkerState
 from iris_core.tables import task as table
+from iris_state.commands.targets import known_job, known_target
 from iris_state.decide import cascade, gates, quota
 from iris_state.inputs.claims import Claim, Step
 from iris_state.inputs.reports.progress import lose
@@ -220,20 +221,6 @@ def on_requeue(job: Job, index: int | None, command: RequeueTasks) -> Iterator[S
     words = f"requeued by {named(actor_of(command.caller))}" + (f": {command.reason}" if command.reason else "")
     for i in running:
         yield Claim(table.REQUEUE_ON_COMMAND, job.number, i, cause=Cause.REQUEUED, initiator=Initiator.USER, note=words)
-
-
-def known_target(ledger: Ledger, text: str) -> tuple[Job, int | None]:
-    """A job, or a task by its index. Raises Refused not_found."""
-    task = ledger.find_task(text)
-    return task if task is not None else (known_job(ledger, text), None)
-
-
-def known_job(ledger: Ledger, text: str) -> Job:
-    """Raises Refused not_found."""
-    job = ledger.find_job(text)
-    if job is None:
-        raise Refused(Code.NOT_FOUND, f"there is no job {text}")
-    return job
 
 
 def rerun_of(ledger: Ledger, command: RerunJob) -> SubmitJob:

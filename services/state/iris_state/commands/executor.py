@@ -24,7 +24,7 @@ from iris_core.messages.gateway_state import (
     UserCommand,
 )
 from iris_state import views
-from iris_state.commands import amend, execute, growth, task_scope
+from iris_state.commands import amend, execute, growth, targets, task_scope
 from iris_state.commands.audited import audited
 from iris_state.commands.decode import decode
 from iris_state.commands.deployments import known_deployment, on_deploy
@@ -111,17 +111,17 @@ class CommandExecutor:
             if isinstance(user_command, CancelJob):
                 self._round.take(execute.on_cancel(self._ledger, user_command))
                 self._round.settle()
-                return "accepted", execute.known_target(self._ledger, user_command.job)[0].id.encode()
+                return "accepted", targets.known_target(self._ledger, user_command.job)[0].id.encode()
             if isinstance(user_command, AmendJob):
                 self._round.take(amend.on_amend(self._ledger, user_command, self._round.now_ms))
                 self._round.settle()
-                return "accepted", execute.known_job(self._ledger, user_command.job).id.encode()
+                return "accepted", targets.known_job(self._ledger, user_command.job).id.encode()
             if isinstance(user_command, GrowJob):
                 self._round.take(growth.on_grow(self._ledger, user_command))
                 self._round.settle()
-                return "accepted", execute.known_job(self._ledger, user_command.job).id.encode()
+                return "accepted", targets.known_job(self._ledger, user_command.job).id.encode()
             if isinstance(user_command, RequeueTasks):
-                job, index = execute.known_target(self._ledger, user_command.target)
+                job, index = targets.known_target(self._ledger, user_command.target)
                 self._round.take(execute.on_requeue(job, index, user_command))
                 self._round.settle()
                 return "accepted", job.id.encode()

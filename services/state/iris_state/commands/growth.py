@@ -14,7 +14,8 @@ from iris_core.messages.gateway_state import GrowJob
 from iris_core.spec.calls import Calls
 from iris_core.spec.jobs import MAX_REPLICAS
 from iris_core.units import counted
-from iris_state.commands.execute import check_length, check_owner, known_job
+from iris_state.commands.execute import check_length, check_owner
+from iris_state.commands.targets import known_job
 from iris_state.decide import quota
 from iris_state.inputs.claims import Step
 from iris_state.records.changes import JobClosed, JobGrown

@@ -16,6 +16,7 @@ from iris_core.access.task_tokens import ROLE
 from iris_core.errors import Code, Refused
 from iris_core.messages.gateway_state import Caller, CancelJob, GrowJob, RequeueTasks, RerunJob, SubmitJob, UserCommand
 from iris_core.views.queries import ViewQuery
+from iris_state.commands.targets import named_job
 from iris_state.records.entities import Job
 from iris_state.records.ledger import Ledger
 
@@ -31,8 +32,7 @@ def allowed_query(ledger: Ledger, query: ViewQuery, caller: Caller) -> None:
         raise _forbidden(own, "reads only jobs of its own subtree")
     job, task = getattr(query, "job", ""), getattr(query, "task", "")
     if task:
-        found = ledger.find_task(task)
-        _check_within(ledger, own, found[0] if found is not None else None, task)
+        _check_within(ledger, own, named_job(ledger, task), task)
     if job or not task:
         _check_within(ledger, own, ledger.find_job(job), job)
 
@@ -46,9 +46,9 @@ def allowed_command(ledger: Ledger, command: Command) -> Command:
         return command
     own = _own_job(ledger, command.caller)
     if isinstance(command, CancelJob):
-        _check_within(ledger, own, _job_of(ledger, command.job), command.job)
+        _check_within(ledger, own, named_job(ledger, command.job), command.job)
     elif isinstance(command, RequeueTasks):
-        _check_within(ledger, own, _job_of(ledger, command.target), command.target)
+        _check_within(ledger, own, named_job(ledger, command.target), command.target)
     elif isinstance(command, GrowJob):
         _check_within(ledger, own, ledger.find_job(command.job), command.job)
     elif isinstance(command, RerunJob):
@@ -64,12 +64,6 @@ def allowed_command(ledger: Ledger, command: Command) -> Command:
     else:
         raise _forbidden(own, "submits, grows, reads, requeues and cancels jobs, nothing else")
     return command
-
-
-def _job_of(ledger: Ledger, target: str) -> Job | None:
-    """The job that is named, or whose task is."""
-    task = ledger.find_task(target)
-    return task[0] if task is not None else ledger.find_job(target)
 
 
 def _own_job(ledger: Ledger, caller: Caller) -> Job:

@@ -16,13 +16,13 @@ from iris_core.errors import Code, Mistake, Refused
 from iris_core.messages.gateway_state import AdminCommand, Caller, HoldQueue, Query
 from iris_core.views import queries as q
 from iris_state.commands import task_scope
+from iris_state.commands.targets import known_job, known_task
 from iris_state.deployments.records import Deployment
 from iris_state.records.entities import Job
 from iris_state.records.ledger import Ledger
 from iris_state.views import deployments, privacy
 from iris_state.views.cluster import audit, capacity, demand, hosts, users
 from iris_state.views.cluster.users import quota_view
-from iris_state.views.pages import found_job, found_task
 from iris_state.views.work import jobs, queue, sessions, tasks
 
 
@@ -86,9 +86,9 @@ def read(ledger: Ledger, query: Query) -> bytes:
 READS: dict[type[q.ViewQuery], Callable[[Ledger, Any], Any]] = {
     q.JobsQuery: jobs.jobs,
     q.NamedJobsQuery: jobs.named_jobs,
-    q.JobQuery: lambda ledger, query: jobs.job_view(ledger, found_job(ledger, query.job)),
+    q.JobQuery: lambda ledger, query: jobs.job_view(ledger, known_job(ledger, query.job)),
     q.TasksQuery: tasks.tasks,
-    q.TaskQuery: lambda ledger, query: tasks.task_view(ledger, *found_task(ledger, query.task)),
+    q.TaskQuery: lambda ledger, query: tasks.task_view(ledger, *known_task(ledger, query.task)),
     q.TaskStatesQuery: tasks.task_states,
     q.AttemptsQuery: tasks.attempts,
     q.TreeQuery: jobs.tree,

@@ -9,8 +9,7 @@ from iris_core import codec
 from iris_core.errors import Code, Refused
 from iris_core.views.jobs import Page
 from iris_core.views.queries import PageQuery
-from iris_state.records.entities import Job
-from iris_state.records.ledger import Ledger, whole_number
+from iris_state.records.ledger import whole_number
 
 T = TypeVar("T")
 
@@ -20,20 +19,6 @@ MAX_TEXT = 4096
 """Characters of an error, or of the last output, in a view."""
 PAGE_BYTES = 1 << 20
 """Bytes of one page, unless a single item is larger."""
-
-
-def found_job(ledger: Ledger, name: str) -> Job:
-    record = ledger.find_job(name)
-    if record is None:
-        raise Refused(Code.NOT_FOUND, f"there is no job {name}")
-    return record
-
-
-def found_task(ledger: Ledger, name: str) -> tuple[Job, int]:
-    found = ledger.find_task(name)
-    if found is None:
-        raise Refused(Code.NOT_FOUND, f"there is no task {name}")
-    return found
 
 
 def behind(cursor: str) -> int | None:

@@ -27,6 +27,7 @@ from iris_core.views.jobs import (
     moment,
 )
 from iris_core.views.queries import HistoryQuery, JobsQuery, NamedJobsQuery, TreeQuery, WhyQuery
+from iris_state.commands.targets import known_job, known_task
 from iris_state.decide import gates
 from iris_state.records.entities import Attempt, HistoryEntry, Job, Task
 from iris_state.records.gates import Gate, GateKind
@@ -34,7 +35,7 @@ from iris_state.records.indexes.index import Field, has
 from iris_state.records.ledger import Ledger
 from iris_state.views.actors import actor_view
 from iris_state.views.order import in_order
-from iris_state.views.pages import MAX_TEXT, SCANNED, behind, found_job, found_task, numbers_behind, page, shortened
+from iris_state.views.pages import MAX_TEXT, SCANNED, behind, numbers_behind, page, shortened
 from iris_state.views.redaction import redacted
 from iris_state.views.work import interruptions
 from iris_state.views.work.abridged import abridged
@@ -223,7 +224,7 @@ def _fields(ledger: Ledger, query: JobsQuery) -> set[Field]:
     if query.band:
         fields.add(("band", _named(PriorityBand, query.band)))
     if query.parent:
-        fields.add(("parent", found_job(ledger, query.parent).number))
+        fields.add(("parent", known_job(ledger, query.parent).number))
     return fields
 
 
@@ -257,8 +258,8 @@ def tree(ledger: Ledger, query: TreeQuery) -> TreeView:
     """A job and its first `TREE_JOBS` descendants, breadth first; ``children`` of a job shows when some are left
     out.
     """
-    root = TreeView(job=job_view(ledger, found_job(ledger, query.job)), children=[])
-    line = deque([(root, found_job(ledger, query.job))])
+    root = TreeView(job=job_view(ledger, known_job(ledger, query.job)), children=[])
+    line = deque([(root, known_job(ledger, query.job))])
     left = TREE_JOBS
     while line and left:
         above, record = line.popleft()
@@ -274,12 +275,12 @@ def tree(ledger: Ledger, query: TreeQuery) -> TreeView:
 def why(ledger: Ledger, query: WhyQuery) -> dict[str, Any]:
     """Why the pending tasks of a job, or one task, are pending, and what precedes them in the queue."""
     if query.task:
-        record, index = found_task(ledger, query.task)
+        record, index = known_task(ledger, query.task)
         by, attempt, error = record.task(index).by, record.task(index).current, interruptions.end_of_task(record, index)
         started_ms = attempt.started_ms if attempt is not None else 0
         reason, interrupted = reason_of_task(ledger, record, index), interruptions.of_tasks(record, [index])
     else:
-        record = found_job(ledger, query.job)
+        record = known_job(ledger, query.job)
         started_ms, by, error = record.started_ms, record.ended_by, record.error
         index, reason = _first_that_waits(ledger, record), reason_of(ledger, record)
         interrupted = interruptions.of_job(ledger, record)
@@ -384,9 +385,9 @@ def history(ledger: Ledger, query: HistoryQuery) -> Page:
     gang's.
     """
     if query.task:
-        record, task = found_task(ledger, query.task)
+        record, task = known_task(ledger, query.task)
     else:
-        record, task = found_job(ledger, query.job), None
+        record, task = known_job(ledger, query.job), None
     rows = _history_behind(record, task, *(numbers_behind(query.cursor, 3) or (0, 0, -1)))
     return page(rows, lambda entry: row_of(record, entry), query)
 

@@ -9,11 +9,12 @@ from iris_core.errors import Code, Refused
 from iris_core.states import SESSION_TERMINAL, TaskState
 from iris_core.views.jobs import KernelView, Page, SessionView, moment
 from iris_core.views.queries import SessionQuery, SessionsQuery
+from iris_state.commands.targets import known_job
 from iris_state.records.changes import GANG
 from iris_state.records.entities import Job, Task, kernel_status
 from iris_state.records.ledger import Ledger, whole_number
 from iris_state.snapshots.compacted import is_compacted
-from iris_state.views.pages import found_job, numbers_behind, page
+from iris_state.views.pages import numbers_behind, page
 from iris_state.views.work.jobs import reason_of_task
 
 REASON_ROWS = 50
@@ -63,7 +64,7 @@ def sessions(ledger: Ledger, query: SessionsQuery) -> Page:
     status = query.status
     after = numbers_behind(query.cursor, 2)  # job and task of the last session read
     if query.job:
-        numbers: Iterable[int] = (found_job(ledger, query.job).number,)
+        numbers: Iterable[int] = (known_job(ledger, query.job).number,)
     else:
         newest = after[0] if after is not None else None
         numbers = ledger.index.all.irange(maximum=newest, reverse=True)

@@ -10,10 +10,11 @@ from iris_core.messages.state_worker import LiveUsage
 from iris_core.states import TaskState, display_name
 from iris_core.views.jobs import ArtifactView, AttemptPage, AttemptView, Page, TaskStatesView, TaskView, moment
 from iris_core.views.queries import AttemptsQuery, TasksQuery, TaskStatesQuery
+from iris_state.commands.targets import known_job, known_task
 from iris_state.records.entities import Attempt, Job
 from iris_state.records.ledger import Ledger
 from iris_state.views.actors import actor_view
-from iris_state.views.pages import MAX_TEXT, behind, found_job, found_task, page, shortened
+from iris_state.views.pages import MAX_TEXT, behind, page, shortened
 from iris_state.views.work.interruptions import error_of
 from iris_state.views.work.jobs import note_of_task, reason_of_task
 from iris_state.views.work.notices import notice_views
@@ -135,7 +136,7 @@ def _artifact(attempt: Attempt) -> ArtifactView | None:
 
 def tasks(ledger: Ledger, query: TasksQuery) -> Page:
     """By index."""
-    record = found_job(ledger, query.job)
+    record = known_job(ledger, query.job)
     after, state = behind(query.cursor), query.state
     start = 0 if after is None else after + 1
 
@@ -148,13 +149,13 @@ def tasks(ledger: Ledger, query: TasksQuery) -> Page:
 
 def task_states(ledger: Ledger, query: TaskStatesQuery) -> TaskStatesView:
     """The state of every task of one job."""
-    groups = groupby(task.state for task in found_job(ledger, query.job).tasks)
+    groups = groupby(task.state for task in known_job(ledger, query.job).tasks)
     return TaskStatesView(runs=[(display_name(state), sum(1 for _ in run)) for state, run in groups])
 
 
 def attempts(ledger: Ledger, query: AttemptsQuery) -> AttemptPage:
     """All attempts of one task by number."""
-    record, index = found_task(ledger, query.task)
+    record, index = known_task(ledger, query.task)
     after = behind(query.cursor)
     start = 0 if after is None else after + 1
     rows = enumerate(record.task(index).attempts[start:], start)

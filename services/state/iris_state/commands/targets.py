@@ -1,0 +1,51 @@
+"""Finds the job or the task that a command or a query names, or says what there is instead. Reads the ledger only."""
+
+from __future__ import annotations
+
+from iris_core.errors import Code, Refused
+from iris_core.spec.index_set import IndexSet
+from iris_state.records.entities import Job
+from iris_state.records.ledger import Ledger, whole_number
+
+_MOST_SHOWN = 200
+"""Characters of a set of indexes in a refusal."""
+
+
+def known_target(ledger: Ledger, text: str) -> tuple[Job, int | None]:
+    """A job, or a task by its index. Raises Refused not_found."""
+    names_task = whole_number(text.rpartition("/")[2]) is not None
+    return known_task(ledger, text) if names_task else (known_job(ledger, text), None)
+
+
+def known_job(ledger: Ledger, text: str) -> Job:
+    """Raises Refused not_found."""
+    job = ledger.find_job(text)
+    if job is None:
+        raise Refused(Code.NOT_FOUND, f"there is no job {text}")
+    return job
+
+
+def known_task(ledger: Ledger, text: str) -> tuple[Job, int]:
+    """The job and index of a task. Raises Refused not_found, which says which tasks its job has."""
+    name, _, last = text.rpartition("/")
+    index = whole_number(last)
+    if index is None or not name:
+        raise Refused(Code.NOT_FOUND, f"there is no task {text}")
+    job = known_job(ledger, name)
+    if not job.has(index):
+        raise Refused(Code.NOT_FOUND, f"{job.name} has no task {index}: {_tasks_of(job)}")
+    return job, index
+
+
+def named_job(ledger: Ledger, text: str) -> Job | None:
+    """The job of the name of a job or of a task, whether it has that task or not."""
+    name, _, last = text.rpartition("/")
+    return ledger.find_job(text if whole_number(last) is None else name)
+
+
+def _tasks_of(job: Job) -> str:
+    indexes = str(job.indexes if job.spec.indexes else IndexSet.whole(len(job.tasks)))
+    if len(job.tasks) == 1:
+        return f"its only task is {indexes}"
+    shown = indexes if len(indexes) <= _MOST_SHOWN else f"{indexes[:_MOST_SHOWN]}..."
+    return f"its tasks are {shown}"
