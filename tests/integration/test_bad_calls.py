@@ -122,7 +122,7 @@ def test_odd_pickles_are_the_outcome_of_their_call(cluster, reuse):
     assert ends == f"JobFailed: /{name}/0 failed: exit code 9"
     assert loads == "RemoteError: it returned a value (it cannot be unpickled here: SystemExit: 5)"
     assert generator == "TypeError: the result cannot be sent back: cannot pickle 'generator' object"
-    assert "Silent: <exception str() failed> (it cannot be unpickled here: KeyboardInterrupt: )" in silent
+    assert "Silent: <exception str() failed> (it cannot be unpickled here: KeyboardInterrupt: )\nTraceback " in silent
     assert well == "well"
 
 

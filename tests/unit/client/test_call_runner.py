@@ -149,7 +149,31 @@ def test_an_exception_that_does_not_unpickle_keeps_its_text(place):
 
     found = error(place, raises)
     assert type(found) is RemoteError
-    assert "Odd: the weight 3 (it cannot be unpickled here: TypeError: " in str(found)
+    first, traceback = str(found).split("\n", 1)
+    assert "Odd: the weight 3 (it cannot be unpickled here: TypeError: " in first
+    assert traceback.startswith("Traceback (most recent call last):\n")
+    assert "in raises\n" in traceback
+
+
+@pytest.mark.parametrize("how", ["lines", "noted", "group"])
+def test_an_exception_that_its_host_cannot_pickle_is_named(place, how):
+    def raises(how):
+        class Locked(Exception):
+            def __reduce__(self):
+                raise TypeError("it holds a lock")
+
+        error = Locked("the weight 3\nand more")
+        if how == "noted":
+            error.add_note("of the night")
+        raise ExceptionGroup("two", [error]) if how == "group" else error
+
+    found = error(place, raises, how)
+    assert type(found) is RemoteError
+    first, traceback = str(found).split("\n", 1)
+    shown = "ExceptionGroup: two (1 sub-exception)" if how == "group" else "Locked: the weight 3"
+    assert first.endswith(f"{shown} (its host cannot pickle it: TypeError: it holds a lock)")
+    assert "in raises\n" in traceback
+    assert "and more" in traceback
 
 
 @pytest.mark.parametrize("name", ["KeyboardInterrupt", "GeneratorExit", "BaseException"])

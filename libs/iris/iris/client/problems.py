@@ -11,7 +11,7 @@ IrisError
     │   ├── NotFound        404
     │   ├── Conflict        409, 410, 412
     │   └── TryAgain        429, 502, 503, 504: worth sending again later
-    ├── RemoteError         the result or exception of a mapped call cannot be unpickled here
+    ├── RemoteError         the result or exception of a mapped call cannot be pickled there, or unpickled here
     ├── ExecutionLost       a command beside a task was ended, or the connection to it broke
     ├── WaitTimeout         the job continues, only the wait ended
     ├── DeploymentFailed    a deployment will not become what was waited for
@@ -59,7 +59,10 @@ class InvalidOption(ClientError):
 
 
 class RemoteError(ClientError):
-    """The result or exception of a mapped call cannot be unpickled here; the message holds its text."""
+    """The result or exception of a mapped call cannot be pickled there, or unpickled here.
+
+    The message names the exception; its traceback follows.
+    """
 
 
 class ExecutionLost(ClientError):

@@ -221,7 +221,10 @@ def _dumps(value: object) -> bytes:
 
 
 def failure(error: BaseException) -> bytes:
-    """An exception as it is sent: the length of its traceback, that, and its pickle; empty where it has none."""
+    """An exception as it is sent: the length of its text, that, and its pickle; empty where it has none.
+
+    The first line of the text names the exception, and says why it has no pickle; its traceback follows.
+    """
     import traceback
 
     frames = error.__traceback__
@@ -230,12 +233,21 @@ def failure(error: BaseException) -> bytes:
         sys.stderr.write(trace)
     except (AttributeError, OSError, ValueError):  # the function has closed it
         pass
+    name = _first_line(error)
     try:
         data = _dumps(error)
-    except Exception:  # noqa: BLE001 - pickling may raise anything
-        data = b""
-    text = trace.encode(errors="replace")
+    except Exception as why:  # noqa: BLE001 - pickling may raise anything
+        name, data = f"{name} (its host cannot pickle it: {_first_line(why)})", b""
+    text = f"{name}\n{trace}".encode(errors="replace")
     return len(text).to_bytes(4, "little") + text + data
+
+
+def _first_line(error: BaseException) -> str:
+    """``ValueError: too large``; of a SyntaxError the file is left out, which comes before."""
+    import traceback
+
+    lines = traceback.format_exception_only(type(error), error)
+    return next(line for line in lines if line[0] != " ").partition("\n")[0]
 
 
 def _packed(kind: bytes, payload: bytes, directory: str) -> bytes:

@@ -48,32 +48,35 @@ def value_of(data: bytes) -> CallOutcome:
     try:
         return pickle.loads(data), None
     except BaseException as error:  # noqa: BLE001 - unpickling may raise anything
-        return None, _undecodable("it returned a value", error, error)
+        return None, _undecodable("it returned a value", error)
 
 
 def error_of(data: bytes) -> CallOutcome:
     """What a call raised, with its traceback as the cause.
 
-    RemoteError when it cannot be unpickled here, or is no ``Exception``, such as KeyboardInterrupt.
+    RemoteError when it is no ``Exception``, such as KeyboardInterrupt, or cannot be pickled there or unpickled here;
+    then the traceback is in its text.
     """
     size = int.from_bytes(data[:4], "little")
-    trace, pickled = data[4 : 4 + size].decode(errors="replace"), data[4 + size :]
-    cause = RemoteTraceback(trace)
+    text, pickled = data[4 : 4 + size].decode(errors="replace"), data[4 + size :]
+    name, _, trace = text.partition("\n")
+    if not pickled:
+        return None, RemoteError(text)
     try:
         raised = pickle.loads(pickled)
         if not isinstance(raised, BaseException):
             raise TypeError(f"it is a {type(raised).__name__}, not an exception")
     except BaseException as error:  # noqa: BLE001 - unpickling may raise anything
-        return None, _undecodable(trace.strip().rpartition("\n")[2], error, cause)
+        return None, _undecodable(name, error, f"\n{trace}")
     if not isinstance(raised, Exception):  # it would end what waits for it, such as an event loop
-        raised = RemoteError(f"the function raised {trace.strip().rpartition(chr(10))[2]}")
-    raised.__cause__ = cause
+        raised = RemoteError(f"the function raised {name}")
+    raised.__cause__ = RemoteTraceback(trace)
     return None, raised
 
 
-def _undecodable(what: str, error: BaseException, cause: BaseException) -> RemoteError:
-    found = RemoteError(f"{what} (it cannot be unpickled here: {type(error).__name__}: {error})")
-    found.__cause__ = cause
+def _undecodable(what: str, error: BaseException, trace: str = "") -> RemoteError:
+    found = RemoteError(f"{what} (it cannot be unpickled here: {type(error).__name__}: {error}){trace}")
+    found.__cause__ = error
     return found
 
 
