@@ -8,6 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+DURATION = "SECONDS|10m"
+"""Placeholder of a duration in an option's help: a bare number is seconds."""
+MOMENT = f"{DURATION}|DATE"
+"""Placeholder of a moment, or of a duration before or after now."""
+
 
 @dataclass(frozen=True, slots=True)
 class Unit:

@@ -588,3 +588,19 @@ def test_a_command_says_why_it_waits_and_ends_when_it_is_told_to(iris):
 
 def test_the_version_is_that_of_the_distribution(iris):
     assert iris("--version") == (0, f"{DISTRIBUTION}, version {__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "unit"),
+    [
+        (["run"], "--timeout SECONDS|10m "),
+        (["run"], "--not-before SECONDS|10m|DATE "),
+        (["deploy", "create"], "--grace SECONDS|10m "),
+        (["wait"], "--timeout SECONDS|10m "),
+        (["logs"], "--since SECONDS|10m|DATE "),
+        ([], "--retry-for SECONDS|10m "),
+    ],
+)
+def test_the_help_of_a_time_says_what_a_bare_number_is(iris, words, unit):
+    code, out, _ = iris(*words, "--help")
+    assert (code, unit in out, "TIME " in out) == (0, True, False)

@@ -17,6 +17,7 @@ from iris.cli.exit_codes import ExitCode
 from iris.cli.output.terminal import guarded
 from iris.cli.parsing.command import CliGroup
 from iris_core import DISTRIBUTION, __version__
+from iris_core.units import DURATION
 
 SECTIONS = {
     "Run": {
@@ -105,7 +106,7 @@ class LazyGroup(CliGroup):
 @click.option(
     "--retry-for",
     help="How long to retry while nothing answers: 5m, 0s.  [default: 90s, once the gateway has answered]",
-    metavar="TIME",
+    metavar=DURATION,
 )
 @click.version_option(__version__, prog_name=DISTRIBUTION)
 @click.pass_context

@@ -28,6 +28,7 @@ from iris_core.spec.jobs import (
 )
 from iris_core.spec.resources import REQUESTED, ResourceOptions
 from iris_core.spec.serving import DeploymentSpec, ProxyPolicy, ScalingPolicy, UpdatePolicy
+from iris_core.units import DURATION, MOMENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class Option:
     """What a flag says of itself.
 
     Attributes:
-        help: for people. metavar: the word for its value, TIME of a time.
+        help: for people. metavar: the word for its value, `DURATION` of a time.
         flags: short and other names of the flag; without any it is called as the field, as ``--max-parallel``.
         fields: those of a specification that it gives, where they are called otherwise: ``stop/grace_s``.
         default: what holds without it, where the field's own default does not say.
@@ -180,7 +181,7 @@ class JobOptions(TaskOptions, total=False):
         Option(
             "Signal so long before the time limit, and before a preemption, a drain or the end of the host: USR1@90s. "
             "IRIS_NOTICE_FILE says why.",
-            "SIGNAL@TIME",
+            f"SIGNAL@{DURATION}",
             fields="notice/signal notice/before_s",
         ),
     ]
@@ -197,7 +198,7 @@ class JobOptions(TaskOptions, total=False):
         ),
     ]
     each: Annotated[bool, Option("Each task waits for the task in its place of the --after job.")]
-    not_before: Annotated[Text, Option("Start no task before this: 8h, or 2026-03-01T22:00:00Z.", "TIME")]
+    not_before: Annotated[Text, Option("Start no task before this: 8h, or 2026-03-01T22:00:00Z.", MOMENT)]
     singleton: Annotated[Text, Option("Wait until your earlier jobs with this key have ended.", "KEY")]
     terminal: Annotated[
         bool,

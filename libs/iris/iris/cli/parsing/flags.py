@@ -10,6 +10,7 @@ import click
 
 from iris_core.spec.option_table import JobOptions, OptionRow, Time, rows_of
 from iris_core.spec.resources import Resource, ResourceRequest
+from iris_core.units import DURATION
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -40,7 +41,7 @@ def flag_option(row: OptionRow, more: Mapping[str, Any] | None = None) -> Callab
         names = (f"{names[0]}/--no-{names[0].removeprefix('--')}",)
     kind = {
         "help": row.help,
-        "metavar": option.metavar or ("TIME" if row.kind == Time else None),
+        "metavar": option.metavar or (DURATION if row.kind == Time else None),
         **_kind(row.kind),
         **(more or {}),
     }

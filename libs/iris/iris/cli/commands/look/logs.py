@@ -17,6 +17,7 @@ from iris.cli.parsing.options import NAME, connected, form_option
 from iris.client.client import Client
 from iris.client.http.api import is_task
 from iris.client.http.transport import UrlQuery, in_path
+from iris_core.units import MOMENT
 from iris_core.views.jobs import TaskView
 from iris_core.views.streams import LogLineView
 
@@ -26,7 +27,7 @@ from iris_core.views.streams import LogLineView
 @click.option("-f", "--follow", is_flag=True, help="Follow until it has ended.")
 @click.option("--attempt", help="One attempt's number, last, or all.  [default: last of a task]", metavar="N")
 @click.option("-n", "--tail", type=click.IntRange(0), help="Only the last lines.")
-@click.option("--since", help="Only what was printed since: 10m, or a time.", metavar="TIME")
+@click.option("--since", help="Only what was printed since: 10m, or a time.", metavar=MOMENT)
 @click.option("--grep", help="Only lines that match this pattern.", metavar="RE")
 @click.option("--stream", type=click.Choice(["stdout", "stderr"]), help="Only this stream.")
 @click.option(

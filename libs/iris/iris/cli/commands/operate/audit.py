@@ -9,6 +9,7 @@ from iris.cli.output.times import show_moment
 from iris.cli.parsing.command import CliCommand
 from iris.cli.parsing.options import connected, form_option
 from iris.client.client import Client
+from iris_core.units import MOMENT
 
 COLUMNS = (
     Column("AT", lambda row: show_moment(row["at"]), gives=2),
@@ -31,7 +32,7 @@ COLUMNS = (
     help="Only what was done to this job, worker or deployment, or to what this user owns.",
     metavar="JOB|WORKER|USER",
 )
-@click.option("--since", help="Only since this time: 7d, or a date.", metavar="TIME")
+@click.option("--since", help="Only since this time: 7d, or a date.", metavar=MOMENT)
 @click.option("-n", "--limit", type=click.IntRange(1), default=100, show_default=True, help="Maximum number of rows.")
 @form_option()
 @connected

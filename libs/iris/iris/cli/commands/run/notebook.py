@@ -28,6 +28,7 @@ from iris.client.jobs import Job
 from iris.client.options.units import parse_duration
 from iris.client.problems import Conflict
 from iris.client.tunnels import PortForward
+from iris_core.units import DURATION
 
 PORT = "notebook"
 _LOCAL = 8888
@@ -72,7 +73,7 @@ _OF_JOB = {"name": {}, "scheduling_timeout": {}, "timeout": {"help": "Kill it wh
 @click.command(cls=CliCommand, context_settings={"allow_interspersed_args": False})
 @with_options(*TASK_OPTIONS, *job_flags(_OF_JOB))
 @click.option("--port", "local", type=int, help="Local port.  [default: 8888, or a free one]", metavar="LOCAL")
-@click.option("--idle", default="2h", show_default=True, help="End it after this time without use.", metavar="TIME")
+@click.option("--idle", default="2h", show_default=True, help="End it after this time without use.", metavar=DURATION)
 @click.option("--attach", type=NAME, help="Connect to this running notebook.", metavar="JOB")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[COMMAND]...")
 @connected

@@ -15,13 +15,14 @@ from iris.client.http.events import read_events
 from iris.client.jobs import TERMINAL, Job
 from iris.client.options.units import parse_duration
 from iris.client.problems import TryAgain, Unreachable, WaitTimeout, gave_up
+from iris_core.units import DURATION
 
 _SHOW_S = 0.5
 
 
 @click.command(cls=CliCommand)
 @click.argument("jobs", nargs=-1, required=True, type=NAME, metavar="JOB...")
-@click.option("--timeout", help="Stop waiting after this time, with exit code 7; jobs go on.", metavar="TIME")
+@click.option("--timeout", help="Stop waiting after this time, with exit code 7; jobs go on.", metavar=DURATION)
 @click.option("--progress", is_flag=True, help="Show progress.")
 @connected
 def wait(client: Client, jobs: tuple[str, ...], timeout: str | None, progress: bool) -> int:

@@ -28,7 +28,7 @@ from iris.client.http.transport import UrlQuery, in_path
 from iris.client.options.units import parse_duration
 from iris.client.problems import ClientError
 from iris_core.spec.option_table import DeployOptions, TaskOptions, rows_of
-from iris_core.units import counted
+from iris_core.units import DURATION, counted
 from iris_core.views.events import RouteEvent
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
@@ -52,7 +52,7 @@ deploy_options = with_options(
 """Options that describe a deployment."""
 waiting = with_options(
     click.option("--wait", is_flag=True, help="Wait until every route serves."),
-    click.option("--wait-timeout", help="Stop waiting after this, with exit code 7.", metavar="TIME"),
+    click.option("--wait-timeout", help="Stop waiting after this, with exit code 7.", metavar=DURATION),
 )
 
 

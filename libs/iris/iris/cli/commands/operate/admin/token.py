@@ -18,6 +18,7 @@ from iris.cli.parsing.options import form_option
 from iris.client.problems import InvalidOption
 from iris_core.access.token_file import ROLES, BadTokenFile, Role, Token, is_user_name, line_of, parse_tokens, token_of
 from iris_core.moments import parse_moment
+from iris_core.units import MOMENT
 
 COLUMNS = (
     Column("NAME", lambda row: row["name"]),
@@ -36,7 +37,7 @@ _file = click.option(
     help="The gateway's token_file.",
 )
 _expires = click.option(
-    "--expires", help="How long it is valid, at least 1m: 90d; or until when.  [default: for ever]", metavar="TIME"
+    "--expires", help="How long it is valid, at least 1m: 90d; or until when.  [default: for ever]", metavar=MOMENT
 )
 _SHORTEST_MS = 60_000
 """Gateways read a changed file within seconds, and its times are whole seconds."""
