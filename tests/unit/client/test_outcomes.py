@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from iris.client.maps.outcomes import death_of, ending_of
+from iris.client.problems import JobFailed, JobKilled
 from iris_core.views.jobs import TaskView
 from iris_core.views.streams import CallResultView
 from tests.support.fake_state import attempt_of
@@ -59,3 +60,14 @@ def test_the_last_line_of_stderr_is_said_once() -> None:
     line = "ModuleNotFoundError: No module named 'x'"
     last = msgspec.structs.replace(attempt_of(0), stderr_tail=f"Traceback\n{line}\n")
     assert str(ending_of("/m/2", ended(f"preloading: {line}", [last]), 1)) == f"/m/2 killed: preloading: {line}"
+
+
+def test_a_call_that_was_stopped_has_no_signal_whoever_tells_its_end_first() -> None:
+    """How its process took the signal may be known before its future ends, or later, or never."""
+    stopped = msgspec.structs.replace(DIED, cause="timeout", exit_code=None, signal=15)
+    last = msgspec.structs.replace(attempt_of(0), cause="timeout", exit_code=3, signal=None)
+    by_result, by_record = death_of("/m/2", stopped, 1), ending_of("/m/2", ended("ran longer than 5 s", [last]), 1)
+    for error in (by_result, by_record, ending_of("/m/2", ended("ann", []), 1, stopped)):
+        assert (type(error), error.exit_code, error.signal) == (JobKilled, None, None)
+    died = death_of("/m/2", msgspec.structs.replace(DIED, exit_code=None, signal=11), 1)
+    assert (type(died), died.exit_code, died.signal) == (JobFailed, None, 11)

@@ -224,7 +224,7 @@ class JobEnded(ClientError):
     """A job, or a call of a map, ended otherwise than by success.
 
     Attributes:
-        exit_code, signal: of a call whose process ended without a result.
+        exit_code, signal: of a call whose process ended by itself without a result; None of one that was stopped.
 
     Args:
         name: the job. state: its last state, lower case. error: one line about why, may be empty.

@@ -16,7 +16,7 @@ from iris.client.http.api import GatewayApi
 from iris.client.maps import call_runner
 from iris.client.problems import Conflict, JobEnded, NotFound, RemoteError, TryAgain, Unreachable, job_ended
 from iris_core.views.causes import end_of
-from iris_core.views.jobs import TaskView
+from iris_core.views.jobs import AttemptView, TaskView
 from iris_core.views.streams import CallResultView
 
 _END_WITHIN_S = 60.0
@@ -113,7 +113,7 @@ def death_of(name: str, result: CallResultView, calls: int) -> JobEnded:
         words += f", as of a command that is not found: `iris why {name}` says whether its host has a `python`"
     elif result.cause != "exited":
         words = result.cause.replace("_", " ")
-    return _died(name, state, words + _lost(calls), result.exit_code, result.signal)
+    return _died(name, state, words + _lost(calls), result)
 
 
 def ending_of(name: str, task: TaskView, calls: int, result: CallResultView | None = None) -> JobEnded:
@@ -122,13 +122,11 @@ def ending_of(name: str, task: TaskView, calls: int, result: CallResultView | No
     """
     last = task.attempts[-1] if task.attempts else None
     if task.state == "succeeded":
-        return _died(name, "succeeded", "its result is not kept any more", 0, None)
+        return _died(name, "succeeded", "its result is not kept any more", last)
     words = [task.error or (last and last.cause) or (task.cause or "").replace("_", " ")]
     if last is not None and (line := end_of(last.stderr_tail)) and line not in str(words[0]):
         words.append(line)
-    ended = result or last
-    code, signal = (None, None) if ended is None else (ended.exit_code, ended.signal)
-    return _died(name, task.state, ": ".join(filter(None, words)) + _lost(calls), code, signal)
+    return _died(name, task.state, ": ".join(filter(None, words)) + _lost(calls), result or last)
 
 
 def _lost(calls: int) -> str:
@@ -138,7 +136,9 @@ def _lost(calls: int) -> str:
     return f"; none of the {calls} calls of this task has a result, not even those that had returned"
 
 
-def _died(name: str, state: str, words: str, code: int | None, signal: int | None) -> JobEnded:
+def _died(name: str, state: str, words: str, ended: CallResultView | AttemptView | None) -> JobEnded:
+    """``ended``: how its process ended. Of one that was stopped that may be known before or after this."""
     error = job_ended({"name": name, "state": "failed" if state == "succeeded" else state, "error": words})
-    error.exit_code, error.signal = code, signal
+    if ended is not None and ended.cause == "exited":
+        error.exit_code, error.signal = ended.exit_code, ended.signal
     return error
