@@ -153,6 +153,25 @@ def test_ctrl_c_of_a_cluster_in_the_foreground_stops_everything(tmp_path):
     assert left == []
 
 
+def test_a_host_whose_launcher_is_killed_is_named_with_its_remedy(tmp_path):
+    data = tmp_path / "data"
+    command = [*IRIS, "up", "--data", str(data), "--http", "127.0.0.1:0", "--workers", "1"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as up:
+        assert up.stderr is not None
+        up.stderr.readline()
+        children = psutil.Process(up.pid).children(recursive=True)
+        [launcher] = [child for child in children if "iris_worker.launcher.launcher" in child.cmdline()]
+        launcher.kill()
+        told = next(line for line in up.stderr if line.startswith("worker-0"))
+        until(lambda: [*read_cluster(data).gone] == ["worker-0"], "it is listed as gone")
+        doctor = iris("doctor", IRIS_DATA=str(data)).out
+        up.send_signal(signal.SIGINT)
+        up.communicate(timeout=60)
+
+    assert told.startswith("worker-0 ended with 1; its host is gone: `iris down` and `iris up` bring it back")
+    assert "worker_ended: worker-0 of `iris up` ended" in doctor
+
+
 def test_a_port_that_is_taken_is_named(bare, tmp_path):
     address = bare.url.removeprefix("http://")
     second = bare.iris("up", "-d", "--data", tmp_path / "two", "--http", address)

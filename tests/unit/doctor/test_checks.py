@@ -222,6 +222,10 @@ PLANTED = [
         bus(servers=SERVERS[:1], streams=(StreamFacts("IRIS_LOGS", offline=("n2",)),)),
         {"server_down": "2 of 3 NATS servers do not answer: n2"},
     ),
+    (
+        msgspec.structs.replace(HEALTHY, gone={"worker-0": 5.0, "w0": -1.0}),
+        {"worker_ended": "worker-0 of `iris up` ended, and a dead host stays dead; its log is in /data/log"},
+    ),
     (msgspec.structs.replace(HEALTHY, free_bytes=5 << 20), {"disk_full": "5 MiB are free for /data"}),
     (server(error="write error: no space"), {"disk_full": "NATS server n2 cannot store: write error: no space"}),
     (server(stored_bytes=960, max_bytes=1000), {"disk_full": "the store of NATS server n2 holds 960 of 1000 bytes"}),

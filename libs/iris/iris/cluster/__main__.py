@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
 import sys
@@ -52,7 +53,8 @@ def run(reply: int, paths: ClusterPaths, options: StartOptions, ports: ExitStack
             make_token(paths, owner())
         token = str(paths.token) if programs.token_file else ""
         addresses, ready_s = (programs.url, programs.proxy_url), programs.settings.ready_s
-        supervisor = Supervisor(paths, *addresses, workers, programs.programs, say, token, ready_s)
+        tell = say_aloud if options.attached else say
+        supervisor = Supervisor(paths, *addresses, workers, programs.programs, tell, token, ready_s)
         supervisor.start()
     except DamagedFiles as error:
         return answer(reply, f"failed {note_damage(paths, str(error))}")
@@ -153,6 +155,14 @@ def say(sentence: str) -> None:
     """Write a line to the supervisor's log."""
     sys.stderr.write(f"{datetime.now(UTC).isoformat(timespec='milliseconds')} {sentence}\n")
     sys.stderr.flush()
+
+
+def say_aloud(sentence: str) -> None:
+    """Write a line to the supervisor's log, and to whoever waits for its end."""
+    say(sentence)
+    with contextlib.suppress(OSError):  # a terminal that was closed
+        sys.stdout.write(f"{sentence}\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -44,7 +44,9 @@ def launch(data: Path, config: Path | None, given: Mapping[str, Any], *, detach:
     """Start a cluster on ``data`` and wait until it is ready; without ``detach`` wait until it has ended."""
     paths = ClusterPaths(data)
     paths.prepare()
-    options = StartOptions(data=str(data), config=str(config.absolute()) if config else "", given=dict(given))
+    options = StartOptions(
+        data=str(data), config=str(config.absolute()) if config else "", given=dict(given), attached=not detach
+    )
     with StatusLine(sys.stderr) as status:
         status.show("starting NATS and the services")
         supervisor, first_words = start_supervisor(options, paths, detach=detach)
@@ -159,7 +161,7 @@ def start_supervisor(
         process = subprocess.Popen(
             [*program, str(write_end), msgspec.json.encode(options).decode()],
             stdin=subprocess.DEVNULL,
-            stdout=log,
+            stdout=log if detach else sys.stderr,
             stderr=log,
             pass_fds=[write_end],
             start_new_session=True,

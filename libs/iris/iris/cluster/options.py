@@ -8,11 +8,15 @@ import msgspec
 
 
 class StartOptions(msgspec.Struct, frozen=True):
-    """The data directory, the `iris.toml` to read (empty: none), and the command line's values for ``[cluster]``."""
+    """The data directory, the `iris.toml` to read (empty: none), and the command line's values for ``[cluster]``.
+
+    ``attached``: whoever has started it waits for its end, and reads its output.
+    """
 
     data: str
     config: str = ""
     given: dict[str, Any] = {}
+    attached: bool = False
 
 
 class StartedCluster(msgspec.Struct, frozen=True):

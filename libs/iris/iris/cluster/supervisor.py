@@ -31,6 +31,10 @@ _PHASES = 5
 _LAST_GRACE_S = 3.0
 _LOOK_S = 3.0
 _ROUND_S = 0.05
+_HOST_IS_GONE = (
+    "; its host is gone: `iris down` and `iris up` bring it back, and with `restart_workers = true` in [cluster] "
+    "a worker that ended is started again"
+)
 _STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -65,6 +69,7 @@ class Supervisor:
         self._ready_s = ready_s
         self._nats = NatsProcess(paths.nats, workers)
         self._children: list[ChildProcess] = [self._nats]
+        self._gone: dict[str, float] = {}
         self._next_look = 0.0
         self._stopping = False
         self._wake = -1
@@ -125,7 +130,9 @@ class Supervisor:
     def _look_after(self, child: ChildProcess, now: float) -> None:
         code = child.look(now)
         if code is not None:
-            self._say(f"{child.program.name} ended with {code}" + ("" if child.program.kept else "; its host is gone"))
+            if not child.program.kept:
+                self._gone[child.program.name] = time.time()
+            self._say(f"{child.program.name} ended with {code}" + ("" if child.program.kept else _HOST_IS_GONE))
             self._stopping |= child.never_began(code)
             if code == DAMAGED:
                 self._say(note_damage(self._paths, f"{child.program.name} has found stored data damaged"))
@@ -215,7 +222,7 @@ class Supervisor:
         admin = self._nats.credentials("admin").nkey_seed
         stop_s = self._longest_stop_s()
         addresses = self._url, self._nats.url, self._pids(), self._metrics(), self._proxy_url
-        found = ClusterFile(*addresses, stop_s, admin, self._token_file, self._ready_s)
+        found = ClusterFile(*addresses, stop_s, admin, self._token_file, self._ready_s, self._gone)
         write_cluster(self._paths, found)
 
     def _longest_stop_s(self) -> float:

@@ -252,6 +252,13 @@ CHECKS = (
         "docs/troubleshooting.md#a-worker-is-lost",
     ),
     Check(
+        "worker_ended",
+        judge.ended_workers,
+        "its tasks ended with it, and its resources are missing",
+        "`iris down` and `iris up` bring it back; with `restart_workers = true` in [cluster] it is started again",
+        "docs/operating.md#one-machine",
+    ),
+    Check(
         "worker_lost",
         _of_gateway(judge.lost_worker),
         "its tasks were given to others, and its resources are missing",

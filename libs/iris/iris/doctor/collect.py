@@ -62,9 +62,15 @@ def collect(client: Client | None, data: Path, nats: str, config: str) -> Cluste
         free_bytes=shutil.disk_usage(data).free if stores else 0,
         damage=damage and f"stored data: {damage}",
         gateway=gateway_facts(client) if client is not None else None,
+        gone=local.gone if is_local and local is not None else {},
         bus=bus_facts(local if is_local else None, nats, config),
         readable=readable_by_others(dict.fromkeys(private_files(data, config))) if has_server_extra() else (),
     )
+
+
+def _worker(row: WorkerView) -> WorkerFacts:
+    registered_s = row.registered_at.timestamp() if row.registered_at else 0.0
+    return WorkerFacts(row.id, row.state, row.detail, row.version, row.clock_ahead_ms, row.warnings, registered_s)
 
 
 def has_server_extra() -> bool:
@@ -90,9 +96,7 @@ def gateway_facts(client: Client) -> GatewayFacts:
         found = msgspec.structs.replace(found, not_ready=str(error))
     try:
         rows = client.pages("/v1/workers", WorkerView)
-        workers = tuple(
-            WorkerFacts(row.id, row.state, row.detail, row.version, row.clock_ahead_ms, row.warnings) for row in rows
-        )
+        workers = tuple(map(_worker, rows))
         letters = client.get("/v1/dead-letters", _Letters).total
     except NotAllowed as error:
         return msgspec.structs.replace(found, refused=str(error))

@@ -11,7 +11,7 @@ from iris_bus.servers.bus_facts import BusFacts
 
 
 class WorkerFacts(msgspec.Struct, frozen=True):
-    """One host, as ``GET /v1/workers`` shows it."""
+    """One host, as ``GET /v1/workers`` shows it; ``registered_s``: since the epoch, 0 unknown."""
 
     id: str
     state: str
@@ -19,6 +19,7 @@ class WorkerFacts(msgspec.Struct, frozen=True):
     version: str = ""
     clock_ahead_ms: int = 0
     warnings: dict[str, str] = {}
+    registered_s: float = 0.0
 
 
 class GatewayFacts(msgspec.Struct, frozen=True):
@@ -54,6 +55,7 @@ class ClusterFacts(msgspec.Struct, frozen=True):
     Attributes:
         version: of this command. data: the data directory of the local cluster, empty when there is none.
         free_bytes: of its file system. damage: what the last start found damaged there.
+        gone: workers of the local cluster that it does not start again, and when they ended, in seconds.
         gateway, bus: None when no address is known. readable: private files of this host that others may read.
     """
 
@@ -64,3 +66,4 @@ class ClusterFacts(msgspec.Struct, frozen=True):
     gateway: GatewayFacts | None = None
     bus: BusFacts | None = None
     readable: tuple[str, ...] = ()
+    gone: dict[str, float] = {}

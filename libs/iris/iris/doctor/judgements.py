@@ -69,6 +69,13 @@ def degraded_worker(gateway: GatewayFacts) -> Iterator[str]:
             yield f"worker {worker.id} is degraded: {worker.detail}"
 
 
+def ended_workers(facts: ClusterFacts) -> Iterator[str]:
+    known = facts.gateway.workers if facts.gateway is not None else None
+    again_s = {worker.id: worker.registered_s for worker in known or ()}  # somebody may have started one by hand
+    if gone := [name for name, ended_s in facts.gone.items() if again_s.get(name, 0.0) < ended_s]:
+        yield f"{listed(gone)} of `iris up` ended, and a dead host stays dead; its log is in {facts.data}/log"
+
+
 def lost_worker(gateway: GatewayFacts) -> Iterator[str]:
     workers = gateway.workers or ()
     lost = [worker.id for worker in workers if worker.state == "lost"]

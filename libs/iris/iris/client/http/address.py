@@ -48,7 +48,8 @@ class ClusterFile(msgspec.Struct, frozen=True):
 
     ``proxy_url``: the proxy of deployments, under ``/d/<name>/``. ``stop_s``: how long stopping everything may take.
     ``nats_seed``: the file with the key of the role admin on the NATS server. ``token_file``: the one with the token of
-    an admin; empty when `iris up` made none. ``ready_s``: how long its start may take.
+    an admin; empty when `iris up` made none. ``ready_s``: how long its start may take. ``gone``: workers that
+    are not started again, and when they ended, in seconds since the epoch.
     """
 
     url: str
@@ -60,6 +61,7 @@ class ClusterFile(msgspec.Struct, frozen=True):
     nats_seed: str = ""
     token_file: str = ""
     ready_s: float = 300.0
+    gone: dict[str, float] = {}
 
 
 def data_dir(environ: Mapping[str, str] = os.environ) -> Path:
