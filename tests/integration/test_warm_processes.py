@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -53,26 +52,6 @@ def test_the_signal_that_ended_a_forked_process_is_known(waits: list[str]):
 def test_a_forked_process_that_takes_too_long_is_killed(waits: list[str]):
     with pytest.raises(subprocess.TimeoutExpired):
         warm.run("iris_worker", waits, os.environ, timeout=0.1)
-
-
-def test_an_end_that_interrupts_the_telling_of_another_harms_nobody(monkeypatch: pytest.MonkeyPatch):
-    """The handler of a signal is interrupted by the next one."""
-    pairs = {pid: socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for pid in (1, 2)}
-    running, ended = {pid: theirs for pid, (_, theirs) in pairs.items()}, [1, 2]
-
-    def waitpid(*_: int) -> tuple[int, int]:
-        if not ended:
-            raise ChildProcessError
-        pid = ended.pop(0)
-        if ended:
-            warm.reap(running)
-        return pid, 0
-
-    monkeypatch.setattr(os, "waitpid", waitpid)
-    warm.reap(running)
-    for mine, _ in pairs.values():
-        with mine:
-            assert mine.recv(8) == b"0"
 
 
 def shown(pid: int) -> tuple[list[str], str, dict[str, str], set[str]]:

@@ -17,6 +17,7 @@ import mmap
 import os
 import pkgutil
 import runpy
+import select
 import signal
 import socket
 import struct
@@ -157,42 +158,58 @@ def _server() -> socket.socket:
 # ── the server ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+Running = dict[int, tuple[int, socket.socket]]
+"""Processes that were forked: of each, by its pidfd, its id, and who is told of its end."""
+
+
 def serve(requests: socket.socket) -> None:
-    """Fork a process for each request until nobody can send one."""
-    running: dict[int, socket.socket] = {}
+    """Fork a process for each request until nobody can send one, and tell how each has ended.
+
+    No signal tells of an end: one that comes as a system call begins would be handled after the next request.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, lambda *_: reap(running))
+    running: Running = {}
+    readable = select.poll()
+    readable.register(requests, select.POLLIN)
     while True:
-        body, fds, _, _ = socket.recv_fds(requests, _REQUEST_BYTES, _MOST_FDS)
-        if not body:
-            return
-        request = json.loads(body)
-        for module in (request["module"], *(CLUSTER if request["forks"] else ())):
-            preload(PRELOADED.get(module, ()))
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
-        begin = end_with_parent()
-        if not (pid := os.fork()):
-            begin()
-            become(request, fds, [requests, *running.values()])
-        answers = running[pid] = socket.socket(fileno=fds[0])
-        for fd in fds[1:]:
-            os.close(fd)
-        with contextlib.suppress(OSError):  # nobody waits for it any more
-            answers.send(b"%d" % pid)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+        for fd, _ in readable.poll():
+            if fd in running:
+                readable.unregister(fd)
+                tell(fd, *running.pop(fd))
+            elif (pidfd := fork(requests, running)) is not None:
+                readable.register(pidfd, select.POLLIN)
+            else:
+                return
 
 
-def reap(running: dict[int, socket.socket]) -> None:
-    """Tell how the processes that have ended did."""
-    while running:
-        try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:  # the last one, of which the call that this one interrupts is about to tell
-            return
-        if not pid:
-            return
-        with running.pop(pid) as answers, contextlib.suppress(OSError):
-            answers.send(b"%d" % os.waitstatus_to_exitcode(status))
+def fork(requests: socket.socket, running: Running) -> int | None:
+    """Fork the process of the next request; its pidfd, or None when there is no request."""
+    body, fds, _, _ = socket.recv_fds(requests, _REQUEST_BYTES, _MOST_FDS)
+    if not body:
+        return None
+    request = json.loads(body)
+    for module in (request["module"], *(CLUSTER if request["forks"] else ())):
+        preload(PRELOADED.get(module, ()))
+    begin = end_with_parent()
+    if not (pid := os.fork()):
+        begin()
+        become(request, fds, requests, running)
+    answers = socket.socket(fileno=fds[0])
+    for fd in fds[1:]:
+        os.close(fd)
+    with contextlib.suppress(OSError):  # nobody waits for it any more
+        answers.send(b"%d" % pid)
+    pidfd = os.pidfd_open(pid)
+    running[pidfd] = (pid, answers)
+    return pidfd
+
+
+def tell(pidfd: int, pid: int, answers: socket.socket) -> None:
+    """Tell how a process has ended."""
+    os.close(pidfd)
+    _, status = os.waitpid(pid, 0)
+    with answers, contextlib.suppress(OSError):
+        answers.send(b"%d" % os.waitstatus_to_exitcode(status))
 
 
 @cache
@@ -206,10 +223,12 @@ def preload(names: Sequence[str]) -> None:
     gc.freeze()  # processes share what they do not change
 
 
-def become(request: dict[str, Any], fds: Sequence[int], not_its: Sequence[socket.socket]) -> None:
+def become(request: dict[str, Any], fds: Sequence[int], requests: socket.socket, running: Running) -> None:
     """Be the process of a request; does not return."""
-    for each in not_its:
-        each.close()
+    requests.close()
+    for pidfd, (_, answers) in running.items():
+        os.close(pidfd)
+        answers.close()
     _, stdout, stderr, *passed = fds
     os.close(fds[0])
     for descriptor, number in ((stdout, 1), (stderr, 2)):
@@ -217,7 +236,6 @@ def become(request: dict[str, Any], fds: Sequence[int], not_its: Sequence[socket
         os.close(descriptor)
     for descriptor in passed:
         os.set_inheritable(descriptor, True)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
     os.chdir(request["cwd"])
     if request["forks"]:
         subprocess.Popen = Forking  # type: ignore[misc]
