@@ -231,7 +231,10 @@ class WorkerService:
         now_s = self._clock.steady_s()
         if self._stall_detector.slept(now_s):
             self.reporter.suspend("this process was stopped for a while")
+        epoch = self.agent.epoch
         taken, todo = self.agent.on_order(order, self._clock.wall_ms(), to_ms(now_s))
+        if 0 < epoch < self.agent.epoch:
+            self.reporter.repeat()
         if message.reply:
             self._bus.publish(message.reply, codec.pack(taken))
         if taken.taken:

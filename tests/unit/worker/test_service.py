@@ -6,8 +6,10 @@ import asyncio
 from pathlib import Path
 from typing import Any, cast
 
+from iris_bus.contract import Message
+from iris_core import codec, subjects
 from iris_core.messages.message import AttemptRef
-from iris_core.messages.state_worker import Ended, ReportTaken, Stage
+from iris_core.messages.state_worker import Ended, Order, ReportTaken, Stage, WorkerReport
 from iris_core.states import Cause, KernelStatus
 from iris_worker.service import WorkerService
 from iris_worker.settings import WorkerSettings
@@ -29,5 +31,27 @@ async def test_an_attempt_that_ends_long_before_its_timeout_leaves_no_timer(tmp_
     assert timers() == before + 1000
     worker._taken([Stage(ref, KernelStatus.TERMINATED, 1, Ended(Cause.EXITED, 0)) for ref in refs], ReportTaken())
     assert timers() == before
+    worker._tasks.close()
+    worker._executor.close()
+
+
+async def test_an_unanswered_report_is_repeated_when_another_leader_gives_an_order(tmp_path: Path):
+    memory, reports = Memory(), asyncio.Queue[WorkerReport]()
+    state = memory.connect()
+
+    def arrived(message: Message) -> None:
+        reports.put_nowait(codec.unpack(message.data, WorkerReport))
+
+    await state.bus.subscribe(subjects.REPORTS, arrived)
+    settings = WorkerSettings(id="w0", data=str(tmp_path), report_timeout_s=DAY_S)
+    worker = WorkerService(settings, memory.connect(), "", asyncio.Event())
+    worker._tasks.spawn(worker.reporter.report())
+    worker.reporter.wake()
+    assert (await reports.get()).register is not None
+    for epoch in (1, 2):
+        order = Order(worker.agent.incarnation, epoch)
+        worker._on_order(Message(subjects.order("w0"), codec.pack(order)))
+    async with asyncio.timeout(10):
+        assert (await reports.get()).register is not None
     worker._tasks.close()
     worker._executor.close()

@@ -47,6 +47,9 @@ class Agent:
     Args:
         incarnation: identifies this start of the worker; orders for another incarnation are refused.
         max_attempts: most open attempts at a time; orders that would exceed it are refused.
+
+    Attributes:
+        epoch: of the newest leader that has given an order; 0: none has.
     """
 
     def __init__(self, incarnation: str, max_attempts: int = ATTEMPTS) -> None:
@@ -56,7 +59,7 @@ class Agent:
         self.closing = False
         self._why_closing = ""
         self.reports = Reports()
-        self._epoch = 0
+        self.epoch = 0
         self._held: dict[AttemptRef, LocalAttempt] = {}
         self._seen = SeenAttempts()
         self._ready: deque[LocalAttempt] = deque()
@@ -76,9 +79,9 @@ class Agent:
         fresh = [ref for ref in (*order.run, *order.prepare) if ref not in self._seen]
         begun = len(fresh) < len(order.run) + len(order.prepare)
         refused = OrderTaken(self.incarnation, False, monotonic_ms, stopping=self.closing and not begun)
-        if order.incarnation != self.incarnation or order.epoch < self._epoch:
+        if order.incarnation != self.incarnation or order.epoch < self.epoch:
             return refused, []
-        self._epoch = order.epoch
+        self.epoch = order.epoch
         todo: list[Instruction] = []
         for stop in order.stop:
             self._stop(stop, now_ms, todo)

@@ -76,6 +76,7 @@ class Reporter:
         self._leaving = ("", "")
         self._doubts = 0
         self._unheard = 0
+        self._unanswered: set[asyncio.Timeout] = set()
         self.settled = False
 
     def wake(self) -> None:
@@ -101,6 +102,12 @@ class Reporter:
         """The state service does not know this incarnation: register."""
         self._registered = self.settled = False
         self.wake()
+
+    def repeat(self) -> None:
+        """Another leader is there: what the one before has not answered is sent again at once."""
+        unanswered, self._unanswered = self._unanswered, set()
+        for one in unanswered:
+            one.reschedule(0.0)
 
     async def report(self) -> None:
         """Sends one report after another: until it is cancelled."""
@@ -180,16 +187,21 @@ class Reporter:
         monotonic_ms = to_ms(self._clock.steady_s())
         worker, incarnation = self._heart.worker, self._agent.incarnation
         report = WorkerReport(worker, incarnation, stages, register, monotonic_ms, leaving, why)
+        unanswered = asyncio.timeout(None)
         try:
-            answer = await self._bus.request(self._subject, codec.pack(report), timeout=self._timeout_s)
+            async with unanswered:
+                self._unanswered.add(unanswered)
+                answer = await self._bus.request(self._subject, codec.pack(report), timeout=self._timeout_s)
             taken = codec.unpack(answer.data, ReportTaken)
-        except (Unavailable, codec.Undecodable) as error:
+        except (Unavailable, TimeoutError, codec.Undecodable) as error:
             if not self._unheard:
                 log.info("reports are not taken: %s", error)
             self._unheard += 1
             self._metrics.reported(False)
             await asyncio.sleep(_RETRY_S)
             return None
+        finally:
+            self._unanswered.discard(unanswered)
         if self._unheard:
             log.info("reports are taken again", extra={"untaken": self._unheard})
             self._unheard = 0
