@@ -39,6 +39,12 @@ MISTAKES = 100
 """Mistakes listed in one refusal."""
 SHOWN = 100
 """Names listed in one reason."""
+HEAD_BYTES = 64 << 10
+"""Request line and fields of an HTTP request, at the gateway and, as a default, at the proxy."""
+HEAD_LINE_BYTES = 16 << 10
+"""The target of an HTTP request, and each of its fields."""
+HEAD_FIELDS = 200
+"""Fields of an HTTP request."""
 LOGIN_LINK_MINUTES = 5
 """How long a link that signs a browser in may be used."""
 

@@ -180,7 +180,12 @@ class HttpServer(uvicorn.Server):
     def __init__(self, gateway: Gateway, settings: GatewaySettings, certificate: Certificate | None = None) -> None:
         self.ready = asyncio.Event()
         self._exit = asyncio.Event()
-        self.connections = Connections(settings.head_s, settings.connections_per_address, settings.unread_s)
+        self.connections = Connections(
+            settings.head_s,
+            settings.connections_per_address,
+            settings.unread_s,
+            count=lambda code: gateway.metrics.refused.labels(code).inc(),
+        )
         config = uvicorn.Config(
             Middleware(gateway, (*ENDPOINTS, *PAGES)),
             lifespan="off",

@@ -15,30 +15,34 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 from aiohttp.web_protocol import RequestHandler
 
-from iris_proxy.http.refusal import ProxyRefusal
+from iris_core.limits import HEAD_FIELDS, HEAD_LINE_BYTES, clipped
+from iris_proxy.http.refusal import ProxyRefusal, bad_request
 from iris_proxy.settings import ProxySettings
-from iris_proxy.upstream.upstream import FIELDS, LINE_BYTES
 
 _BACKLOG = 4096
 _LAST_S = 0.1
+_SHOWN = 200
+_TOO_MANY = "Too many headers received"
+"""What aiohttp's parser says; the exception has no type of its own."""
 
 Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+Refuse = Callable[[web.BaseRequest, ProxyRefusal], web.StreamResponse]
 
 
 class Listener:
     """Serves ``handle`` to all clients.
 
     Args:
-        refuse: answers a request on a connection over the limit.
+        refuse: answers a request on a connection over the limit, or one that cannot be read.
     """
 
     def __init__(
         self,
         handle: Handle,
-        refuse: Callable[[web.BaseRequest, ProxyRefusal], web.StreamResponse],
+        refuse: Refuse,
         settings: ProxySettings,
     ) -> None:
         self._handle = handle
@@ -49,7 +53,7 @@ class Listener:
 
     async def start(self, listening: socket.socket, tls: ssl.SSLContext | None = None) -> None:
         logging.getLogger("aiohttp.server").addFilter(_no_mistake_of_a_client)
-        self._server = _Server(self._answer, self._settings)
+        self._server = _Server(self._answer, self._refuse, self._settings)
         loop = asyncio.get_running_loop()
         self._accepting = await loop.create_server(self._server, sock=listening, ssl=tls, backlog=_BACKLOG)
 
@@ -78,8 +82,9 @@ class ClientConnection(RequestHandler):
         too_many: whether it is over the limit of connections.
     """
 
-    def __init__(self, manager: _Server, head_s: float, **options: Any) -> None:
+    def __init__(self, manager: _Server, refuse: Refuse, head_s: float, **options: Any) -> None:
         super().__init__(manager, **options)
+        self._refuse = refuse
         self.too_many = False
         self._head_s = head_s
         self._awaited = 0
@@ -99,6 +104,18 @@ class ClientConnection(RequestHandler):
         super().connection_lost(exc)
         if self._timer is not None:
             self._timer.cancel()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """The answer to what aiohttp's parser refuses is one of the proxy."""
+        if isinstance(exc, HttpProcessingError) and not request.writer.output_size:
+            return self._refuse(request, _unreadable(exc))
+        return super().handle_error(request, status, exc, message)
 
     def _reads_body(self) -> bool:
         if self._messages:
@@ -120,24 +137,35 @@ class ClientConnection(RequestHandler):
 class _Server(web.Server):
     """aiohttp's server with `ClientConnection`."""
 
-    def __init__(self, handle: Handle, settings: ProxySettings) -> None:
+    def __init__(self, handle: Handle, refuse: Refuse, settings: ProxySettings) -> None:
         super().__init__(handle, handler_cancellation=True)
+        self._refuse = refuse
         self._settings = settings
 
     def __call__(self) -> RequestHandler:
         connection = ClientConnection(
             self,
+            self._refuse,
             self._settings.head_s,
             loop=asyncio.get_running_loop(),
             access_log=None,
             keepalive_timeout=self._settings.idle_s,
-            max_line_size=LINE_BYTES,
-            max_field_size=LINE_BYTES,
-            max_headers=FIELDS,
+            max_line_size=HEAD_LINE_BYTES,
+            max_field_size=HEAD_LINE_BYTES,
+            max_headers=HEAD_FIELDS,
             auto_decompress=False,
         )
         connection.too_many = len(self._connections) >= self._settings.max_connections
         return connection
+
+
+def _unreadable(error: HttpProcessingError) -> ProxyRefusal:
+    """The refusal of what the parser refuses; further lines of its message show the request."""
+    why = error.message.partition("\n")[0].rstrip(":.")
+    if isinstance(error, LineTooLong) or why == _TOO_MANY:
+        most = f"a target or a field may have {HEAD_LINE_BYTES} bytes, and a head {HEAD_FIELDS} fields"
+        return ProxyRefusal("head_too_large", most, closes=True)
+    return bad_request(f"the request is not valid HTTP: {clipped(why, _SHOWN)}")
 
 
 def _no_mistake_of_a_client(record: logging.LogRecord) -> bool:

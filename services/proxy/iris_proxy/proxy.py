@@ -106,6 +106,7 @@ class Proxy:
                 target,
                 len(headers.getall("Host", ())),
                 headers.getall("Transfer-Encoding", ()),
+                tokens=len(headers.getall("Authorization", ())),
                 http_1_1=request.version >= HttpVersion11,
                 head_bytes=len(target) + sum(len(name) + len(value) + 4 for name, value in headers.items()),
                 most_bytes=self._settings.head_bytes,

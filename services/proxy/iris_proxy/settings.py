@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from iris_core.limits import NonNegativeInt, PositiveFloat, PositiveInt
+from iris_core.limits import HEAD_BYTES, NonNegativeInt, PositiveFloat, PositiveInt
 from iris_service.listening import Network, read_address, read_networks
 from iris_service.settings import BadSetting
 
@@ -46,7 +46,7 @@ class ProxySettings(msgspec.Struct, frozen=True, kw_only=True):
     trusted: tuple[str, ...] = ()
     head_s: PositiveFloat = 10.0
     idle_s: PositiveFloat = 60.0
-    head_bytes: PositiveInt = 64 << 10
+    head_bytes: PositiveInt = HEAD_BYTES
     max_connections: PositiveInt = 10_000
     queue_requests: NonNegativeInt = 100
     wake_s: PositiveFloat = 30.0

@@ -1,12 +1,15 @@
 """HTTP connections on real sockets: slow request heads, and many connections from one address."""
 
 import asyncio
+import json
+import logging
 import socket
 from contextlib import asynccontextmanager
 
 import httpx
 import pytest
 
+from iris_gateway.http.protocol import Connections
 from iris_gateway.service import HttpServer
 from iris_gateway.settings import GatewaySettings
 from tests.support.gateway import House, house, listening
@@ -114,3 +117,112 @@ async def test_an_idle_gateway_wakes_once_a_second_and_exits_when_told(iris: Hou
 
     await Server(iris.gateway, GatewaySettings()).main_loop()
     assert times_s[1] - times_s[0] > 0.9
+
+
+def get(*fields: bytes, target: bytes = b"/healthz", version: bytes = b"1.1") -> bytes:
+    return b"GET %b HTTP/%b\r\n%b\r\n" % (target, version, b"".join(b"%b\r\n" % field for field in fields))
+
+
+HOST, CHUNKED = b"Host: 127.0.0.1", b"Transfer-Encoding: chunked"
+UNREADABLE = {
+    "no host": (get(), "it has no field Host"),
+    "HTTP/0.9": (b"GET /healthz\r\n\r\n", "it has no field Host"),
+    "two hosts": (get(HOST, b"hOST: other"), "it has 2 fields Host, and may have one"),
+    "two tokens": (
+        get(HOST, b"Authorization: a", b"Authorization: b"),
+        "it has 2 fields Authorization, and may have one",
+    ),
+    "two lengths": (get(HOST, b"Content-Length: 1", b"Content-Length: 1"), "Duplicate Content-Length"),
+    "length and coding": (
+        get(HOST, b"Content-Length: 1", CHUNKED),
+        "Transfer-Encoding can't be present with Content-Length",
+    ),
+    "coding and length": (
+        get(HOST, CHUNKED, b"Content-Length: 1"),
+        "Content-Length can't be present with Transfer-Encoding",
+    ),
+    "another coding": (get(HOST, b"Transfer-Encoding: gzip, chunked"), "the only transfer coding is chunked"),
+    "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n", "Invalid method encountered"),
+    "CONNECT": (get(HOST, target=b"x:1").replace(b"GET", b"CONNECT"), "invalid url b'x:1'"),
+}
+TOO_LARGE = {
+    "a field": get(HOST, b"X: %b" % (b"a" * 17_000)),
+    "a target": get(HOST, target=b"/healthz?%b" % (b"a" * 17_000)),
+    "many fields": get(HOST, *(b"X%d: a" % number for number in range(250))),
+    "long fields": get(HOST, *(b"X%d: %b" % (number, b"a" * 1000) for number in range(70))),
+}
+
+
+async def problem(http: httpx.AsyncClient, sent: bytes) -> dict[str, object]:
+    """The problem document of a refusal, after which the gateway has hung up."""
+    reader = await connect(http)
+    connections[-1].write(sent)
+    head, _, body = (await ended(reader)).partition(b"\r\n\r\n")
+    document = json.loads(body)
+    assert b"connection: close" in head
+    assert b"content-type: application/problem+json" in head
+    assert head.startswith(b"HTTP/1.1 %d " % document["status"])
+    return document
+
+
+async def test_a_request_that_could_be_read_in_two_ways_is_malformed():
+    async with gateway() as http:
+        found = {name: await problem(http, sent) for name, (sent, _) in UNREADABLE.items()}
+    why = {name: f"the request is not valid HTTP: {detail}" for name, (_, detail) in UNREADABLE.items()}
+    assert {name: document["detail"] for name, document in found.items()} == why
+    assert {document["code"] for document in found.values()} == {"malformed"}
+
+
+async def test_a_head_that_is_too_large_is_431():
+    async with gateway() as http:
+        found = {name: (await problem(http, sent))["code"] for name, sent in TOO_LARGE.items()}
+    assert found == dict.fromkeys(TOO_LARGE, "head_too_large")
+
+
+async def test_a_head_without_an_end_is_not_kept():
+    async with gateway(head_s=3600) as http:
+        reader = await connect(http, b"GET /healthz HTTP/1.1\r\nX: ")
+        connections[-1].write(b"a" * 140_000)
+        try:
+            answer = await ended(reader)
+        except ConnectionResetError:  # it was refused before all of it was read
+            return
+    assert answer.startswith(b"HTTP/1.1 431 ")
+
+
+async def test_a_large_head_and_one_of_http_1_0_without_host_are_answered():
+    async with gateway() as http:
+        large = get(HOST, b"Connection: close", *(b"X%d: %b" % (number, b"a" * 15_000) for number in range(4)))
+        assert (await ended(await connect(http, large))).startswith(b"HTTP/1.1 200 ")
+        assert (await ended(await connect(http, get(version=b"1.0")))).startswith(b"HTTP/1.1 200 ")
+
+
+async def test_what_follows_a_request_is_not_answered_in_its_place():
+    async with gateway() as http:
+        assert await ended(await connect(http, get(HOST, target=b"/v1/jobs") + b"\0\r\n\r\n")) == b""
+
+
+async def test_malformed_requests_are_logged_once_with_an_address_and_counted(caplog: pytest.LogCaptureFixture):
+    async with gateway() as http:
+        for _ in range(3):
+            await problem(http, get())
+        metrics = (await http.get("/metrics")).text
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == [
+        "a client at 127.0.0.1 was refused: the request is not valid HTTP: it has no field Host "
+        "(1 since the last such line)"
+    ]
+    assert 'iris_http_problems_total{code="malformed"} 3.0' in metrics
+
+
+def test_the_line_after_a_pause_says_how_many_were_refused(caplog: pytest.LogCaptureFixture):
+    connections = Connections(head_s=1.0)
+    for now_s in (0.0, 1.0, 9.9, 10.0):
+        connections.note("10.0.0.1", "no", now_s)
+    assert [record.args for record in caplog.records] == [("10.0.0.1", "no", 1), ("10.0.0.1", "no", 3)]
+
+
+async def test_an_upgrade_that_is_not_supported_is_ignored_and_not_logged(caplog: pytest.LogCaptureFixture):
+    async with gateway() as http:
+        upgrade = get(HOST, b"Connection: upgrade, close", b"Upgrade: websocket")
+        assert (await ended(await connect(http, upgrade))).startswith(b"HTTP/1.1 200 ")
+    assert caplog.records == []

@@ -8,7 +8,7 @@ import pytest
 from iris_proxy.http.refusal import REFUSAL_TYPES, ProxyRefusal, check_head, split_target, without_route
 from tests.house.repository import sources
 
-GOOD = {"http_1_1": True, "head_bytes": 100, "most_bytes": 1000}
+GOOD = {"tokens": 1, "http_1_1": True, "head_bytes": 100, "most_bytes": 1000}
 
 
 @pytest.mark.parametrize(
@@ -42,6 +42,7 @@ def test_other_paths_are_not_found(target: str):
         ("http://a/d/c/", 1, [], {}, 400),
         ("*", 1, [], {}, 400),
         ("/d/c/", 1, [], {"method": "CONNECT"}, 400),
+        ("/d/c/", 1, [], {"tokens": 2}, 400),
         ("/d/c/", 1, [], {"head_bytes": 1001}, 431),
     ],
 )

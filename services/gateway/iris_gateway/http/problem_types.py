@@ -38,7 +38,7 @@ PROBLEM_TYPES: Mapping[str, ProblemType] = {
     "malformed": ProblemType(
         400,
         "Not understood",
-        "The body is not JSON, or a header does not have its form.",
+        "The body is not JSON, a header does not have its form, or the request is not valid HTTP.",
         "Correct the request; the detail names the place.",
         for_readers="The address or the form has an invalid value. Go back and choose again.",
     ),
@@ -77,7 +77,7 @@ PROBLEM_TYPES: Mapping[str, ProblemType] = {
     "timeout": ProblemType(
         408,
         "Too slow",
-        "The body did not arrive in time.",
+        "The head or the body did not arrive in time.",
         "Send the request again; look at the network when that is slow too.",
         retry_after_s=1,
         for_readers="The connection was too slow. Try again.",
@@ -150,10 +150,17 @@ PROBLEM_TYPES: Mapping[str, ProblemType] = {
     "too_many_requests": ProblemType(
         429,
         "Too many requests",
-        "The user sends requests or bytes faster than the gateway allows, or has too many streams or uploads open.",
+        "The user sends requests or bytes faster than the gateway allows, or has too many streams or uploads open, or "
+        "the address has too many connections.",
         "Send the request again after Retry-After; close streams that nobody reads.",
         retry_after_s=1,
         for_readers="Too much was asked for at once, perhaps by many open pages. Wait a moment, then try again.",
+    ),
+    "head_too_large": ProblemType(
+        431,
+        "The request is too long",
+        "The target or the header fields are longer, or more, than the gateway accepts.",
+        "Send fewer or shorter header fields and parameters; what is long belongs into a body.",
     ),
     "internal": ProblemType(
         500,

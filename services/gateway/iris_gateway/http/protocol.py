@@ -1,5 +1,5 @@
 """Parses HTTP with uvicorn's fast parser, and adds limits of a request's head, of connections, and of clients that do
-not read.
+not read. What is refused here is a problem document too.
 
 Out of scope: requests (`middleware`), bodies (`bodies`), and listening (`service`).
 """
@@ -7,16 +7,28 @@ Out of scope: requests (`middleware`), bodies (`bodies`), and listening (`servic
 from __future__ import annotations
 
 import asyncio
+import logging
+import uuid
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any, cast
 
+from httptools import HttpParserError, HttpParserUpgrade
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-HEAD_BYTES = 32 << 10
-"""Limit of request line and headers, which are kept in memory until they are complete."""
+from iris_core.codec import to_json
+from iris_core.limits import HEAD_BYTES, HEAD_FIELDS, HEAD_LINE_BYTES, clipped
+from iris_gateway.http.problem import MEDIA_TYPE, ProblemResponse
+
+log = logging.getLogger(__name__)
 
 _READ_BYTES = 1 << 16
+_LOG_S = 10.0
+_SHOWN = 200
+_ONCE = (b"host", b"authorization")
+"""Fields that would be read in two ways if there were two of them; the parser refuses a second Content-Length."""
 
 
 @dataclass(slots=True)
@@ -27,6 +39,7 @@ class Connections:
         head_s: seconds a request's head may take, from the start of the connection or its first byte.
         per_address: open connections of one address, 0: unlimited.
         unread_s: seconds in which a client must read something of what waits for it.
+        count: called with the code of each refusal.
 
     Attributes:
         open: open connections by address. now: of all addresses. most: highest number at once.
@@ -35,9 +48,12 @@ class Connections:
     head_s: float
     per_address: int = 0
     unread_s: float = 30.0
+    count: Callable[[str], object] = str
     open: Counter[str] = field(default_factory=Counter)
     now: int = 0
     most: int = 0
+    _unlogged: int = 0
+    _log_at_s: float = 0.0
 
     def enter(self, address: str) -> bool:
         """Count one more connection; False when the address has too many."""
@@ -51,6 +67,13 @@ class Connections:
         self.now -= 1
         if not self.open[address]:
             del self.open[address]
+
+    def note(self, address: str, detail: str, now_s: float) -> None:
+        """Log what an address has sent, unless that was done lately."""
+        self._unlogged += 1
+        if now_s >= self._log_at_s:
+            log.warning("a client at %s was refused: %s (%d since the last such line)", address, detail, self._unlogged)
+            self._unlogged, self._log_at_s = 0, now_s + _LOG_S
 
 
 class HttpProtocol(HttpToolsProtocol):
@@ -76,7 +99,7 @@ class HttpProtocol(HttpToolsProtocol):
         if self._connections.enter(self._address):
             self._expect_head()
         else:
-            self._turn_away(b"429 Too Many Requests", b"This address has too many connections.")
+            self._refuse(ProblemResponse("too_many_requests", "this address has too many connections"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._connections.leave(self._address)
@@ -113,19 +136,28 @@ class HttpProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         began = self._in_head
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except HttpParserUpgrade:
+            pass  # it is answered as if it had not asked for that
+        except HttpParserError as error:
+            self._refuse(_refusal(error))
+            return
         if self._in_head or not self._answering:  # also after a refused body, or empty lines
             self._expect_head()
         if began and self._in_head:
             self._head_bytes += len(data)
-            if self._head_bytes > HEAD_BYTES and not self.transport.is_closing():
-                self.send_400_response("The head of the request is too large.")
+            if self._head_bytes > HEAD_BYTES:
+                self._refuse(_too_large())
 
     def on_message_begin(self) -> None:
         self._in_head, self._head_bytes = True, 0
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
+        """What this raises is the context of the parser's exception."""
+        check_head(self.parser.get_http_version(), self.url, self.headers)
         self._in_head = False
         self._head_is_here()
         super().on_headers_complete()
@@ -140,10 +172,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._head_timer = None
 
     def _head_is_late(self) -> None:
-        if self._answering:
-            self.transport.close()  # nothing may be written into the midst of a response
-        else:
-            self._turn_away(b"408 Request Timeout", b"The head of the request did not arrive in time.")
+        self._turn_away(ProblemResponse("timeout", "the head of the request did not arrive in time"))
 
     @property
     def _answering(self) -> bool:
@@ -151,10 +180,66 @@ class HttpProtocol(HttpToolsProtocol):
         cycle = cast("RequestResponseCycle | None", self.cycle)
         return cycle is not None and not cycle.response_complete
 
-    def _turn_away(self, status: bytes, why: bytes) -> None:
-        head = b"HTTP/1.1 %s\r\ncontent-type: text/plain\r\ncontent-length: %d\r\nretry-after: 1\r\n" % (
-            status,
-            len(why),
-        )
-        self.transport.write(head + b"connection: close\r\n\r\n" + why)
+    def _refuse(self, problem: ProblemResponse) -> None:
+        self._connections.note(self._address, problem.detail, self.loop.time())
+        self._turn_away(problem)
+
+    def _turn_away(self, problem: ProblemResponse) -> None:
+        """Answer and hang up; nothing is written in the place of an earlier request's answer, or into its midst."""
+        self._connections.count(problem.code)
+        cycle = self.cycle
+        if not self._answering or (cycle.more_body and not cycle.response_started and not self.pipeline):
+            self.transport.write(_answer(problem))
         self.transport.close()
+
+
+def check_head(version: str, target: bytes, fields: Sequence[tuple[bytes, bytes]]) -> None:
+    """Raises ProblemResponse for a head that is too large, or could be read in two ways.
+
+    Args:
+        fields: with names in lower case.
+    """
+    sizes = [len(target), *(len(name) + len(value) + 4 for name, value in fields)]
+    if sum(sizes) > HEAD_BYTES or max(sizes) > HEAD_LINE_BYTES or len(fields) > HEAD_FIELDS:
+        raise _too_large()
+    names = [name for name, _ in fields]
+    for name in _ONCE:
+        if names.count(name) > 1:
+            raise _malformed(f"it has {names.count(name)} fields {name.decode().title()}, and may have one")
+    if b"host" not in names and version != "1.0":
+        raise _malformed("it has no field Host")
+    if any(name == b"transfer-encoding" and value.lower() != b"chunked" for name, value in fields):
+        raise _malformed("the only transfer coding is chunked")
+
+
+def _malformed(why: str) -> ProblemResponse:
+    return ProblemResponse("malformed", f"the request is not valid HTTP: {why}")
+
+
+def _too_large() -> ProblemResponse:
+    return ProblemResponse(
+        "head_too_large",
+        f"the head of a request may have {HEAD_BYTES} bytes, {HEAD_LINE_BYTES} in its target and each field, and "
+        f"{HEAD_FIELDS} fields",
+    )
+
+
+def _refusal(error: HttpParserError) -> ProblemResponse:
+    """What the parser refuses, or what a method that it has called has raised."""
+    cause = error.__context__
+    return cause if isinstance(cause, ProblemResponse) else _malformed(clipped(str(cause or error), _SHOWN))
+
+
+def _answer(problem: ProblemResponse) -> bytes:
+    """A whole response, after which the connection is closed."""
+    request_id, status = uuid.uuid4().hex, problem.kind.status
+    body = to_json(problem.document(request_id))
+    fields = {
+        **problem.headers,
+        "content-type": MEDIA_TYPE,
+        "content-length": str(len(body)),
+        "x-request-id": request_id,
+        "connection": "close",
+    }
+    lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", *(f"{name}: {value}" for name, value in fields.items())]
+    return "\r\n".join((*lines, "", "")).encode() + body

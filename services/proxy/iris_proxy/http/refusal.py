@@ -80,8 +80,10 @@ REFUSAL_TYPES: Mapping[str, RefusalType] = {
     "bad_request": RefusalType(
         400,
         "The request cannot be read",
-        "The request could be read in two ways, its body does not match its framing, or its method is CONNECT.",
-        "Send one Host field, and either Content-Length or the transfer coding chunked.",
+        "The request is not valid HTTP or could be read in two ways, its body does not match its framing, or its method "
+        "is CONNECT.",
+        "Send one Host field, at most one Authorization field, and either Content-Length or the transfer coding "
+        "chunked.",
     ),
     "body_timeout": RefusalType(
         408, "The upload was too slow", "The body paused for too long.", "Send the request again."
@@ -166,26 +168,37 @@ def without_route(deployment: str, reason: str) -> ProxyRefusal:
 
 
 def check_head(
-    method: str, target: str, hosts: int, codings: Sequence[str], *, http_1_1: bool, head_bytes: int, most_bytes: int
+    method: str,
+    target: str,
+    hosts: int,
+    codings: Sequence[str],
+    *,
+    tokens: int,
+    http_1_1: bool,
+    head_bytes: int,
+    most_bytes: int,
 ) -> None:
     """Raises ProxyRefusal for a request that must not be forwarded.
 
     Args:
-        hosts: how many Host fields it has. codings: its Transfer-Encoding fields.
+        hosts, tokens: how many fields Host and Authorization it has. codings: its Transfer-Encoding fields.
     """
     if head_bytes > most_bytes:
         raise ProxyRefusal("head_too_large", f"a head may have {most_bytes} bytes, not {head_bytes}", closes=True)
     if method == "CONNECT":
-        raise _bad_request("CONNECT is refused: this proxy opens no tunnels, it forwards requests below /d/<name>/")
+        raise bad_request("CONNECT is refused: this proxy opens no tunnels, it forwards requests below /d/<name>/")
     if hosts != 1:
-        raise _bad_request(f"a request needs one Host field, this one has {hosts}")
+        raise bad_request(f"a request needs one Host field, this one has {hosts}")
+    if tokens > 1:
+        raise bad_request(f"a request may have one Authorization field, this one has {tokens}")
     if codings and ([coding.strip().lower() for coding in codings] != ["chunked"] or not http_1_1):
-        raise _bad_request("the only transfer coding is chunked, and only in HTTP/1.1")
+        raise bad_request("the only transfer coding is chunked, and only in HTTP/1.1")
     if not target.startswith("/"):
-        raise _bad_request("the request's target must begin with /")
+        raise bad_request("the request's target must begin with /")
 
 
-def _bad_request(detail: str) -> ProxyRefusal:
+def bad_request(detail: str) -> ProxyRefusal:
+    """The 400 after which the connection is closed."""
     return ProxyRefusal("bad_request", detail, closes=True)
 
 

@@ -17,13 +17,12 @@ from aiohttp.http import RawResponseMessage, StreamWriter
 from aiohttp.http_exceptions import HttpProcessingError
 from multidict import CIMultiDict
 
+from iris_core.limits import HEAD_FIELDS, HEAD_LINE_BYTES
 from iris_core.spec.serving import ProxyPolicy
 from iris_proxy.http.headers import Fields
 from iris_proxy.http.refusal import ProxyRefusal
 from iris_proxy.routes.retry import Failure
 
-LINE_BYTES = 16 << 10
-FIELDS = 200
 AHEAD_BYTES = 64 << 10
 
 Informational = Callable[[RawResponseMessage], Awaitable[None]]
@@ -252,9 +251,9 @@ async def _begin(
         read_until_eof=True,
         auto_decompress=False,
         read_bufsize=AHEAD_BYTES,
-        max_line_size=LINE_BYTES,
-        max_field_size=LINE_BYTES,
-        max_headers=FIELDS,
+        max_line_size=HEAD_LINE_BYTES,
+        max_field_size=HEAD_LINE_BYTES,
+        max_headers=HEAD_FIELDS,
     )
     writer = StreamWriter(connection, asyncio.get_running_loop())
     if chunked:
