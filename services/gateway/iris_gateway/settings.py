@@ -9,7 +9,7 @@ import msgspec
 
 from iris_core.limits import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from iris_gateway.auth.bearer import is_loopback
-from iris_service.listening import read_address
+from iris_service.listening import check_url, read_address, read_networks
 from iris_service.settings import BadSetting
 
 UserRate = Annotated[float, msgspec.Meta(ge=0)]
@@ -107,6 +107,14 @@ class GatewaySettings(msgspec.Struct, frozen=True):
     oidc_user_roles: tuple[str, ...] = ()
     oidc_client: str = ""
 
+    def check(self) -> None:
+        """Raises BadSetting for an address, a URL or a network that cannot be one, and for a part of an issuer."""
+        self.address()
+        self.issuer()
+        read_networks("gateway", self.trusted)
+        if self.proxy_url:
+            check_url("gateway", "proxy_url", self.proxy_url)
+
     def address(self) -> tuple[str, int]:
         """Host and port. Raises BadSetting, also when anyone on the network could act as admin."""
         host, port = read_address("gateway", self.http)
@@ -116,16 +124,24 @@ class GatewaySettings(msgspec.Struct, frozen=True):
 
     def issuer(self) -> IssuerSettings | None:
         """The issuer of people's tokens, None when there is none. Raises BadSetting."""
-        needed = (self.oidc_issuer, self.oidc_audience, self.oidc_keys)
-        if not any((*needed, self.oidc_client, *self.oidc_admin_roles, *self.oidc_user_roles)):
+        needed = {"issuer": self.oidc_issuer, "audience": self.oidc_audience, "keys": self.oidc_keys}
+        others = {"client": self.oidc_client, "admin_roles": self.oidc_admin_roles, "user_roles": self.oidc_user_roles}
+        given = [name for name, value in {**needed, **others}.items() if value]
+        if not given:
             return None
-        if not all(needed):
-            raise BadSetting("[gateway] oidc_issuer, oidc_audience and oidc_keys are set together")
+        if missing := [name for name in needed if name not in given]:
+            raise BadSetting(
+                f"[gateway] oidc_{missing[0]}: Expected a value beside oidc_{given[0]}: an issuer has oidc_issuer, "
+                "oidc_audience and oidc_keys"
+            )
         url = urlsplit(self.oidc_keys)
         if url.scheme == "http" and not is_loopback(url.hostname or ""):
             raise BadSetting(
                 "[gateway] oidc_keys: must be an https URL: plain http lets an attacker replace the signing keys"
             )
         return IssuerSettings(
-            *needed, self.oidc_user_claim, self.oidc_roles_claim, self.oidc_admin_roles, self.oidc_user_roles
+            *(self.oidc_issuer, self.oidc_audience, self.oidc_keys, self.oidc_user_claim),
+            self.oidc_roles_claim,
+            self.oidc_admin_roles,
+            self.oidc_user_roles,
         )

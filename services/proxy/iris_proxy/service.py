@@ -42,7 +42,6 @@ async def main(service: Service[ProxySettings]) -> None:
         raise BadSetting(
             f"[proxy] drain_s = {settings.drain_s:g}: must be less than [run] drain_s, {service.run.drain_s:g}"
         )
-    settings.check_issuer()
     if settings.workers > 1:
         await workers.keep(service)
     else:

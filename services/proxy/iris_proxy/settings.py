@@ -56,14 +56,20 @@ class ProxySettings(msgspec.Struct, frozen=True, kw_only=True):
     workers: Annotated[int, msgspec.Meta(ge=1, le=256)] = 1
     reuse_port: bool = False
 
+    def check(self) -> None:
+        """Raises BadSetting for an address or a network that cannot be one, and for a part of an issuer."""
+        self.address()
+        self.networks()
+        given = {"oidc_issuer": self.oidc_issuer, "oidc_audience": self.oidc_audience}
+        missing = [name for name, value in given.items() if not value]
+        if len(missing) == 1:
+            raise BadSetting(
+                f"[proxy] {missing[0]}: Expected a value: an issuer has oidc_issuer and oidc_audience, as in [gateway]"
+            )
+
     def address(self) -> tuple[str, int]:
         """Host and port. Raises BadSetting."""
         return read_address("proxy", self.http)
-
-    def check_issuer(self) -> None:
-        """Raises BadSetting when only one of issuer and audience is set."""
-        if bool(self.oidc_issuer) != bool(self.oidc_audience):
-            raise BadSetting("[proxy] oidc_issuer and oidc_audience are set together, as in [gateway]")
 
     def networks(self) -> tuple[Network, ...]:
         """The trusted networks. Raises BadSetting."""

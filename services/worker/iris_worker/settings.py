@@ -138,13 +138,21 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
     tunnels_at_once: NonNegativeInt = 256
 
     def check(self) -> None:
-        """Raises BadSetting for a URL or a path that cannot be one; whether a path exists is judged by the start."""
+        """Raises BadSetting for a URL, a path or ports that cannot be ones; whether a path exists is for a start."""
+        self.ports()
         if self.metadata_url not in ("", "auto"):
             check_url("worker", "metadata_url", self.metadata_url, ("http",))
         for text in self.binds:
             path, _, mode = text.partition(":")
             if mode not in ("", "ro") or not path.startswith("/"):
                 raise BadSetting(f"[worker] binds: {text!r} is not an absolute path, or PATH:ro")
+
+    def ports(self) -> range:
+        """The ports that tasks are given. Raises BadSetting."""
+        first, _, last = self.task_ports.partition("-")
+        if first.isdecimal() and last.isdecimal() and 1024 <= int(first) <= int(last) <= 65_535:
+            return range(int(first), int(last) + 1)
+        raise BadSetting(f"[worker] task_ports: {self.task_ports!r} is not FIRST-LAST, of ports from 1024 to 65535")
 
     @property
     def root(self) -> Path:

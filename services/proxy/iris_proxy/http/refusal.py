@@ -80,8 +80,8 @@ REFUSAL_TYPES: Mapping[str, RefusalType] = {
     "bad_request": RefusalType(
         400,
         "The request cannot be read",
-        "The request is not valid HTTP or could be read in two ways, its body does not match its framing, or its method "
-        "is CONNECT.",
+        "The request is not valid HTTP or could be read in two ways, its body does not match its framing, or its "
+        "method is CONNECT.",
         "Send one Host field, at most one Authorization field, and either Content-Length or the transfer coding "
         "chunked.",
     ),

@@ -62,7 +62,7 @@ class StartRequests:
     ) -> None:
         self.cgroups = CgroupSupport()
         self.isolated = isolated
-        self._settings, self._ports = settings, host.task_ports(settings)
+        self._settings, self._ports = settings, settings.ports()
         self._clock = clock
         self._containers = containers
         self._isolation = isolation

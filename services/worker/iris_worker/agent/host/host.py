@@ -17,7 +17,6 @@ from iris_core.placement.constraints import DEVICE_TYPE, DEVICE_VARIANT
 from iris_core.placement.topology import topology_of
 from iris_core.spec.jobs import Attribute
 from iris_core.spec.resources import AUTO, RESOURCE, Amount
-from iris_service.settings import BadSetting
 from iris_worker.attempt.slots.devices import Accelerators
 from iris_worker.settings import WorkerSettings, read_attributes
 
@@ -113,14 +112,6 @@ def variables(confined: bool = False) -> dict[str, str]:
     names = ("PATH", "LANG") if confined else ("PATH", "HOME", "LANG")
     kept = {name: os.environ[name] for name in names if name in os.environ}
     return {"PATH": "/usr/local/bin:/usr/bin:/bin", **kept}
-
-
-def task_ports(settings: WorkerSettings) -> range:
-    """The ports that tasks are given. Raises BadSetting."""
-    first, _, last = settings.task_ports.partition("-")
-    if first.isdecimal() and last.isdecimal() and 1024 <= int(first) <= int(last) <= 65_535:
-        return range(int(first), int(last) + 1)
-    raise BadSetting(f"[worker] task_ports: {settings.task_ports!r} is not FIRST-LAST, of ports from 1024 to 65535")
 
 
 def free_ports(
