@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -20,7 +21,7 @@ from iris_core.states import Cause
 from iris_worker.launcher.cgroups.cgroup import NoGroups, groups_below, open_groups
 from iris_worker.launcher.cgroups.files import UNIFIED, Cgroup, own_directories
 from tests.support.state import FakeState
-from tests.support.worker import WorkerProcess, lives, number_from
+from tests.support.worker import WorkerProcess, forget_tokens, lives, number_from
 
 pytestmark = pytest.mark.integration
 
@@ -180,6 +181,29 @@ async def test_a_worker_reports_its_controllers_and_leaves_no_group_behind(
         while worker.launchers():
             await asyncio.sleep(0.01)
     assert not Path(f"/sys/fs/cgroup/pids{path}").parent.exists()
+
+
+async def test_groups_of_a_deleted_data_directory_are_removed_by_another_worker(
+    state: FakeState, worker: WorkerProcess, nats_url: str, tmp_path: Path
+):
+    await state.run("sh", "-c", f"echo $$ > {tmp_path}/pid; exec sleep 1000")
+    pid = await number_from(tmp_path / "pid")
+    groups = [Path(f"/sys/fs/cgroup/{name}{path}").parent for name, path in groups_of(pid).items() if "/iris-" in path]
+    await worker.kill()
+    for process in (worker.launcher_pid, pid):
+        os.kill(process, signal.SIGKILL)
+    while worker.launchers() or lives(pid):
+        await asyncio.sleep(0.01)
+    (tmp_path / "w1").mkdir()  # before the other's number is free again
+    forget_tokens(worker.data)
+    shutil.rmtree(worker.data)
+    assert len(groups) >= 3
+    assert all(group.exists() for group in groups)
+    async with WorkerProcess(nats_url, tmp_path / "w1"), asyncio.timeout(60):
+        await state.registration(2)
+        while any(group.exists() for group in groups):
+            await asyncio.sleep(0.01)
+        assert (await state.ended(await state.run("true"))).exit_code == 0
 
 
 def test_only_the_thread_that_starts_processes_moves_between_groups(tmp_path: Path):

@@ -24,7 +24,8 @@ from iris_core import codec
 from iris_core.messages.message import AttemptRef
 from iris_service.subreaper import adopt_orphans
 from iris_worker.launcher import adopt, rescue
-from iris_worker.launcher.cgroups.cgroup import Cgroups, NoGroups, open_groups
+from iris_worker.launcher.cgroups import abandoned
+from iris_worker.launcher.cgroups.cgroup import Cgroups, NoGroups, name_of, open_groups
 from iris_worker.launcher.cgroups.files import CgroupSupport
 from iris_worker.launcher.kernel.event_loop import EventLoop
 from iris_worker.launcher.processes.exits import to_refusal
@@ -71,6 +72,7 @@ _READ_BYTES = 1 << 16  # the memory for more is mapped and unmapped by each read
 _FDS = 64
 _MEASURE_S = 2.0
 _ACCEPT_S = 1.0
+_TIDY_S = 0.05
 _ROUNDS, _ROUND_S = 200, 0.025
 _RECORDS = (Over, Read, Gone)
 
@@ -116,6 +118,8 @@ class Launcher:
         self._recover()
         self._listen()
         self._measure()
+        if self._groups is not None:
+            self._tidy(_find_abandoned(self._groups))
         while True:
             self._loop.turn()
             self._flush()
@@ -259,6 +263,12 @@ class Launcher:
             self._send(Measured(usage))
         self._loop.call_later(_MEASURE_S, self._measure)
 
+    def _tidy(self, directories: list[str]) -> None:
+        """Remove groups of launchers that will not return, a directory at a time: what is started does not wait."""
+        if directories:
+            abandoned.remove(directories.pop())
+            self._loop.call_later(_TIDY_S, self._tidy, directories)
+
     # ── processes ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _start(self, request: StartProcess) -> None:
@@ -353,6 +363,15 @@ def _find_groups(root: Path) -> tuple[Cgroups | None, CgroupSupport]:
     except NoGroups as error:
         return None, CgroupSupport(trouble=str(error))
     return groups, groups.support
+
+
+def _find_abandoned(groups: Cgroups) -> list[str]:
+    """What other launchers have made, without those that live: ones of older versions hold no lock."""
+    found, living = groups.of_others(), set()
+    for root in rescue.living():
+        with contextlib.suppress(OSError):
+            living.add(name_of(Path(root)))
+    return [directory for directory in found if os.path.basename(directory) not in living]
 
 
 def _log(text: str) -> None:

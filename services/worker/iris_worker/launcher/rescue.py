@@ -42,6 +42,12 @@ def end(root: Path) -> None:
         _signal(pid, signal.SIGKILL)
 
 
+def living() -> set[str]:
+    """The data directories of all launchers that live."""
+    commands = (tree.command(pid)[-2:] for pid in tree.all_pids())
+    return {os.fsdecode(found[1]) for found in commands if len(found) > 1 and found[0] in _MODULES}
+
+
 def _processes(root: Path) -> set[int]:
     wanted = [[module, os.fsencode(root)] for module in _MODULES]
     return {pid for pid in tree.all_pids() if tree.command(pid)[-2:] in wanted} - {os.getpid()}

@@ -20,11 +20,12 @@ import signal
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from msgspec import structs
 
 from iris_worker.data_directory import data_id
-from iris_worker.launcher.cgroups import access, files
+from iris_worker.launcher.cgroups import abandoned, access, files
 from iris_worker.launcher.cgroups.files import UNIFIED, Cgroup, CgroupSupport, CgroupValues, GroupFile, GroupUsage
 
 _REUSE_BYTES = 32 << 20
@@ -62,6 +63,13 @@ class Group:
     spoilt: bool = False
 
 
+class Base(NamedTuple):
+    """The directory of a launcher's groups in one hierarchy, and a descriptor that holds it (`abandoned.hold`)."""
+
+    path: str
+    fd: int
+
+
 class Cgroups:
     """The groups of one launcher, which is this process. Raises OSError.
 
@@ -70,15 +78,14 @@ class Cgroups:
         bases: the directories of its groups, by controller.
     """
 
-    def __init__(self, version: int, homes: Collection[str], bases: dict[str, str]) -> None:
+    def __init__(self, version: int, homes: Collection[str], bases: dict[str, Base]) -> None:
         self._version = version
         self._homes = homes
-        self._bases = bases
-        self._directories = tuple(dict.fromkeys(bases.values()))
-        fds = {base: os.open(base, os.O_PATH | os.O_CLOEXEC) for base in self._directories}
-        self._fds = {key: fds[base] for key, base in bases.items()}
-        self._entries = tuple(fds.values())
-        self._members = bases.get(UNIFIED) or bases.get("pids") or self._directories[0]
+        self._bases = {key: base.path for key, base in bases.items()}
+        self._directories = tuple(dict.fromkeys(self._bases.values()))
+        self._fds = {key: base.fd for key, base in bases.items()}
+        self._entries = tuple(dict.fromkeys(self._fds.values()))
+        self._members = self._bases.get(UNIFIED) or self._bases.get("pids") or self._directories[0]
         self._entry = files.ENTRY[version]
         self._unlimited = files.late_files(0, 0, version)
         self._here: Group | None = None
@@ -179,6 +186,11 @@ class Cgroups:
         for number in others.difference(left):
             self._remove(number)
         return len(left)
+
+    def of_others(self) -> list[str]:
+        """The directories of groups that other launchers have made beside those of this one."""
+        found = abandoned.find({os.path.dirname(base) for base in self._directories})
+        return [base for base in found if base not in self._directories]
 
     def close(self) -> None:
         """Remove all groups that are empty."""
@@ -343,7 +355,12 @@ class Cgroups:
 def open_groups(root: Path) -> Cgroups:
     """The groups of the launcher of the worker with this data directory. Raises NoGroups."""
     own = files.own_directories(access.get("/proc/self/mountinfo"), access.get("/proc/self/cgroup"))
-    return groups_below(own, f"iris-{data_id(root)}")
+    return groups_below(own, name_of(root))
+
+
+def name_of(root: Path) -> str:
+    """The name of the directories of groups of a data directory's launcher. Raises OSError."""
+    return f"iris-{data_id(root)}"
 
 
 def groups_below(own: dict[str, str], name: str) -> Cgroups:
@@ -357,9 +374,9 @@ def groups_below(own: dict[str, str], name: str) -> Cgroups:
         raise NoGroups(f"{error.filename}: {error.strerror}") from error
 
 
-def _bases_1(homes: dict[str, str], name: str) -> dict[str, str]:
+def _bases_1(homes: dict[str, str], name: str) -> dict[str, Base]:
     """Directories below the present groups of this process, in each hierarchy where it may make one."""
-    bases: dict[str, str] = {}
+    bases: dict[str, Base] = {}
     refused = OSError(errno.ENOENT, "not mounted", "/sys/fs/cgroup")
     for key, home in homes.items():
         try:
@@ -369,11 +386,11 @@ def _bases_1(homes: dict[str, str], name: str) -> dict[str, str]:
     if not bases:
         raise refused
     if "cpu" in bases:  # all tasks together weigh what all processors do, not what one process beside them does
-        access.put(f"{bases['cpu']}/cpu.shares", str(1024 * (os.cpu_count() or 1)))
+        access.put(f"{bases['cpu'].path}/cpu.shares", str(1024 * (os.cpu_count() or 1)))
     return bases
 
 
-def _bases_2(own: str, name: str) -> dict[str, str]:
+def _bases_2(own: str, name: str) -> dict[str, Base]:
     """A directory in the group above, where that is delegated to us, or else in the root group.
 
     Only a group without processes can have controllers for the groups in it, so it is not in that of this process.
@@ -384,8 +401,8 @@ def _bases_2(own: str, name: str) -> dict[str, str]:
     if not parents:
         raise NoGroups(f"{own}: the group above it is not delegated")
     base = _base(parents[0], name, enable=True)
-    usable = access.get(f"{base}/cgroup.controllers").split()
-    _enable(base)
+    usable = access.get(f"{base.path}/cgroup.controllers").split()
+    _enable(base.path)
     return {key: base for key in (*files.WANTED[2], UNIFIED) if key in usable or key == UNIFIED}
 
 
@@ -397,12 +414,10 @@ def _is_delegated(path: str) -> bool:
     return os.geteuid() != 0 and os.access(f"{path}/cgroup.procs", os.W_OK)
 
 
-def _base(parent: str, name: str, enable: bool = False) -> str:
+def _base(parent: str, name: str, enable: bool = False) -> Base:
     if enable:
         _enable(parent)
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(f"{parent}/{name}", 0o755)
-    return f"{parent}/{name}"
+    return Base(f"{parent}/{name}", abandoned.hold(f"{parent}/{name}"))
 
 
 def _enable(parent: str) -> None:

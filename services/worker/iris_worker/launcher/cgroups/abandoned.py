@@ -1,0 +1,71 @@
+"""Removes groups of launchers that have ended and will not return, as where their data directories were deleted.
+
+A launcher holds a lock on the directories of its groups while it lives. One without a lock is removed as far as no
+process is in it, so what a task runs in stays, for the launcher that adopts it.
+Out of scope: the groups of this launcher (`cgroup`).
+Source: docs/adr/0038-one-control-group-per-attempt.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import time
+from collections.abc import Iterable
+
+from iris_worker.launcher.cgroups import access
+
+_NAME = re.compile(r"iris-[0-9a-f]+-[0-9a-f]+")
+_READ = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_TRIES, _TRY_S = 40, 0.025
+
+
+def hold(directory: str) -> int:
+    """Make a directory of groups, if there is none; a descriptor of it, until whose close no launcher removes it.
+
+    Without the lock if something else has that for a second: no launcher does. Raises OSError.
+    """
+    for _ in range(_TRIES):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(directory, 0o755)
+        with contextlib.suppress(FileNotFoundError):
+            fd = os.open(directory, _READ)
+            if _lock(fd, fcntl.LOCK_SH) and _is_there(directory, fd):
+                return fd
+            os.close(fd)
+        time.sleep(_TRY_S)
+    return os.open(directory, _READ)
+
+
+def find(parents: Iterable[str]) -> list[str]:
+    """The directories of groups of all launchers."""
+    return [f"{parent}/{name}" for parent in parents for name in os.listdir(parent) if _NAME.fullmatch(name)]
+
+
+def remove(directory: str) -> None:
+    """Remove what no process is in, unless the launcher lives."""
+    with contextlib.suppress(FileNotFoundError):
+        fd = os.open(directory, _READ)
+        try:
+            if _lock(fd, fcntl.LOCK_EX):
+                access.remove(directory)
+        finally:
+            os.close(fd)
+
+
+def _lock(fd: int, kind: int) -> bool:
+    try:
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_there(directory: str, fd: int) -> bool:
+    """Whether the directory is the one that was opened: it may have been removed before it was locked."""
+    try:
+        return os.path.samestat(os.stat(directory), os.fstat(fd))
+    except FileNotFoundError:
+        return False

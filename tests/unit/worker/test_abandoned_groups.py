@@ -1,0 +1,64 @@
+"""Directories of control groups whose launcher has ended, here directories of a file system."""
+
+import fcntl
+import os
+import threading
+from pathlib import Path
+
+from iris_worker.launcher.cgroups.abandoned import find, hold, remove
+
+
+def test_groups_are_removed_unless_their_launcher_lives(tmp_path: Path):
+    held = hold(f"{tmp_path}/iris-1-a")
+    for name in ("iris-1-a/0", "iris-1-b/0", "iris-1-b/1"):
+        (tmp_path / name).mkdir(parents=True)
+    for path in find([str(tmp_path)]):
+        remove(path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["iris-1-a"]
+    assert (tmp_path / "iris-1-a/0").exists()
+    os.close(held)
+    remove(f"{tmp_path}/iris-1-a")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_group_with_a_process_stays_without_its_launcher(tmp_path: Path):
+    for name in ("0", "1"):
+        (tmp_path / "iris-1-a" / name).mkdir(parents=True)
+    (tmp_path / "iris-1-a/1/process").touch()
+    remove(f"{tmp_path}/iris-1-a")
+    assert [path.name for path in (tmp_path / "iris-1-a").iterdir()] == ["1"]
+
+
+def test_only_directories_of_launchers_are_found(tmp_path: Path):
+    for name in ("iris-fe00-1a", "iris-test", "iris-fe00-1a.scope", "iris-1-", "init", "docker-1-2"):
+        (tmp_path / name).mkdir()
+    assert find([str(tmp_path)]) == [f"{tmp_path}/iris-fe00-1a"]
+
+
+def test_launchers_hold_what_others_remove_at_the_same_time(tmp_path: Path):
+    path, stop = f"{tmp_path}/iris-1-a", threading.Event()
+
+    def remove_always() -> None:
+        while not stop.is_set():
+            remove(path)
+
+    remover = threading.Thread(target=remove_always)
+    remover.start()
+    try:
+        for _ in range(20):
+            held = hold(path)
+            assert os.path.samestat(os.stat(path), os.fstat(held))
+            os.makedirs(f"{path}/0", exist_ok=True)
+            os.close(held)
+    finally:
+        stop.set()
+        remover.join()
+
+
+def test_a_lock_that_is_no_launchers_keeps_none_from_starting(tmp_path: Path):
+    (tmp_path / "iris-1-a").mkdir()
+    other = os.open(tmp_path / "iris-1-a", os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    held = hold(f"{tmp_path}/iris-1-a")
+    os.close(other)
+    os.close(held)
