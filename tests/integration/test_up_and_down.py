@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 from contextlib import suppress
@@ -87,6 +88,28 @@ def test_everything_ends_when_the_supervisor_is_killed_and_up_goes_on(tmp_path):
         task = again.client.task("/long/0")
 
         assert task.state in {"pending", "assigned", "building", "running"}, task
+
+
+def test_down_ends_tasks_whose_cluster_and_directory_are_gone(tmp_path):
+    cluster = start(tmp_path / "data", "--workers", "1", fresh=True)
+    job = cluster.submit("sh", "-c", "sleep 1000; true", name="long")
+    until(lambda: job.refresh().state == "running", "it runs")
+    until(lambda: "sleep 1000" in cluster.processes(), "its child runs")
+    cluster.client.close()
+    found = [process for process in psutil.process_iter() if cluster.owns(process)]
+    tasks = [process for process in found if "sleep 1000" in " ".join(process.cmdline())]
+    killed = [process for process in found if process not in tasks]
+    for number in (signal.SIGSTOP, signal.SIGKILL):  # none sees the end of another
+        for process in killed:
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
+    cluster.up.wait(60)
+    assert len(tasks) == 2
+    assert all(is_alive(process.pid) for process in tasks)
+    shutil.rmtree(tmp_path / "data")
+    done = iris("down", "--data", tmp_path / "data")
+    assert (done.code, [process for process in tasks if is_alive(process.pid)]) == (0, [])
+    assert "ended 2 processes that tasks of" in done.err
 
 
 def test_a_service_that_cannot_be_started_is_started_once_it_can_be(bare):

@@ -20,6 +20,22 @@ def children() -> set[int]:
         return set()
 
 
+def all_pids() -> list[int]:
+    """Every visible process of this host; empty where the kernel does not list them."""
+    try:
+        return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return []
+
+
+def read_process(pid: int, name: str) -> list[bytes]:
+    """The words of a file of a process, ``cmdline`` or ``environ``; empty when it has ended, or is another user's."""
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes().split(b"\0")[:-1]
+    except OSError:
+        return []
+
+
 def wait_for_end(pids: Sequence[int], seconds: float) -> list[int]:
     """The processes (of any parent) among ``pids`` that are alive after at most ``seconds``."""
     until = time.monotonic() + seconds
