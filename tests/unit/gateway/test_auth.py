@@ -72,6 +72,13 @@ async def test_a_command_names_the_token_and_the_address_it_came_from(trusted, f
     assert iris.state.commands[0].caller == Caller("ada", "user", token="laptop", address=address)
 
 
+async def test_a_proxy_that_adds_a_field_is_believed_and_not_the_client():
+    sent = [*ADA.items(), ("X-Forwarded-For", "6.6.6.6"), ("X-Forwarded-For", "192.0.2.7"), ("Idempotency-Key", "k")]
+    async with house(parse_tokens(NAMED), trusted=("127.0.0.0/8",)) as iris:
+        await iris.http.post("/v1/jobs/j1/cancel", headers=sent)
+    assert iris.state.commands[0].caller.address == "192.0.2.7"
+
+
 async def test_without_authentication_a_caller_only_claims_a_name():
     async with house() as iris:
         await iris.http.post("/v1/jobs/j1/cancel", headers={"X-Iris-User": "mia"})

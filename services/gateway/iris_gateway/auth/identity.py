@@ -44,7 +44,8 @@ def identify_form(gateway: Gateway, request: Request) -> Caller:
 def _caller(gateway: Gateway, request: Request, *, with_cookie: bool, task: bool = False) -> Caller:
     """The caller with the address of the request."""
     peer = request.client.host if request.client is not None else ""
-    address = client_of(peer, request.headers.get("x-forwarded-for", ""), gateway.trusted)
+    forwarded_for = ",".join(request.headers.getlist("x-forwarded-for"))  # a proxy may add a field to the client's
+    address = client_of(peer, forwarded_for, gateway.trusted)
     caller = _authenticated(gateway, request, with_cookie=with_cookie, task=task)
     return msgspec.structs.replace(caller, address=address)
 
