@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
-from iris_core import subjects
+from iris_core import codec, subjects
 from iris_core.access import task_tokens
 from iris_core.access.task_tokens import SigningKey
 from iris_core.messages.gateway_state import Caller
+from iris_core.messages.gateway_worker import CallResults
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Ended, Gang, Order, Stage, TaskTemplate
 from iris_core.spec.calls import Calls, inline
@@ -294,6 +295,21 @@ async def test_a_worker_killed_before_an_end_is_recorded_loses_no_result(
     found = after.attempts.by_ref[A].result
     assert found is not None
     assert (found.kind, found.data) == ("value", b"pickle")
+
+
+async def test_a_call_has_the_slot_of_one_whose_result_is_being_stored(opened: Open):
+    """In another one it would need a template of its own."""
+    executor = await opened()
+    call_of(executor, "sh", "-c", "mkdir -m 700 .iris-call; printf vpickle > .iris-call/result")
+    await until(lambda: executor.attempts.by_ref[A].result is not None)
+    before = executor.attempts.by_ref[A].slot.number
+    other, following = [await executor.prepare(ref) for ref in (B, AttemptRef(A.job, 1, 0))]
+    assert (other.number == before, following.number == before) == (False, True)
+    batch = executor.logs.collect(executor._clock.steady_s(), 1)
+    executor.finisher.stored(batch)
+    [(_, message)] = batch.messages
+    assert codec.unpack(message, CallResults).results[0].data == b"pickle"
+    assert end_of(executor).exit_code == 0
 
 
 async def test_one_stopped_while_stored_ends_within_its_grace_period(opened: Open, bus: Memory):

@@ -11,8 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from iris_core import codec
-from iris_core.messages.gateway_worker import LogChunk, TaskOutput
+from iris_core.messages.gateway_worker import CallResult, CallResults, LogChunk, TaskOutput
 from iris_core.messages.message import AttemptRef
+from iris_core.states import Cause
 from iris_worker.attempt.output.logs import Batch, OutputLogs
 from iris_worker.attempt.output.quota import CHUNK, LogLimits
 from iris_worker.attempt.output.tail import last_lines
@@ -62,6 +63,18 @@ def test_a_silent_attempt_has_nothing_to_wait_for(slot: Workspace):
     assert logs.finish(REF)
     assert not logs.is_urgent
     assert len(logs) == 0
+
+
+def test_output_in_files_that_another_attempt_has_is_not_of_the_one_before(slot: Workspace):
+    logs = following(slot)
+    assert not logs.finish(REF, CallResult(2, 3, "value", b"v", Cause.EXITED, 0))
+    assert logs.is_silent(REF)
+    logs.pass_on(REF)
+    os.write(slot.out, b"of the next one")
+    batch = logs.collect(1.0, 1000)
+    [(_, message)] = batch.messages
+    assert codec.unpack(message, CallResults).results[0].data == b"v"
+    assert [tail.ref for tail in batch.ended] == [REF]
 
 
 def test_the_end_waits_until_everything_is_stored(slot: Workspace):

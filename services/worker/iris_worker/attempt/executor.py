@@ -336,6 +336,7 @@ class Executor:
 
     async def prepare(self, ref: AttemptRef, user: str = "") -> Workspace:
         """The directory for the bundle of an attempt of the submitting ``user``, not given to it. Raises OSError."""
+        self.finisher.make_way(ref.job)
         slot = self.slots.reserve()
         if (emptied := self.slot_templates.empty(slot, ref.job, user)) is not None and (trouble := await emptied):
             raise OSError(trouble)  # nobody gets this slot

@@ -52,6 +52,7 @@ class Finisher:
         self._logs = logs
         self._slots = slots
         self._flush = flush
+        self._uncleared: dict[AttemptRef, tuple[RunningAttempt, Ended]] = {}
 
     def store(self, attempt: RunningAttempt, ended: Ended) -> None:
         """Store the output directory of an attempt whose processes have ended; its end is reported afterwards.
@@ -82,8 +83,18 @@ class Finisher:
         if attempt.result is None or self._agent.is_replaced(attempt.ref):
             self._clear(attempt, reported)
         else:  # nobody waits for its slot, but somebody may for its result
-            attempt.uncleared = reported
+            self._uncleared[attempt.ref] = attempt, reported
         self.finish(attempt, ended)
+
+    def make_way(self, job: int) -> None:
+        """An attempt of a job is to have a slot: let it have that of a call of this job whose result is being stored,
+        in which its template is.
+        """
+        if (ref := next((ref for ref in self._uncleared if ref.job == job), None)) is not None:
+            attempt, ended = self._uncleared.pop(ref)
+            self._clear(attempt, ended)
+            if attempt.slot.kept:
+                self._logs.pass_on(ref)
 
     def over(self, attempt: RunningAttempt, ended: Ended) -> Stage:
         """Take the directories of an attempt that has ended away, and record its end as it is reported, and the result
@@ -113,7 +124,6 @@ class Finisher:
         """Take the directories of an attempt away, and let the next call have its slot. ``silent``: whether it has
         printed nothing, where its output is stored.
         """
-        attempt.uncleared = None
         self._clear_directories(attempt, ended, silent=silent)
         if attempt.slot.call and self._launcher.version >= PASSED_ON:
             self._slots.pass_on(attempt.slot)
@@ -145,8 +155,8 @@ class Finisher:
     def _reported(self, ref: AttemptRef, dropped_bytes: int, *, silent: bool = False) -> None:
         attempt = self._attempts.by_ref.get(ref)
         if attempt is not None and attempt.ended is not None:
-            if attempt.uncleared is not None:
-                self._clear(attempt, attempt.uncleared, silent=silent)
+            if (uncleared := self._uncleared.pop(ref, None)) is not None:
+                self._clear(*uncleared, silent=silent)
             self._report(attempt, structs.replace(attempt.ended, dropped_bytes=dropped_bytes))
 
     def _report(self, attempt: RunningAttempt, ended: Ended) -> None:

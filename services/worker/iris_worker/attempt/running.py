@@ -45,7 +45,6 @@ class RunningAttempt:
         blamed: its exit, when that is known before its process has ended.
         probe: the number of the command that probed it last.
         ended: its end, which is reported when its output is stored. result: that of a call.
-        uncleared: its end as it is recorded, while its directories are there: until its result is stored.
         since_s: when it ended. left: the result of a call as that left it, once it was read.
     """
 
@@ -66,7 +65,6 @@ class RunningAttempt:
     probe: int = 0
     ended: Ended | None = None
     result: CallResult | None = None
-    uncleared: Ended | None = None
     since_s: float = 0.0
     left: bytes | None = None
 

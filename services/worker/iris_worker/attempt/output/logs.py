@@ -125,8 +125,12 @@ class OutputLogs:
         self._live[ref] = Tail(ref, subject, streams, budget, now_s + TICK_S)
 
     def is_silent(self, ref: AttemptRef) -> bool:
-        """Whether an attempt that has not finished has printed nothing."""
-        return self._live[ref].is_silent()
+        """Whether an attempt has printed nothing."""
+        return not (self._live.get(ref) or self._finishing[ref]).has_printed()
+
+    def pass_on(self, ref: AttemptRef) -> None:
+        """Another attempt has the files of one that has finished and has printed nothing."""
+        self._finishing[ref].streams = ()
 
     def finish(
         self, ref: AttemptRef, result: CallResult | None = None, *, replaced: bool = False, silent: bool = False
