@@ -24,6 +24,7 @@ from iris_worker.launcher.records.records import (
     Spawned,
     Started,
     StartProcess,
+    StartTemplate,
     StopProcess,
     TemplateState,
 )
@@ -199,6 +200,22 @@ async def test_what_leaves_something_running_or_open_is_not_reused(host: Host, t
     note = (await spawned(host, good)).note
     assert said in note if said is not None else note == ""
     assert not psutil.pid_exists(await host.pid(bad))
+
+
+@pytest.mark.parametrize("then", ["", "; os.dup2(json.left, 0); os.close(json.left)"], ids=["beside", "as its input"])
+async def test_a_process_that_left_an_accelerator_open_is_not_reused(host: Host, tmp_path: Path, then: str):
+    device, slot = tmp_path / "accel0", host.take()
+    device.touch()
+    command, env, devices = ("python3",), host.env(slot), (str(device),)
+    host.launcher.send(
+        StartTemplate("1", slot.number, slot.below, command, env, ("json",), accelerators=devices, bare="bare")
+    )
+    host.launcher.flush()
+    assert await host.state() == TemplateState("1", ready=True)
+    await made_by(host, f"import json, os; json.left = os.open({str(device)!r}, 0)" + then)
+    good = host.call(KEEPS, reuse=10)
+    assert (await host.exit(good)).code == 0
+    assert (await spawned(host, good)).note.endswith(f"it left {device} open")
 
 
 async def test_a_fork_that_returns_beside_its_call_does_not_speak_for_it(host: Host):

@@ -281,7 +281,8 @@ def test_a_segment_is_at_most_a_mebibyte_unless_one_item_is_larger():
     assert [len(data) <= SEGMENT_BYTES for _, data in segments] == [True, True, False, True]
 
 
-def test_one_call_reads_its_own_entry_of_a_segment(tmp_path):
-    path = tmp_path / "items"
-    path.write_bytes(table([b"zero", b"", b"two"]))
-    assert [call_runner.entry(str(path), index) for index in range(3)] == [b"zero", b"", b"two"]
+@pytest.mark.parametrize("count", [0, 1, call_runner.HEAD])
+def test_one_call_reads_its_own_entry_of_a_segment(tmp_path, count):
+    path, blobs = tmp_path / "items", [b"zero", b"", b"two" * call_runner.HEAD, *[b"x"] * count]
+    path.write_bytes(table(blobs))
+    assert [call_runner.entry(str(path), index) for index in range(len(blobs))] == blobs
