@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,10 +19,12 @@ from iris_core.messages.state_worker import TaskTemplate
 from iris_core.spec.calls import Calls, inline
 from iris_core.spec.resources import ResourceRequest
 from iris_core.states import Cause
+from iris_worker.attempt.calls import given
 from iris_worker.attempt.calls.files import CallFiles, entry, table
+from iris_worker.attempt.calls.given import is_as_given
 from iris_worker.attempt.calls.result import read_result
 from iris_worker.attempt.output.logs import OutputLogs
-from iris_worker.attempt.slots.workspaces import Workspace, Workspaces, write_token
+from iris_worker.attempt.slots.workspaces import Workspace, Workspaces, write_given, write_token
 from iris_worker.attempt.templates.preloading import leaves_directory
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -133,17 +136,33 @@ def _moved(slot: Workspace) -> None:
 
 
 def _told(slot: Workspace) -> None:
-    Path(slot.given, "notice").touch()
+    write_given(slot, "notice", "")
 
 
+def settle(slot: Workspace) -> None:
+    """Have its directories looked at once when the last change of them is over: within some ticks of the clock."""
+    for _ in range(1_000_000):
+        slot.files.put(b"x")
+        assert is_as_given(slot, slot.files)
+        if len(slot.files.listed) == 2:
+            return
+    raise AssertionError("this file system tells no times")
+
+
+@pytest.mark.parametrize("settled", [False, True])
 @pytest.mark.parametrize(
     "leaves", [_file, _in_call, _replaced, _exchanged, _closed, _closed_call, _moved, _told], ids=lambda f: f.__name__
 )
 def test_the_next_call_has_new_directories_after_one_that_left_something(
-    host: Host, leaves: Callable[[Workspace], None]
+    host: Host, monkeypatch: pytest.MonkeyPatch, leaves: Callable[[Workspace], None], settled: bool
 ):
     first = host.begin(FIRST)
     before = inode(first)
+    if settled:
+        monkeypatch.setattr(given, "SETTLED_NS", 0)
+        first.left_file = False
+        settle(first)
+        first.left_file = True
     leaves(first)
     host.end(first)
     following = host.begin(NEXT)
@@ -227,6 +246,27 @@ async def test_what_no_call_has_is_taken_away(host: Host):
     assert not os.path.exists(first.workdir)
     assert not os.path.exists(first.given)
     assert os.listdir(f"{Path(host.slots.attempts).parent}/output/{first.number}") == []
+
+
+def test_directories_that_have_not_changed_are_not_listed_again(host: Host, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(given, "SETTLED_NS", 0)
+    first = host.begin(FIRST)
+    first.left_file = False
+    settle(first)
+    monkeypatch.delattr(os, "scandir")
+    monkeypatch.delattr(os, "listdir")
+    host.pass_on(first)
+    assert first.kept
+
+
+@pytest.mark.parametrize("changed_ns", [1_000_000_000, 1_000_000_001])
+def test_a_change_that_could_have_the_time_of_the_last_one_is_looked_for(host: Host, changed_ns: int):
+    """On some file systems times are of whole seconds."""
+    files = host.begin(FIRST).files
+    written = os.fstat(files.items).st_mtime_ns
+    for at in (changed_ns, written - given.SETTLED_NS, written):
+        files.note_listed(SimpleNamespace(st_ino=at, st_ctime_ns=at))
+    assert set(files.listed) == {changed_ns} - {1_000_000_000}
 
 
 @pytest.mark.parametrize("place", ["", ".iris-call"])

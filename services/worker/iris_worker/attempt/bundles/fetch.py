@@ -88,7 +88,9 @@ class Fetcher:
         """
         index = slot.ref.index
         segment = calls.place(index)[0]
-        files = (calls.runner, calls.function, *([] if is_inline(segment) else [segment]))
+        files = () if is_inline(segment) else (segment,)
+        if slot.files is None:  # else they are in the directory
+            files = (calls.runner, calls.function, *files)
         try:
             if not all(self._calls.has(digest) for digest in files):
                 async with self._at_once:

@@ -10,23 +10,32 @@ import contextlib
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol
 
 DIRECTORY = ".iris-call"
 RUNNER, FUNCTION, ITEMS = "run.py", "function", "items"
 RESULT = "result"
+SETTLED_NS = 100_000_000
+"""Changes of a directory that are so far apart have different times, where these are not of whole seconds."""
+_SECOND_NS = 1_000_000_000
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PRIVATE, _WRITABLE = stat.S_IFDIR | 0o700, stat.S_IFREG | 0o600
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class GivenFiles:
-    """``items``: the file of its arguments, open. ``inodes``: of the files by name; none of them is the user's."""
+    """``items``: the file of its arguments, open. ``inodes``: of the files by name; none of them is the user's.
+
+    ``size``: of the arguments. ``listed``: when the directories of the call, by inode, had last changed as they were
+    listed, as far as no later change can have that time too.
+    """
 
     items: int
     inodes: dict[str, int]
+    size: int = -1
+    listed: dict[int, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, items: int, directory: str) -> GivenFiles:
@@ -38,10 +47,27 @@ class GivenFiles:
 
         The file is not emptied first: ext4 stores a file at once that was empty in between.
         """
+        before, self.size = self.size, -1
         at = 0
         while at < len(data):
             at += os.pwrite(self.items, data[at:] if at else data, at)
-        os.ftruncate(self.items, at)
+        if at != before:
+            os.ftruncate(self.items, at)
+        self.size = at
+
+    def is_unchanged(self, directory: os.stat_result) -> bool:
+        """Whether nothing was made, deleted or renamed in a directory since it was listed."""
+        return self.listed.get(directory.st_ino) == directory.st_ctime_ns
+
+    def note_listed(self, directory: os.stat_result) -> None:
+        """It was listed after this was read. ``items``, which was written before the call, tells the time there.
+
+        Nobody can set the time of a change, but several within a tick of the kernel's clock, or within a second on
+        some file systems, have the same.
+        """
+        changed_ns = directory.st_ctime_ns
+        if changed_ns % _SECOND_NS and os.fstat(self.items).st_mtime_ns - changed_ns > SETTLED_NS:
+            self.listed[directory.st_ino] = changed_ns
 
 
 @contextlib.contextmanager
@@ -60,7 +86,7 @@ class Directories(Protocol):
     @property
     def workdir(self) -> str: ...
     @property
-    def given(self) -> str: ...
+    def given_more(self) -> bool: ...
     @property
     def token_file(self) -> str: ...
     @property
@@ -72,27 +98,37 @@ class Directories(Protocol):
 def is_as_given(slot: Directories, files: GivenFiles) -> bool:
     """Whether a call that has ended has left nothing but its result; its token is taken away."""
     try:
-        if list(_inodes(slot.workdir, 1)) != [DIRECTORY] or not _is_private(os.stat(slot.workdir), slot.owner):
+        above = os.stat(slot.workdir)
+        if slot.given_more or not _is_private(above, slot.owner):
             return False
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(slot.token_file)
-        if os.listdir(slot.given):
+        if not files.is_unchanged(above):
+            if list(_inodes(slot.workdir, 1)) != [DIRECTORY]:
+                return False
+            files.note_listed(above)
+        here = os.lstat(f"{slot.workdir}/{DIRECTORY}")
+        if not _is_private(here, slot.owner):
             return False
-        directory = os.open(f"{slot.workdir}/{DIRECTORY}", _OPEN)
+        if slot.left_file or not files.is_unchanged(here):
+            if not _holds_only(slot, files):
+                return False
+            files.note_listed(here)
     except OSError:
         return False
-    try:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(slot.token_file)
+    return True
+
+
+def _holds_only(slot: Directories, files: GivenFiles) -> bool:
+    """Whether the directory of a call has the files that it was given, and its result. Raises OSError."""
+    with call_directory(slot.workdir) as directory:
         wanted = files.inodes
         if slot.left_file:
             result = os.stat(RESULT, dir_fd=directory, follow_symlinks=False)
             if result.st_mode != _WRITABLE:
                 return False
             wanted = {**wanted, RESULT: result.st_ino}
-        return _inodes(directory, len(wanted)) == wanted and _is_private(os.fstat(directory), slot.owner)
-    except OSError:
-        return False
-    finally:
-        os.close(directory)
+        return _inodes(directory, len(wanted)) == wanted
 
 
 def _inodes(directory: str | int, most: int) -> dict[str, int]:

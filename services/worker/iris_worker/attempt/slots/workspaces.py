@@ -55,6 +55,7 @@ class Workspace:
             files, and what that has left may print. kept: the next call may have the directories, and has the open
             files. again: they are those of the call before. before: where the result of that is now, if it was a file.
         left_file: the result of a call is one.
+        given_more: files were put beside its token.
     """
 
     ref: AttemptRef
@@ -78,6 +79,7 @@ class Workspace:
     again: bool = False
     before: str = ""
     left_file: bool = True
+    given_more: bool = False
 
     def give_files_to(self, owner: tuple[int, int] | None) -> None:
         """Make a user the owner of its output files, and later of its directory. Raises OSError."""
@@ -413,6 +415,7 @@ def write_given(slot: Workspace, name: str, text: str) -> None:
     """Replace a file that an attempt is given, for the owner of its directory only; who reads it finds the old or the
     new one. Raises OSError.
     """
+    slot.given_more = True
     path = f"{slot.given}/{name}"
     draft = f"{path}.new"
     try:
@@ -429,15 +432,16 @@ def _write_new(slot: Workspace, path: str, token: str) -> None:
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
     try:
         os.write(file, token.encode())
-        owner = os.stat(slot.workdir)
-        if owner.st_uid != os.geteuid():
-            os.fchown(file, owner.st_uid, owner.st_gid)
+        owner = slot.owner or os.stat(slot.workdir)[4:6]  # it is not known of an adopted attempt
+        if owner[0] != os.geteuid():
+            os.fchown(file, *owner)
     finally:
         os.close(file)
 
 
 def write_host_file(slot: Workspace, text: str) -> str:
     """Write the hosts of a task's gang for it to read, and return the path. Raises OSError."""
+    slot.given_more = True
     path = f"{slot.given}/hosts"
     _write_new(slot, path, text)
     return path
