@@ -31,9 +31,9 @@ from iris_worker.launcher.cgroups.files import UNIFIED, Cgroup, CgroupSupport, C
 _REUSE_BYTES = 32 << 20
 """A group with a higher peak, which cannot be reset, would hide the peak of the next task."""
 _SPARES = 64
-_DIGITS = 32
-OPEN_FILES = 168
-"""Files of groups that stay open: seven for each of the two dozen that short tasks use in turns. With fewer than are
+_DIGITS, _LINES = 32, 4096
+OPEN_FILES = 192
+"""Files of groups that stay open: eight for each of the two dozen that short tasks use in turns. With fewer than are
 used in turns, none is found open again.
 """
 _NOTHING = Cgroup()
@@ -133,11 +133,12 @@ class Cgroups:
             raise
         return group
 
-    def renew(self, group: Group) -> None:
-        """Its process runs another attempt from now on, which what was used so far is not of."""
-        assert group.limits is not None
-        io = self._io(group.number) or (0, 0)
-        group.limits = structs.replace(group.limits, cpu_us=self._cpu_us(group), io=io)
+    def renew(self, group: Group, used: GroupUsage) -> None:
+        """Its attempt has ended and has used this; the next one of its process begins with that."""
+        before = group.limits
+        assert before is not None
+        io = before.io if used.io is None else (before.io[0] + used.io[0], before.io[1] + used.io[1])
+        group.limits = structs.replace(before, cpu_us=before.cpu_us + used.cpu_us, io=io)
 
     def holds_others(self, group: Group, pid: int) -> bool:
         """Whether another process is in it than this one."""
@@ -298,28 +299,39 @@ class Cgroups:
         found = (access.get(f"{path}/cgroup.procs").split() for path in access.tree(f"{self._members}/{number}"))
         return [int(pid) for pids in found for pid in pids if int(pid) != me]
 
-    def usage(self, group: Group, *, now: bool = False) -> GroupUsage:
-        """What its processes have used since `take`; ``now``: and what they hold now."""
-        before = group.limits or _NOTHING
-        peak, io = self._number(group, ("memory", files.PEAK[self._version])) or 0, self._io(group.number)
-        killed = group.over or bool(before.memory_limit_bytes and self._table(group, files.OOM).get("oom_kill"))
-        cache = 0
+    def usage(self, group: Group, *, now: bool = False, peaks: bool = True) -> GroupUsage:
+        """What its processes have used since `take`; ``now``: and what they hold now; ``peaks``: and the most."""
+        before, io = group.limits or _NOTHING, self._io(group.number)
+        peak = (self._number(group, ("memory", files.PEAK[self._version])) or 0) if peaks else 0
+        killed = group.over or bool(before.memory_limit_bytes and self._was_killed(group))
         group.spoilt |= killed or peak > _REUSE_BYTES
-        if peak > _REUSE_BYTES:
-            table = self._table(group, files.STAT)
-            cache = sum(table.get(name, 0) for name in files.FILE_CACHE[self._version])
+        cache = self._cache_bytes(group) if peak > _REUSE_BYTES else 0
         return GroupUsage(
             cpu_us=max(0, self._cpu_us(group) - before.cpu_us),
             peak_bytes=peak if killed else max(0, peak - cache),
             limit_bytes=before.memory_limit_bytes if killed else 0,
             io=(io[0] - before.io[0], io[1] - before.io[1]) if io is not None else None,
-            rss_bytes=max(0, (self._number(group, ("memory", files.NOW[self._version])) or 0) - cache) if now else 0,
+            rss_bytes=self.held_bytes(group, _REUSE_BYTES) if now else 0,
         )
+
+    def held_bytes(self, group: Group, most: float) -> int:
+        """The memory that its processes hold now; the cache of files is left out where it is more than ``most``."""
+        held = self._number(group, ("memory", files.NOW[self._version])) or 0
+        return held if held <= most else max(0, held - self._cache_bytes(group))
+
+    def _cache_bytes(self, group: Group) -> int:
+        text = access.get(f"{self._bases.get('memory', '')}/{group.number}/{files.STAT[self._version]}")
+        table = files.flat_keyed(text)
+        return sum(table.get(name, 0) for name in files.FILE_CACHE[self._version])
+
+    def _was_killed(self, group: Group) -> bool:
+        """Whether one of its processes was killed for the limit of memory."""
+        return bool(self._table(group, ("memory", files.OOM[self._version])).get("oom_kill"))
 
     def _cpu_us(self, group: Group) -> int:
         if self._version == 1:
             return (self._number(group, files.CPU_NS) or 0) // 1000
-        return files.flat_keyed(access.get(f"{self._members}/{group.number}/cpu.stat")).get("usage_usec", 0)
+        return self._table(group, files.CPU_STAT).get("usage_usec", 0)
 
     def _io(self, number: int) -> tuple[int, int] | None:
         base = self._bases.get("io")
@@ -327,12 +339,23 @@ class Cgroups:
 
     def _number(self, group: Group, file: GroupFile) -> int | None:
         """What a file with one number says; None when it is not there."""
-        if (base := self._fds.get(file[0])) is None:
-            return None
         try:
-            return int(os.pread(self._file(f"{group.number}/{file[1]}", base, os.O_RDONLY), _DIGITS, 0))
-        except (OSError, ValueError):  # its group was removed
+            return int(self._read(group, file, _DIGITS))
+        except ValueError:
             return None
+
+    def _table(self, group: Group, file: GroupFile) -> dict[str, int]:
+        """What a file of few lines says."""
+        return files.flat_keyed(self._read(group, file, _LINES).decode())
+
+    def _read(self, group: Group, file: GroupFile, size: int) -> bytes:
+        """The beginning of a file, which stays open; nothing when it is not there."""
+        if (base := self._fds.get(file[0])) is None:
+            return b""
+        try:
+            return os.pread(self._file(f"{group.number}/{file[1]}", base, os.O_RDONLY), size, 0)
+        except OSError:  # its group was removed
+            return b""
 
     def _file(self, path: str, base: int, flags: int) -> int:
         """A file of a group, which stays open until others have been used more lately. Raises OSError."""
@@ -344,9 +367,6 @@ class Cgroups:
                 os.close(self._open.pop(next(iter(self._open))))
         self._open[key] = fd
         return fd
-
-    def _table(self, group: Group, names: dict[int, str]) -> dict[str, int]:
-        return files.flat_keyed(access.get(f"{self._bases.get('memory', '')}/{group.number}/{names[self._version]}"))
 
 
 # ── finding them ────────────────────────────────────────────────────────────────────────────────────────────────

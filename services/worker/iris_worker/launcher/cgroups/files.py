@@ -106,6 +106,7 @@ COUNT: GroupFile = ("pids", "pids.current")
 FAVORDYNMODS_SINCE = 6
 """The first kernel, by its major number, with that option of a mount."""
 CPU_NS: GroupFile = ("cpuacct", "cpuacct.usage")
+CPU_STAT: GroupFile = (UNIFIED, "cpu.stat")
 PEAK = {1: "memory.max_usage_in_bytes", 2: "memory.peak"}
 NOW = {1: "memory.usage_in_bytes", 2: "memory.current"}
 OOM = {1: "memory.oom_control", 2: "memory.events"}

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 
-from iris_core.messages.state_worker import TaskUsage
 from iris_worker.environment import BESIDE
 
 _PAGE = 1 << 16
@@ -127,12 +126,34 @@ def group_lives(group: int) -> bool:
     )
 
 
-def used(pid: int, *, with_cpu: bool = True) -> TaskUsage:
-    """What a live process has used so far, to a tick of the clock; nothing when it has ended."""
-    fields = _stat(pid) if with_cpu else []
-    ticks = sum(map(int, fields[_CPU_TICKS])) if fields else 0
-    found = dict(line.split(b": ") for line in _page(f"/proc/{pid}/io").splitlines())
-    return TaskUsage(ticks * 1000 // _TICKS_PER_S, int(found.get(b"read_bytes", 0)), int(found.get(b"write_bytes", 0)))
+class UsedStorage:
+    """What a process has read from storage and written to it."""
+
+    def __init__(self, of: int) -> None:
+        try:
+            self._fd = os.open(f"/proc/{of}/io", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:  # it has ended
+            self._fd = -1
+
+    def read(self) -> tuple[int, int]:
+        """The bytes so far; zeros when it has ended, or belongs to another user."""
+        try:
+            words = os.pread(self._fd, _PAGE, 0).split()
+        except OSError:
+            return 0, 0
+        found = dict(zip(words[::2], words[1::2], strict=True))
+        return int(found.get(b"read_bytes:", 0)), int(found.get(b"write_bytes:", 0))
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def cpu_ms(pid: int) -> int:
+    """The time that a live process has run, to a tick of the clock; 0 when it has ended."""
+    fields = _stat(pid)
+    return sum(map(int, fields[_CPU_TICKS])) * 1000 // _TICKS_PER_S if fields else 0
 
 
 def is_alive(pid: int) -> bool:

@@ -162,16 +162,18 @@ class Runner:
         self._known.add(clone)
         return clone
 
-    def finish_call(self, process: Process, code: int, result: bytes) -> str:
+    def finish_call(self, process: Process, storage: tree.UsedStorage, code: int, result: bytes) -> str:
         """A process has made the call of its attempt, and waits for another: the attempt has ended, with this exit
-        code and result. Returns why it has not, when something of it is left; then its end is that of the process.
+        code and result. ``storage``: what the process has used of it. Returns why the attempt has not ended, when
+        something of it is left; then its end is that of the process.
         """
         if process.exit is not None or process.killer is not None:
             return "it was ended"
         if process.commands:
             return "a command ran beside it"
         group = process.group
-        used = tree.used(process.pid, with_cpu=group is None)  # a group counts that itself
+        cpu_ms = tree.cpu_ms(process.pid) if group is None else 0  # a group counts that itself
+        used = TaskUsage(cpu_ms, *storage.read())
         exit_ = Exit(code, usage=used, result=result)
         exit_ = since(exit_, process.before or TaskUsage())
         if group is None or self._groups is None:
@@ -180,11 +182,13 @@ class Runner:
         else:
             if self._groups.holds_others(group, process.pid):
                 return "it left processes"
-            usage = self._groups.usage(group, now=True)
+            usage = self._groups.usage(group, peaks=process.before is None)
             limit = group.limits.memory_limit_bytes if group.limits is not None else 0
-            if usage.limit_bytes or 0 < limit * _MOST_MEMORY < usage.rss_bytes:
-                return f"it held {show_bytes(usage.rss_bytes)} of its {show_bytes(limit)} of memory"
+            held = self._groups.held_bytes(group, limit * _MOST_MEMORY) if limit else 0
+            if usage.limit_bytes or held > limit * _MOST_MEMORY:
+                return f"it held {show_bytes(held)} of its {show_bytes(limit)} of memory"
             exit_ = of_group(process, exit_, usage)
+            self._groups.renew(group, usage)
         process.before = used
         self._sandboxes.left(process.slot, empty=True)
         self._known.remove(process)
@@ -194,8 +198,6 @@ class Runner:
 
     def begin_call(self, started: Started, last: Process) -> Process:
         """A process that has finished the call of its ``last`` attempt makes that of another."""
-        if last.group is not None and self._groups is not None:
-            self._groups.renew(last.group)
         self.spares.take(last.pid)
         process = self.adopt_clone(started, last.pid, last.group)
         process.before, process.begun = last.before, False

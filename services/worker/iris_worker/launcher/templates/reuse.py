@@ -20,6 +20,7 @@ from functools import partial
 
 from iris_core.messages.message import AttemptRef
 from iris_worker.launcher.kernel.event_loop import DelayedCall, EventLoop
+from iris_worker.launcher.kernel.tree import UsedStorage
 from iris_worker.launcher.processes.process import Process
 from iris_worker.launcher.processes.runner import Runner
 from iris_worker.launcher.records.records import StartProcess
@@ -38,13 +39,14 @@ _HEARD_BYTES = (1 << 16) + 64
 class _Reused:
     """One process, its present or last attempt, how many calls it may make after that, and since when it runs.
 
-    ``link``: how it is told of calls; closed when it gets no further one. ``timer``: until it must have a call, begin
-    one, or end.
+    ``link``: how it is told of calls. ``storage``: what it has used of it; both are closed when it gets no further one.
+    ``timer``: until it must have a call, begin one, or end.
     """
 
     request: StartProcess
     process: Process
     link: socket.socket
+    storage: UsedStorage
     left: int
     after_s: float
     timer: DelayedCall | None = None
@@ -95,7 +97,8 @@ class ReusedProcesses:
         """A clone, which makes its first call, can be reused. ``fd``: the launcher's end of its socket."""
         link = socket.socket(fileno=fd)
         link.setblocking(False)
-        one = _Reused(request, process, link, request.reuse - 1, request.record.after_s)
+        storage = UsedStorage(process.pid)
+        one = _Reused(request, process, link, storage, request.reuse - 1, request.record.after_s)
         self._loop.watch(link.fileno(), partial(self._read, one))
 
     def give(self, request: StartProcess, call: Mapping[str, object]) -> bool:
@@ -167,7 +170,7 @@ class ReusedProcesses:
                 self._note_why(one, data[1:].decode(errors="replace"))
             self._stop_waiting(one)
             self._close(one)
-        elif why := self._runner.finish_call(one.process, data[1], data[2:]):
+        elif why := self._runner.finish_call(one.process, one.storage, data[1], data[2:]):
             self._note_why(one, why)
             with contextlib.suppress(OSError):
                 one.link.send(inside.END)
@@ -201,6 +204,7 @@ class ReusedProcesses:
         if one.link.fileno() >= 0:
             self._loop.forget(one.link.fileno())
             one.link.close()
+            one.storage.close()
 
     def _kill(self, one: _Reused) -> None:
         self._stop_waiting(one)

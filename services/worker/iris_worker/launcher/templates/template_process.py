@@ -51,7 +51,7 @@ _NEEDED = ("_pickle", "types")
 _MOST_FILES = 256
 """With more open files than this a process is not reused: it may have none left for the next call."""
 _OWN_FILES = 4
-"""Its standard descriptors and its socket: before Linux 6.2 the size of /proc/self/fd is not the number of open files."""
+"""Its standard descriptors and its socket. Linux tells the number of open files since 6.2; before it none."""
 _ACCELERATORS = ("/dev/nvidia", "/dev/accel", "/dev/vfio/", "/dev/kfd", "/dev/dri/")
 
 

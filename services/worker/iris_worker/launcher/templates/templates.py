@@ -81,6 +81,7 @@ class Templates:
         self._observer = observer
         self._by_key: dict[str, RunningTemplate] = {}
         self._by_pid: dict[int, RunningTemplate] = {}
+        self._in_slot: dict[int, list[RunningTemplate]] = {}
         self._cloning: dict[AttemptRef, tuple[RunningTemplate, int]] = {}
         self._next = 1
         self._files = root / "templates"
@@ -161,6 +162,7 @@ class Templates:
         late = self._loop.call_later(due_s, lambda: self._silent(template))
         template = RunningTemplate(request, pid, mine, time.monotonic(), late)
         self._by_key[request.key] = self._by_pid[pid] = template
+        self._in_slot.setdefault(template.slot, []).append(template)
         self._runner.spares.add(pid, template.slot, group)
         self._loop.watch(mine.fileno(), partial(self._read, template))
         return template
@@ -356,7 +358,7 @@ class Templates:
         self._end_others(slot, {key, kept.request.bare} if kept is not None else {key})
 
     def _end_others(self, slot: int, keys: Set[str]) -> None:
-        for template in [one for one in self._by_key.values() if one.slot == slot and one.key not in keys]:
+        for template in [one for one in self._in_slot.get(slot, ()) if one.key not in keys]:
             self._over(template)
 
     def empty(self, request: EmptySlot, done: Callable[[str], object]) -> None:
@@ -401,6 +403,7 @@ class Templates:
         """It is not used any more, and killed; attempts that were ordered of it are started by their commands."""
         if self._by_key.pop(template.key, None) is None:
             return
+        self._in_slot[template.slot].remove(template)
         template.late.cancel()
         self._reused.end_of(template.key)
         self._loop.forget(template.control.fileno())
