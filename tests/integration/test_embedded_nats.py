@@ -64,6 +64,18 @@ def test_a_start_runs_the_program_for_its_version_and_to_serve(tmp_path, monkeyp
     assert said.read_text().splitlines() == ["--version", f"-c {tmp_path}/nats/nats.conf"]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other kernels have no timer slack")
+def test_the_sleeps_of_a_server_may_last_longer(tmp_path, monkeypatch):
+    slack, program = tmp_path / "slack", tmp_path / "nats-server"
+    program.write_text(f'#!/bin/sh\ncat /proc/self/timerslack_ns >{slack}\nexec {nats_binary.find()} "$@"\n')
+    program.chmod(0o700)
+    monkeypatch.setenv("IRIS_NATS_SERVER", str(program))
+    server = OpenServer(tmp_path / "nats")
+    server.start()
+    server.stop()
+    assert slack.read_text() == "200000\n"
+
+
 def test_a_refused_configuration_is_told_as_the_server_tells_it(tmp_path):
     class Misconfigured(OpenServer):
         def _accounts(self) -> str:

@@ -21,6 +21,7 @@ DAMAGED = 65
 """Exit code of a service that found damaged data: a restart does not help, `iris admin repair` does. EX_DATAERR."""
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_TIMERSLACK = 29
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 _FIRST_PAUSE_S = 0.0
 _SECOND_PAUSE_S = 0.1
@@ -46,6 +47,7 @@ class Program:
             name of its log.
         kept: whether it is started again when it dies. metrics: the address of its ``/metrics``, empty: not served.
         stop_s: how long it may take to end after TERM. inherits_output: it writes to this process's output.
+        timer_slack_ns: how late the kernel may wake it after a sleep (Linux only); 0: as this process, usually 50 us.
     """
 
     service: str
@@ -56,6 +58,7 @@ class Program:
     metrics: str = ""
     stop_s: float = 6.0
     inherits_output: bool = False
+    timer_slack_ns: int = 0
 
 
 class ChildProcess:
@@ -100,7 +103,7 @@ class ChildProcess:
                 stdout=None if self.program.inherits_output else log,
                 stderr=None if self.program.inherits_output else log,
                 process_group=0,
-                preexec_fn=end_with_parent(),  # noqa: PLW1509 - one system call, no lock is taken
+                preexec_fn=end_with_parent(self.program.timer_slack_ns),  # noqa: PLW1509 - system calls, no lock
             )
 
     def look(self, now: float) -> int | None:
@@ -143,10 +146,11 @@ class ChildProcess:
         self._pause = min(self._pause * 2, _LONGEST_PAUSE_S) or _SECOND_PAUSE_S
 
 
-def end_with_parent() -> Callable[[], None]:
+def end_with_parent(timer_slack_ns: int = 0) -> Callable[[], None]:
     """What a new child does before exec: have the kernel send it TERM when this process dies, however (Linux only).
 
     This process may have died already, and its handler of TERM, which is the child's until exec, would drop the signal.
+    ``timer_slack_ns``: see `Program`.
     """
     parent = os.getpid()
 
@@ -154,6 +158,7 @@ def end_with_parent() -> Callable[[], None]:
         if _LIBC is not None:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+            _LIBC.prctl(_PR_SET_TIMERSLACK, timer_slack_ns, 0, 0, 0)
             if os.getppid() != parent:
                 os._exit(1)
 

@@ -1,6 +1,7 @@
 import os
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,8 +15,9 @@ def child_of(tmp_path):
     """A child that runs some Python, and is ended with the test."""
     made: list[ChildProcess] = []
 
-    def make(code, *, kept=True):
-        program = Program("state", "state", [sys.executable, "-c", code], dict(os.environ), kept)
+    def make(code, *, kept=True, timer_slack_ns=0):
+        argv = [sys.executable, "-c", code]
+        program = Program("state", "state", argv, dict(os.environ), kept, timer_slack_ns=timer_slack_ns)
         made.append(ChildProcess(program, tmp_path))
         return made[-1]
 
@@ -77,6 +79,18 @@ def test_output_is_added_to_the_log(child_of, tmp_path):
         ended(child, 0.0)
 
     assert (tmp_path / "state.log").read_text() == "hello\nhello\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other kernels have no timer slack")
+def test_a_program_may_be_woken_later_than_this_process(child_of, tmp_path):
+    asked = "print(open('/proc/self/timerslack_ns').read().strip())"
+    usual, later = child_of(asked), child_of(asked, timer_slack_ns=200_000)
+    for child in (usual, later):
+        child.spawn(0.0)
+        ended(child, 0.0)
+
+    mine = Path("/proc/self/timerslack_ns").read_text()
+    assert (tmp_path / "state.log").read_text() == f"{mine}200000\n"
 
 
 WRITES_WHEN_TOLD = """
