@@ -48,7 +48,6 @@ from iris_core.spec.serving import Discovery
 from iris_core.states import KernelStatus
 from iris_scheduler.mirror.mirror import Mirror
 from iris_state.decide.machine import Machine
-from iris_state.effects.deliveries import is_awaited
 from iris_state.effects.kinds import MirrorDelta, OrderTo, Output, ReplyTo, Unjudged
 from iris_state.inputs.kinds import DeliveryResult, Fate, Heartbeat, Input, Request
 from iris_state.policy import Policy
@@ -187,7 +186,7 @@ class World:
 
     def _delivered(self, name: str, order: Order, error: str, fate: Fate = Fate.UNKNOWN) -> None:
         """As the shell does: what nobody waits for is not told."""
-        if error or is_awaited(order) or name in self._unreached:
+        if error or order.is_awaited or name in self._unreached:
             (self._unreached.add if error else self._unreached.discard)(name)
             self.step(DeliveryResult(name, order, error, fate, self.now_ms))
 

@@ -236,7 +236,8 @@ class WorkerService:
         if 0 < epoch < self.agent.epoch:
             self.reporter.repeat()
         if message.reply:
-            self._bus.publish(message.reply, codec.pack(taken))
+            waits = taken.taken and not order.is_awaited and not any(one.traceparent for one in order.templates)
+            self.reporter.answer(message.reply, taken, urgent=not waits)
         if taken.taken:
             self._stall_detector.touch(now_s)
             if self._tracer.records:

@@ -322,13 +322,18 @@ class Order(ServiceMessage, frozen=True):
     chains: tuple[Chain, ...] = ()
     drained: tuple[AttemptRef, ...] = ()
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether an acceptance of the order changes something, and not only its failure."""
+        return bool(self.prepare or self.start or not (self.run or self.stop))
+
 
 class OrderTaken(ServiceMessage, frozen=True):
     """The worker has the order. ``incarnation`` differs from the order's when the worker has restarted; then nothing
-    was executed.
+    was executed. Of an order that nobody awaits it may come up to 20 ms later, with a report.
 
     Attributes:
-        monotonic_ms: the host's monotonic clock when it answers; 0: unknown.
+        monotonic_ms: the host's monotonic clock when it took the order; 0: unknown.
         stopping: nothing was executed because the worker is shutting down.
     """
 

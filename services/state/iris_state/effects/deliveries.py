@@ -109,11 +109,6 @@ class Deliveries:
                 orders.start(ref)
 
 
-def is_awaited(order: Order) -> bool:
-    """Whether an acceptance of the order changes something, and not only its failure."""
-    return bool(order.prepare or order.start or not (order.run or order.stop))
-
-
 def why_refused(worker: str, taken: OrderTaken) -> str:
     """Why a worker has not accepted an order, in words."""
     if taken.stopping:

@@ -11,7 +11,7 @@ from iris_core.messages.state_worker import Order, OrderTaken
 from iris_service.tracing import Tracer
 from iris_state.clock import Clock
 from iris_state.decide.machine import Machine
-from iris_state.effects.deliveries import is_awaited, why_refused
+from iris_state.effects.deliveries import why_refused
 from iris_state.inputs.kinds import DeliveryResult, Fate
 from iris_state.replication import spans
 
@@ -72,7 +72,7 @@ class OrderDelivery:
         except (Unavailable, codec.Undecodable):
             error = f"worker {worker} did not take its order within {timeout:g} s"
         sent.answered(worker, self._clock.now_ms(), error)
-        if machine is self._machine() and (error or worker in self.unreached or is_awaited(order)):
+        if machine is self._machine() and (error or worker in self.unreached or order.is_awaited):
             self._note_reached(worker, not error)
             self._arrive(DeliveryResult(worker, order, error, fate, taken.monotonic_ms))
 

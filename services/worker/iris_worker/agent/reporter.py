@@ -1,5 +1,6 @@
 """Sends reports to the state service and repeats each until it is committed. Part of the shell: it waits for answers.
 
+Answers to orders that nobody awaits are sent with the next report, because each message by itself wakes two services.
 Two reports may be under way at once, so that an end need not wait for the answer to its start. While this worker is
 not registered, or unconfirmed, one report holds everything; until it is answered nothing else is reported or started.
 Out of scope: what is reported (agent, reports), how soon (`Batcher`), and what follows from an answer.
@@ -15,7 +16,15 @@ from collections.abc import Callable, Sequence
 from iris_bus.contract import Bus, Unavailable
 from iris_core import codec, subjects
 from iris_core.batching import Batcher
-from iris_core.messages.state_worker import LiveUsage, ProbeResult, Register, ReportTaken, Stage, WorkerReport
+from iris_core.messages.state_worker import (
+    LiveUsage,
+    OrderTaken,
+    ProbeResult,
+    Register,
+    ReportTaken,
+    Stage,
+    WorkerReport,
+)
 from iris_worker.agent.agent import Agent
 from iris_worker.agent.heartbeat import HeartbeatSchedule, StallDetector, to_ms
 from iris_worker.clock import HostClock
@@ -29,6 +38,8 @@ _MORE_S = 0.02
 """For how long an attempt's first stages wait for the start of its process, and that of a call for its end: the two are
 one report, and one commit.
 """
+_ANSWER_S = 0.02
+"""For how long the answer to an order waits for a report."""
 _GATHER_S = 0.025
 """For how long stages are gathered that nothing waits for: others run in the place of those that have ended."""
 
@@ -77,7 +88,25 @@ class Reporter:
         self._doubts = 0
         self._unheard = 0
         self._unanswered: set[asyncio.Timeout] = set()
+        self._answers: list[tuple[str, OrderTaken]] = []
+        self._answer_timer: asyncio.TimerHandle | None = None
         self.settled = False
+
+    def answer(self, reply: str, taken: OrderTaken, *, urgent: bool) -> None:
+        """Answer an order, with those before it: at once when ``urgent``, otherwise with a report that comes soon."""
+        self._answers.append((reply, taken))
+        if urgent:
+            self._send_answers()
+        elif self._answer_timer is None:
+            self._answer_timer = asyncio.get_running_loop().call_later(_ANSWER_S, self._send_answers)
+
+    def _send_answers(self) -> None:
+        if self._answer_timer is not None:
+            self._answer_timer.cancel()
+            self._answer_timer = None
+        answers, self._answers = self._answers, []
+        for reply, taken in answers:
+            self._bus.publish(reply, codec.pack(taken))
 
     def wake(self) -> None:
         """There may be new stages to report."""
@@ -188,6 +217,7 @@ class Reporter:
         worker, incarnation = self._heart.worker, self._agent.incarnation
         report = WorkerReport(worker, incarnation, stages, register, monotonic_ms, leaving, why)
         unanswered = asyncio.timeout(None)
+        self._send_answers()
         try:
             async with unanswered:
                 self._unanswered.add(unanswered)
