@@ -39,8 +39,8 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
             this host.
         fresh_s: how old contact with the state service may be when something is started.
         report_gap_s: between reports when very many tasks come and go; a few go at once after a rest.
-        report_timeout_s: for one report to be committed, before it is sent again; an order of a new leader has it sent at
-            once.
+        report_timeout_s: for one report to be committed, before it is sent again; the first order of a new leader ends
+            that wait.
         log_timeout_s: how long an attempt's end waits until its output is stored while the state service can be
             reached; while it cannot, the end waits with its output.
         stop_grace_s: between TERM and KILL when the worker itself decides.

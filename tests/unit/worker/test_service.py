@@ -35,7 +35,7 @@ async def test_an_attempt_that_ends_long_before_its_timeout_leaves_no_timer(tmp_
     worker._executor.close()
 
 
-async def test_an_unanswered_report_is_repeated_when_another_leader_gives_an_order(tmp_path: Path):
+async def test_an_unanswered_report_is_repeated_at_an_order_of_a_new_leader(tmp_path: Path):
     memory, reports = Memory(), asyncio.Queue[WorkerReport]()
     state = memory.connect()
 

@@ -42,14 +42,11 @@ OUR_SIGNALS = frozenset({9, 15})
 
 
 class Agent:
-    """The worker's view of itself; ``room``: for what begins while it is not known what counts here.
+    """The worker's view of itself; ``room``: for what begins while in doubt; ``epoch``: of the leader it obeys, or 0.
 
     Args:
         incarnation: identifies this start of the worker; orders for another incarnation are refused.
         max_attempts: most open attempts at a time; orders that would exceed it are refused.
-
-    Attributes:
-        epoch: of the newest leader that has given an order; 0: none has.
     """
 
     def __init__(self, incarnation: str, max_attempts: int = ATTEMPTS) -> None:
