@@ -48,7 +48,8 @@ def test_a_killed_service_loses_nothing_and_repeats_nothing(cluster, tmp_path, s
     assert sorted(map(int, runs.read_text().split())) == list(range(TASKS))
     until(lambda: len(terminal_events(cluster, name)) == TASKS, "every end was told")
     assert terminal_events(cluster, name) == {f"{name}/{index}": 1 for index in range(TASKS)}
-    assert all(len(task.attempts) == 1 for task in job.tasks())
+    begun = [[attempt for attempt in task.attempts if attempt.started_at] for task in job.tasks()]
+    assert {len(attempts) for attempts in begun} == {1}  # an order of before may have found nobody who listens
 
 
 def test_a_dead_host_runs_nothing_and_its_tasks_move_after_the_grace(tmp_path):
