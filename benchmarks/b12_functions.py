@@ -34,7 +34,8 @@ from iris.client.options.maps import MapOptions
 
 GOAL = 480
 """Six tenths of what Ray does on the machine of two cores that the figures are of."""
-CPUS = 16
+CPUS = os.cpu_count() or 1
+"""Calls at a time, as many as each peer makes by default."""
 CHUNK, PART = 50, 10
 REUSE = 100
 KILOBYTE = b"x" * 1024

@@ -179,15 +179,17 @@ def test_ctrl_c_of_a_cluster_in_the_foreground_stops_everything(tmp_path):
 def test_a_host_whose_launcher_is_killed_is_named_with_its_remedy(tmp_path):
     data = tmp_path / "data"
     command = [*IRIS, "up", "--data", str(data), "--http", "127.0.0.1:0", "--workers", "1"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as up:
+    up = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
         assert up.stderr is not None
-        up.stderr.readline()
+        assert any(line.startswith("the cluster is up") for line in up.stderr)
         children = psutil.Process(up.pid).children(recursive=True)
         [launcher] = [child for child in children if "iris_worker.launcher.launcher" in child.cmdline()]
         launcher.kill()
         told = next(line for line in up.stderr if line.startswith("worker-0"))
         until(lambda: [*read_cluster(data).gone] == ["worker-0"], "it is listed as gone")
         doctor = iris("doctor", IRIS_DATA=str(data)).out
+    finally:
         up.send_signal(signal.SIGINT)
         up.communicate(timeout=60)
 

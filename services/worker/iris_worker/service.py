@@ -215,6 +215,7 @@ class WorkerService:
             await self._leave()
         finally:
             await orders.close()
+            self.reporter.close()
             executions.close()
             await self._tasks.end()
             self._tasks.close()

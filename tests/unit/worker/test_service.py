@@ -55,3 +55,22 @@ async def test_an_unanswered_report_is_repeated_at_an_order_of_a_new_leader(tmp_
         assert (await reports.get()).register is not None
     worker._tasks.close()
     worker._executor.close()
+
+
+async def test_orders_of_new_leaders_are_answered_while_no_report_is_under_way(tmp_path: Path):
+    memory = Memory()
+    worker = WorkerService(WorkerSettings(id="w0", data=str(tmp_path)), memory.connect(), "", asyncio.Event())
+    answers: list[Message] = []
+    await memory.connect().bus.subscribe("answers", answers.append)
+    worker._tasks.spawn(worker.reporter.report())
+    worker.reporter.wake()
+    async with asyncio.timeout(60):
+        while not worker.reporter._unheard:  # nobody listens: it waits for the next try
+            await asyncio.sleep(0)
+        for epoch in (1, 2):
+            order = codec.pack(Order(worker.agent.incarnation, epoch))
+            worker._on_order(Message(subjects.order("w0"), order, reply="answers"))
+        while len(answers) < 2:
+            await asyncio.sleep(0)
+    worker._tasks.close()
+    worker._executor.close()

@@ -53,6 +53,8 @@ def run(reply: int, paths: ClusterPaths, options: StartOptions, ports: ExitStack
             make_token(paths, owner())
         token = str(paths.token) if programs.token_file else ""
         addresses, ready_s = (programs.url, programs.proxy_url), programs.settings.ready_s
+        if options.attached:
+            os.set_blocking(1, False)
         tell = say_aloud if options.attached else say
         supervisor = Supervisor(paths, *addresses, workers, programs.programs, tell, token, ready_s)
         supervisor.start()
@@ -158,11 +160,10 @@ def say(sentence: str) -> None:
 
 
 def say_aloud(sentence: str) -> None:
-    """Write a line to the supervisor's log, and to whoever waits for its end."""
+    """Write a line to the supervisor's log, and to the `iris up` that waits for its end, unless that does not read."""
     say(sentence)
-    with contextlib.suppress(OSError):  # a terminal that was closed
-        sys.stdout.write(f"{sentence}\n")
-        sys.stdout.flush()
+    with contextlib.suppress(OSError):
+        os.write(1, f"{sentence}\n".encode())
 
 
 if __name__ == "__main__":

@@ -161,7 +161,7 @@ def start_supervisor(
         process = subprocess.Popen(
             [*program, str(write_end), msgspec.json.encode(options).decode()],
             stdin=subprocess.DEVNULL,
-            stdout=log if detach else sys.stderr,
+            stdout=log if detach else subprocess.PIPE,
             stderr=log,
             pass_fds=[write_end],
             start_new_session=True,
@@ -251,7 +251,8 @@ def look_proxy(address: str) -> Callable[[Client], str]:
 
 
 def stay(started: StartedCluster, data: Path, supervisor: subprocess.Popen[bytes]) -> int:
-    """Print commands to try and wait; Ctrl-C and TERM stop the cluster."""
+    """Print commands to try, then what the supervisor says; Ctrl-C and TERM stop the cluster."""
+    assert supervisor.stdout is not None
     words = [
         f"the cluster is up; dashboard and API: {started.url}",
         "\n".join(remarks(started, data)) + "\n",
@@ -262,6 +263,8 @@ def stay(started: StartedCluster, data: Path, supervisor: subprocess.Popen[bytes
         try:
             while words:
                 note(words.pop(0))
+            for line in supervisor.stdout:
+                note(line.decode(errors="replace").rstrip())
             supervisor.wait()
         except KeyboardInterrupt:
             words.clear()

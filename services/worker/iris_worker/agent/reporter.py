@@ -100,6 +100,11 @@ class Reporter:
         elif self._answer_timer is None:
             self._answer_timer = asyncio.get_running_loop().call_later(_ANSWER_S, self._send_answers)
 
+    def close(self) -> None:
+        """Send the answers that wait for a report, as far as there is a connection."""
+        with contextlib.suppress(Unavailable):
+            self._send_answers()
+
     def _send_answers(self) -> None:
         if self._answer_timer is not None:
             self._answer_timer.cancel()
@@ -133,7 +138,7 @@ class Reporter:
         self.wake()
 
     def repeat(self) -> None:
-        """Another leader is there: what the one before has not answered is sent again at once."""
+        """A new leader has taken over: repeat every report that the previous one has not answered."""
         unanswered, self._unanswered = self._unanswered, set()
         for one in unanswered:
             one.reschedule(0.0)
@@ -216,28 +221,36 @@ class Reporter:
         monotonic_ms = to_ms(self._clock.steady_s())
         worker, incarnation = self._heart.worker, self._agent.incarnation
         report = WorkerReport(worker, incarnation, stages, register, monotonic_ms, leaving, why)
-        unanswered = asyncio.timeout(None)
         self._send_answers()
         try:
-            async with unanswered:
-                self._unanswered.add(unanswered)
-                answer = await self._bus.request(self._subject, codec.pack(report), timeout=self._timeout_s)
-            taken = codec.unpack(answer.data, ReportTaken)
-        except (Unavailable, TimeoutError, codec.Undecodable) as error:
+            taken = await self._request(report)
+        except (Unavailable, codec.Undecodable) as error:
             if not self._unheard:
                 log.info("reports are not taken: %s", error)
             self._unheard += 1
             self._metrics.reported(False)
             await asyncio.sleep(_RETRY_S)
             return None
-        finally:
-            self._unanswered.discard(unanswered)
         if self._unheard:
             log.info("reports are taken again", extra={"untaken": self._unheard})
             self._unheard = 0
         self._metrics.reported(True)
         self._stall_detector.touch(self._clock.steady_s())
         return taken
+
+    async def _request(self, report: WorkerReport) -> ReportTaken:
+        """The answer to a report. Raises Unavailable, also when a new leader takes over, and Undecodable."""
+        limit = asyncio.timeout(None)
+        try:
+            async with limit:
+                self._unanswered.add(limit)
+                try:
+                    answer = await self._bus.request(self._subject, codec.pack(report), timeout=self._timeout_s)
+                finally:  # one that was left cannot be rescheduled
+                    self._unanswered.discard(limit)
+        except TimeoutError:
+            raise Unavailable("a new leader has taken over") from None
+        return codec.unpack(answer.data, ReportTaken)
 
     def warn(self, warnings: dict[str, str]) -> None:
         """Tell with each heartbeat what is misconfigured on this host."""

@@ -112,10 +112,10 @@ def is_as_given(slot: Directories, files: GivenFiles) -> bool:
             if not _holds_only(slot, files):
                 return False
             files.note_listed(here)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(slot.token_file)
     except OSError:
         return False
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(slot.token_file)
     return True
 
 
