@@ -224,7 +224,7 @@ PLANTED = [
     ),
     (
         msgspec.structs.replace(HEALTHY, gone={"worker-0": 5.0, "w0": -1.0}),
-        {"worker_ended": "worker-0 of `iris up` ended, and a dead host stays dead; its log is in /data/log"},
+        {"worker_ended": "worker-0 of `iris up` ended and is not restarted; its log is in /data/log"},
     ),
     (msgspec.structs.replace(HEALTHY, free_bytes=5 << 20), {"disk_full": "5 MiB are free for /data"}),
     (server(error="write error: no space"), {"disk_full": "NATS server n2 cannot store: write error: no space"}),

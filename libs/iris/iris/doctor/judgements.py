@@ -73,7 +73,7 @@ def ended_workers(facts: ClusterFacts) -> Iterator[str]:
     known = facts.gateway.workers if facts.gateway is not None else None
     again_s = {worker.id: worker.registered_s for worker in known or ()}  # somebody may have started one by hand
     if gone := [name for name, ended_s in facts.gone.items() if again_s.get(name, 0.0) < ended_s]:
-        yield f"{listed(gone)} of `iris up` ended, and a dead host stays dead; its log is in {facts.data}/log"
+        yield f"{listed(gone)} of `iris up` ended and is not restarted; its log is in {facts.data}/log"
 
 
 def lost_worker(gateway: GatewayFacts) -> Iterator[str]:

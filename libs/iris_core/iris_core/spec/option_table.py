@@ -28,7 +28,7 @@ from iris_core.spec.jobs import (
 )
 from iris_core.spec.resources import REQUESTED, ResourceOptions
 from iris_core.spec.serving import DeploymentSpec, ProxyPolicy, ScalingPolicy, UpdatePolicy
-from iris_core.units import DURATION, MOMENT
+from iris_core.units import MOMENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,9 +179,10 @@ class JobOptions(TaskOptions, total=False):
     notice: Annotated[
         Text,
         Option(
-            "Signal so long before the time limit, and before a preemption, a drain or the end of the host: USR1@90s. "
+            "Signal so long before the time limit, and before a preemption, a drain or the end of the host: USR1@90s, "
+            "or USR1@90. "
             "IRIS_NOTICE_FILE says why.",
-            f"SIGNAL@{DURATION}",
+            "SIGNAL@DURATION",
             fields="notice/signal notice/before_s",
         ),
     ]

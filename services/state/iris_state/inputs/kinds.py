@@ -49,7 +49,7 @@ class DeliveryResult:
     """How the delivery of an order ended; ``error`` is empty when its worker accepted it, otherwise ``fate`` tells
     more.
 
-    ``monotonic_ms``: the host's monotonic clock when it answered, 0: unknown.
+    ``monotonic_ms``: the host's monotonic clock when it took the order, 0: unknown.
     """
 
     worker: str

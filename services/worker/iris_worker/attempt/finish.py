@@ -87,9 +87,7 @@ class Finisher:
         self.finish(attempt, ended)
 
     def make_way(self, job: int) -> None:
-        """An attempt of a job is to have a slot: let it have that of a call of this job whose result is being stored,
-        in which its template is.
-        """
+        """Free the slot of a call of this job whose result is being stored: the next attempt needs its template."""
         if (ref := next((ref for ref in self._uncleared if ref.job == job), None)) is not None:
             attempt, ended = self._uncleared.pop(ref)
             self._clear(attempt, ended)

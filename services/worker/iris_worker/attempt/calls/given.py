@@ -28,8 +28,8 @@ _PRIVATE, _WRITABLE = stat.S_IFDIR | 0o700, stat.S_IFREG | 0o600
 class GivenFiles:
     """``items``: the file of its arguments, open. ``inodes``: of the files by name; none of them is the user's.
 
-    ``size``: of the arguments. ``listed``: when the directories of the call, by inode, had last changed as they were
-    listed, as far as no later change can have that time too.
+    ``size``: of the arguments. ``listed``: the time of the last change (ctime) of each directory, by inode, when it was
+    listed; only where no later change can have the same time, unless the clock is set back.
     """
 
     items: int
