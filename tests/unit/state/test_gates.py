@@ -304,15 +304,18 @@ def test_a_rerun_waits_for_nothing(script: Script) -> None:
     """)
 
 
-def test_a_rerun_says_which_jobs_it_does_not_wait_for(script: Script) -> None:
+def test_a_rerun_says_what_it_does_not_wait_for(script: Script) -> None:
     script.play(f"""{HOST}
         submit /prep
         submit /clean
         submit /eval after=/prep,/clean:any
+        submit /late hold=yes
         cancel /prep
+        cancel /late
     """)
-    dropped = "/eval does not wait for /prep and /clean, as j3 did: a rerun drops what the job waited for"
-    assert msgspec.json.decode(script.world.rerun("/eval").body)["warnings"] == [dropped]
+    for name, number, dropped in (("/eval", 3, "/prep and /clean"), ("/late", 4, "its release")):
+        said = f"{name} does not wait for {dropped}, as j{number} did: a rerun drops what the job waited for"
+        assert msgspec.json.decode(script.world.rerun(name).body)["warnings"] == [said]
     assert msgspec.json.decode(script.world.rerun("/prep").body)["warnings"] == []
 
 

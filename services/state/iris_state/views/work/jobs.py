@@ -102,11 +102,15 @@ def note_of_job(record: Job) -> str | None:
 
 
 def dropped_gates(ledger: Ledger, record: Job) -> list[str]:
-    """Which jobs a rerun does not wait for although the job that it repeats did; empty when there are none."""
+    """What a rerun does not wait for although the job that it repeats did; empty when there is nothing."""
     before = ledger.jobs.get(record.rerun_of)
-    if before is None or not before.spec.after:
+    if before is None:
         return []
-    names = " and ".join(dependency.job for dependency in before.spec.after)
+    times = {"its start time": bool(before.spec.not_before), "its release": before.spec.hold}
+    dropped = [*(dependency.job for dependency in before.spec.after), *(name for name, given in times.items() if given)]
+    if not dropped:
+        return []
+    names = " and ".join(dropped)
     return [f"{record.name} does not wait for {names}, as {before.id} did: a rerun drops what the job waited for"]
 
 
