@@ -66,6 +66,7 @@ class Host:
         bare: str = "bare",
         sandbox: Sandbox | None = None,
         grouped: bool = True,
+        function: bool = False,
         **files: str,
     ) -> Workspace:
         slot = slot or self.take()
@@ -73,7 +74,7 @@ class Host:
             Path(slot.workdir, f"{name}.py").write_text(text)
         env = self.env(slot)
         request = StartTemplate(
-            *(key, slot.number, slot.below, ("python3",), env, modules),
+            *(key, slot.number, slot.below, ("python3",), env, modules, function),
             cgroup=Cgroup(pids=100) if grouped else None,
             sandbox=sandbox,
             bare=bare,
@@ -252,6 +253,41 @@ async def test_what_a_clone_does_is_its_own_end_only(host: Host, text: str, code
     found = await host.exit(bad)
     assert (found.code, found.signal, found.error) == (code, number, "")
     os.ftruncate(bad.out, 0)
+
+
+RUNNER = """
+import os
+
+def prepare_path(workdir): pass
+
+def load_function(path): return None
+
+def outcome_of(function, items, index, here):
+    {}
+    return 0, b"vdone"
+
+def leave(result, here):
+    with open(f"{{here}}/result", "wb") as file:
+        file.write(result)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "sent", "left"),
+    [("pass", b"vdone", []), ("os.closerange(3, 64)", b"", [b"vdone"])],
+    ids=["returns", "closes its descriptors"],
+)
+async def test_the_result_of_a_call_is_sent_or_left_in_a_file(host: Host, text: str, sent: bytes, left: list[bytes]):
+    slot = host.take()
+    calls = Path(slot.workdir, ".iris-call")
+    calls.mkdir()
+    (calls / "run.py").write_text(RUNNER.format(text))
+    host.preload(slot=slot, function=True)
+    assert await host.state() == TemplateState("1", ready=True)
+    host.call("", slot=slot)
+    found = await host.exit(slot)
+    assert (found.code, found.result) == (0, sent), host.err(slot)
+    assert [one.read_bytes() for one in calls.glob("result")] == left
 
 
 async def test_a_clone_over_its_memory_limit_ends_alone(host: Host):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import dataclass, field
 
 from iris_core.messages.message import AttemptRef
@@ -24,6 +25,7 @@ class Process:
         group: its control group; None without.
         cloned: from a template, so it shares memory with that.
         before: what it had used when this attempt began, of a process that has made calls of others; None: of another.
+        link: where the only call of a clone sends its result; None: it has ended, or is another process.
         begun: it has its call, as far as that is known; else nothing of the attempt has run.
         terminal: the end that is not its own of the terminal that it reads and writes; -1: it has none. seen: whether a
             worker has that too.
@@ -42,6 +44,7 @@ class Process:
     group: Group | None = None
     cloned: bool = False
     before: TaskUsage | None = None
+    link: socket.socket | None = None
     begun: bool = True
     terminal: int = -1
     seen: bool = False

@@ -11,9 +11,12 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 from collections.abc import Callable
 from functools import partial
 from typing import Protocol
+
+from msgspec import structs
 
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import TaskUsage
@@ -37,6 +40,8 @@ from iris_worker.launcher.starts.sandbox import user_of
 from iris_worker.launcher.starts.spawn import Child, NeedsShell
 from iris_worker.launcher.starts.spawner import Spawner
 
+RESULT_BYTES = (1 << 16) + 64
+"""More than a call sends of its result in one message."""
 _LINGER_S = 0.02
 _MOST_MEMORY = 0.5
 """A process is reused only if it holds at most this part of its memory limit between two calls."""
@@ -351,6 +356,8 @@ class Runner:
         if process.group is not None and self._groups is not None:
             process.group.spoilt |= process.is_given_up
             process.exit = of_group(process, process.exit, self._groups.end(process.group))
+        if process.link is not None:
+            process.exit = structs.replace(process.exit, result=sent_by(process.link))
         if isinstance(process.error, NeedsShell) and not process.terminated:
             self._observer.on_script(process.ref)
         elif process.begun or not self.on_unbegun(process):
@@ -364,6 +371,13 @@ class Runner:
             with contextlib.suppress(OSError), self._spawner.output_of(process.started.below) as (_, out, _):
                 keep_shown(process.terminal, out)
         os.close(process.terminal)
+
+
+def sent_by(link: socket.socket) -> bytes:
+    """The result that a call has sent, whose process has ended; empty: it has sent none."""
+    with link, contextlib.suppress(OSError):
+        return link.recv(RESULT_BYTES, socket.MSG_DONTWAIT)
+    return b""
 
 
 def is_bare(process: Process) -> bool:

@@ -22,7 +22,7 @@ from iris_core.messages.message import AttemptRef
 from iris_worker.launcher.kernel.event_loop import DelayedCall, EventLoop
 from iris_worker.launcher.kernel.tree import UsedStorage
 from iris_worker.launcher.processes.process import Process
-from iris_worker.launcher.processes.runner import Runner
+from iris_worker.launcher.processes.runner import RESULT_BYTES, Runner
 from iris_worker.launcher.records.records import StartProcess
 from iris_worker.launcher.starts.spawner import Spawner
 from iris_worker.launcher.templates import template_process as inside
@@ -32,7 +32,6 @@ IDLE_S = 2.0
 _ANSWER_S = 5.0
 """How long one may take to begin a call, or to end when it gets no further one."""
 _REASONS = 1000
-_HEARD_BYTES = (1 << 16) + 64
 
 
 @dataclass(slots=True, eq=False)
@@ -93,9 +92,8 @@ class ReusedProcesses:
         why = self._why.pop(request.template, "")
         return f"a new process: that of an earlier call was not reused: {why}" if why else ""
 
-    def keep(self, request: StartProcess, process: Process, fd: int) -> None:
-        """A clone, which makes its first call, can be reused. ``fd``: the launcher's end of its socket."""
-        link = socket.socket(fileno=fd)
+    def keep(self, request: StartProcess, process: Process, link: socket.socket) -> None:
+        """A clone, which makes its first call, can be reused. ``link``: the launcher's end of its socket."""
         link.setblocking(False)
         storage = UsedStorage(process.pid)
         one = _Reused(request, process, link, storage, request.reuse - 1, request.record.after_s)
@@ -153,7 +151,7 @@ class ReusedProcesses:
 
     def _read(self, one: _Reused) -> None:
         try:
-            data = one.link.recv(_HEARD_BYTES)
+            data = one.link.recv(RESULT_BYTES)
         except BlockingIOError:
             return
         except OSError:

@@ -53,12 +53,12 @@ _SPACE = socket.CMSG_SPACE(_CREDENTIALS.size)
 class OrderedClone:
     """An attempt, or the template of a job, that is being cloned.
 
-    ``go``: where it is told to go on; when that closes, the clone ends; -1: others have it. ``control``: of a template,
-    the launcher's end of its socket. ``again``: it may make several calls.
+    ``go``: where it is told to go on; when that closes, the clone ends; None: others have it. ``control``: of a
+    template, the launcher's end of its socket. ``again``: it may make several calls.
     """
 
     request: StartProcess | StartTemplate
-    go: int
+    go: socket.socket | None
     late: DelayedCall
     control: socket.socket | None = None
     again: bool = False

@@ -176,22 +176,32 @@ class Template:
 
     def _run(self, call: dict[str, Any], output: list[int], go: int) -> int:
         """Make a call, and those that follow in this process; returns the exit code of the last one."""
-        if call["again"]:
-            os.set_inheritable(go, False)
-            self.link, self.held = _socket.socket(fileno=go), [_identity(go)]
-        else:
-            os.close(go)
+        os.set_inheritable(go, False)
+        self.held, once = [_identity(go)], not call["again"]
+        if not once:
+            self.link = _socket.socket(fileno=go)
         while True:
             self._become(call, output)
             program = self.program or self._program(True)
             code: int = program.run(call)
-            if not call["again"]:
-                return code
-            following = self._next(code, program.result)
+            following = self._next(code, program.result) if call["again"] else None
             if following is None:
-                program.leave(call)
+                if not (once and self._hand_over(go, program.result)):
+                    program.leave(call)
                 return code
             call, output = following
+
+    def _hand_over(self, go: int, result: bytes) -> bool:
+        """Send the result of the only call of this process; False when the launcher has ended, or the call has closed
+        its descriptor.
+        """
+        if not result or self.held[0] != _identity(go):
+            return False
+        try:
+            os.set_blocking(go, False)
+            return os.write(go, result) > 0
+        except OSError:
+            return False
 
     def _next(self, code: int, result: bytes) -> tuple[dict[str, Any], list[int]] | None:
         """The next call for this process and where its output goes; None when its end, with ``code``, is that of its

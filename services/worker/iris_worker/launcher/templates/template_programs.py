@@ -55,7 +55,7 @@ class Script:
 class Function:
     """The call of a function, by the runner that the client has sent along. ``code``: as in `Template`.
 
-    ``result``: of a call whose process may make another; that of others, and of older runners, is in a file.
+    ``result``: of a call; that of older runners is in a file.
     """
 
     function: Any = None
@@ -82,7 +82,7 @@ class Function:
     def run(self, call: dict[str, Any]) -> int:
         here = f"{call['workdir']}/{CALL}"
         function = self.function or (lambda: self.runner["load_function"](f"{here}/function"))
-        if not call["again"] or "outcome_of" not in self.runner:
+        if "outcome_of" not in self.runner:
             self.result = b""
             return int(self.runner["run_call"](function, f"{here}/items", 0, here))
         code, self.result = self.runner["outcome_of"](function, f"{here}/items", 0, here)

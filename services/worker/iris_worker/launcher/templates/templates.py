@@ -218,20 +218,19 @@ class Templates:
         """Order a clone, with its output below those of all slots; ``again``: it may make several calls. Returns its
         number. Raises OSError.
         """
-        read_end, write_end = (one.detach() for one in connection()) if again else os.pipe2(os.O_CLOEXEC)
+        go, its = connection()
         number, self._next = self._next, self._next + 1
         order = {**call, "number": number, "workdir": self._spawner.workdir_of(below), "again": again}
         data = marshal.dumps(order)
-        try:
-            with self._spawner.output_of(below) as (_, out, err):
-                socket.send_fds(template.control, [data], [out, err, read_end, *sockets])
-        except OSError:
-            os.close(write_end)
-            raise
-        finally:
-            os.close(read_end)
+        with its:
+            try:
+                with self._spawner.output_of(below) as (_, out, err):
+                    socket.send_fds(template.control, [data], [out, err, its.fileno(), *sockets])
+            except OSError:
+                go.close()
+                raise
         late = self._loop.call_later(_ANSWER_S, self._silent, template)
-        template.clones[number] = OrderedClone(request, write_end, late, again=again)
+        template.clones[number] = OrderedClone(request, go, late, again=again)
         template.used_s = time.monotonic()
         return number
 
@@ -252,8 +251,8 @@ class Templates:
         """A clone that is not waited for any more; without a word it ends."""
         clone = template.clones.pop(number)
         clone.late.cancel()
-        if clone.go >= 0:
-            os.close(clone.go)
+        if clone.go is not None:
+            clone.go.close()
         if isinstance(clone.request, StartProcess):
             del self._cloning[clone.request.record.ref]
         return clone
@@ -313,7 +312,8 @@ class Templates:
             group = self._runner.group_of(pid, request.cgroup)
             if isinstance(request, StartTemplate):
                 self._note(pid)
-            os.write(clone.go, inside.GO)
+            assert clone.go is not None
+            clone.go.send(inside.GO)
         except OSError:  # it was killed, or this host cannot do it
             self._strike(pid)
             self._runner.spares.add(pid, template.slot, group)
@@ -328,7 +328,9 @@ class Templates:
         process = self._runner.adopt_clone(request.record, pid, group)
         if clone.again:
             self._reused.keep(request, process, clone.go)
-            clone.go = -1
+        else:
+            process.link = clone.go
+        clone.go = None
         self._take(template, number)
         self._observer.on_cloned(request, process, request.record.after_s, self._reused.note(request))
         self._observer.on_begun(request.record.ref)
