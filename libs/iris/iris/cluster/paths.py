@@ -68,9 +68,14 @@ class ClusterPaths:
         """The gateway's token file, with that token's line; more may be added."""
         return self.data / "tokens"
 
+    @property
+    def workers(self) -> Path:
+        """Holds the data directories of the workers."""
+        return self.data / "workers"
+
     def worker(self, worker: str) -> Path:
         """The data directory of one worker."""
-        return self.data / "workers" / worker
+        return self.workers / worker
 
     def prepare(self) -> None:
         """Make the directories, readable by the owner only."""

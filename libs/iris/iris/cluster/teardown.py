@@ -1,6 +1,7 @@
 """Stops a local cluster in bounded time, with all its processes.
 
-Tasks outlive a worker and a launcher that are killed, for the next ones on the same data directory; here nobody comes.
+Tasks outlive a worker and a launcher that are killed, for the next ones on the same data directory; `iris down` ends
+them, because no worker will adopt them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from iris.cluster.process import all_pids, read_process, wait_for_end
 _STOP_S = ClusterFile("", "").stop_s
 _KILL_S = 5.0
 _LAUNCHER = b"iris_worker.launcher.launcher"
-_WORKDIR = b"IRIS_WORKDIR="
+_DATA, _WORKDIR = b"IRIS_DATA=", b"IRIS_WORKDIR="
 _ROUNDS = 20
 
 
@@ -31,8 +32,7 @@ def tear_down(data: Path) -> ExitCode:
     supervisor = lock_holder(paths)
     if supervisor is None:
         note(f"no cluster is up on {data}" if cluster is None else f"the cluster on {data} had stopped already")
-        left = clear(paths, cluster)
-        return ExitCode.UNEXPECTED if left else ExitCode.SUCCEEDED
+        return _conclude(clear(paths, cluster))
     with contextlib.suppress(ProcessLookupError):
         os.kill(supervisor, signal.SIGTERM)
     if wait_for_end([supervisor], cluster.stop_s if cluster is not None else _STOP_S):
@@ -40,6 +40,12 @@ def tear_down(data: Path) -> ExitCode:
             os.kill(supervisor, signal.SIGKILL)
     left = clear(paths, cluster)
     note(f"the cluster on {data} is down; its data stays")
+    return _conclude(left)
+
+
+def _conclude(left: list[int]) -> ExitCode:
+    if left:
+        note(f"killed, and still running: {' '.join(map(str, left))}")
     return ExitCode.UNEXPECTED if left else ExitCode.SUCCEEDED
 
 
@@ -51,35 +57,55 @@ def clear(paths: ClusterPaths, cluster: ClusterFile | None) -> list[int]:
     with contextlib.suppress(FileNotFoundError):
         paths.cluster_file.unlink()
     left = wait_for_end([pid for pid in left if belongs(pid, paths)], _KILL_S)
-    return left + end_tasks(paths.data)
+    return left + end_tasks(paths)
 
 
 def belongs(pid: int, paths: ClusterPaths) -> bool:
     """Whether a process belongs to this cluster, and not to another program with a reused process id."""
-    return b"IRIS_DATA=" + os.fsencode(paths.data) in read_process(pid, "environ")
+    data = os.fsencode(os.path.realpath(paths.data))
+    return any(os.path.realpath(path) == data for path in _values(pid, _DATA))
 
 
-def end_tasks(data: Path) -> list[int]:
+def end_tasks(paths: ClusterPaths) -> list[int]:
     """Kill the launchers that do not end by themselves, lest they record ends of tasks, then what tasks have started.
 
     Returns what is still alive afterwards. Also when the data directory is gone.
     """
-    below = os.fsencode(data) + b"/"
-    _kill(wait_for_end(_find(lambda pid: _is_launcher(pid, below)), _KILL_S))
-    left: list[int] = []
+    below = os.fsencode(os.path.realpath(paths.workers)) + b"/"
+    launchers = wait_for_end(_find(lambda pid: _is_launcher(pid, below)), _KILL_S)
+    _kill([pid for pid in launchers if _is_launcher(pid, below)])  # the process id may be another's by now
+    ended, left = 0, list[int]()
     for _ in range(_ROUNDS):  # a process may fork before it is killed
-        found = _find(lambda pid: any(entry.startswith(_WORKDIR + below) for entry in read_process(pid, "environ")))
-        if not found:
-            return []
+        found = _find(lambda pid: any(_is_of(pid, path, below) for path in _values(pid, _WORKDIR)))
+        if set(found) <= set(left):  # none, or what cannot be killed
+            left = found
+            break
         _kill(found)
-        note(f"ended {len(found)} processes that tasks of {data} had left")
         left = wait_for_end(found, _KILL_S)
+        ended += len(found) - len(left)
+    if ended:
+        note(f"ended {ended} processes that tasks of {paths.data} had left")
     return left
 
 
 def _is_launcher(pid: int, below: bytes) -> bool:
     command = read_process(pid, "cmdline")[-2:]
-    return command[:1] == [_LAUNCHER] and command[-1].startswith(below)
+    return command[:1] == [_LAUNCHER] and _is_of(pid, command[-1], below)
+
+
+def _is_of(pid: int, path: bytes, below: bytes) -> bool:
+    """Whether a path of a process is below a directory, and does not name another one in the process' container."""
+    if not os.path.realpath(path).startswith(below):
+        return False
+    try:
+        return os.path.samestat(os.stat(path), os.stat(b"/proc/%d/root%b" % (pid, path)))
+    except OSError:  # it was deleted, and may be hidden from the process or from this one
+        return True
+
+
+def _values(pid: int, name: bytes) -> list[bytes]:
+    """The values of a variable in the environment with which a process was started."""
+    return [entry.removeprefix(name) for entry in read_process(pid, "environ") if entry.startswith(name)]
 
 
 def _find(matches: Callable[[int], bool]) -> list[int]:
