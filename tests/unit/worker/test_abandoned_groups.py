@@ -62,3 +62,11 @@ def test_a_lock_that_is_no_launchers_keeps_none_from_starting(tmp_path: Path):
     held = hold(f"{tmp_path}/iris-1-a")
     os.close(other)
     os.close(held)
+
+
+def test_what_cannot_be_read_or_removed_stays_for_the_next_launcher(tmp_path: Path):
+    (tmp_path / "iris-1-a").mkdir()
+    (tmp_path / "iris-1-b").touch()  # not a directory, so it cannot be opened as one
+    for path in find([f"{tmp_path}/gone", str(tmp_path)]):
+        remove(path)
+    assert [path.name for path in tmp_path.iterdir()] == ["iris-1-b"]

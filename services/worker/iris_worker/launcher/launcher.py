@@ -368,7 +368,7 @@ def _find_groups(root: Path) -> tuple[Cgroups | None, CgroupSupport]:
 def _find_abandoned(groups: Cgroups) -> list[str]:
     """What other launchers have made, without those that live: ones of older versions hold no lock."""
     found, living = groups.of_others(), set()
-    for root in rescue.living():
+    for root in rescue.living() if found else ():
         with contextlib.suppress(OSError):
             living.add(name_of(Path(root)))
     return [directory for directory in found if os.path.basename(directory) not in living]

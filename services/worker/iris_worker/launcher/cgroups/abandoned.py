@@ -40,13 +40,17 @@ def hold(directory: str) -> int:
 
 
 def find(parents: Iterable[str]) -> list[str]:
-    """The directories of groups of all launchers."""
-    return [f"{parent}/{name}" for parent in parents for name in os.listdir(parent) if _NAME.fullmatch(name)]
+    """The directories of groups of all launchers; none of a parent that cannot be read."""
+    found: list[str] = []
+    for parent in parents:
+        with contextlib.suppress(OSError):
+            found += [f"{parent}/{name}" for name in os.listdir(parent) if _NAME.fullmatch(name)]
+    return found
 
 
 def remove(directory: str) -> None:
-    """Remove what no process is in, unless the launcher lives."""
-    with contextlib.suppress(FileNotFoundError):
+    """Remove what no process is in, unless the launcher lives. What cannot be removed stays for the next launcher."""
+    with contextlib.suppress(OSError):
         fd = os.open(directory, _READ)
         try:
             if _lock(fd, fcntl.LOCK_EX):
