@@ -3,13 +3,15 @@
 import fcntl
 import os
 import threading
+from contextlib import contextmanager
+from math import inf
 from pathlib import Path
 
 from iris_worker.launcher.cgroups.abandoned import find, hold, remove
 
 
 def test_groups_are_removed_unless_their_launcher_lives(tmp_path: Path):
-    held = hold(f"{tmp_path}/iris-1-a")
+    held = hold(f"{tmp_path}/iris-1-a", inf)
     for name in ("iris-1-a/0", "iris-1-b/0", "iris-1-b/1"):
         (tmp_path / name).mkdir(parents=True)
     for path in find([str(tmp_path)]):
@@ -35,8 +37,9 @@ def test_only_directories_of_launchers_are_found(tmp_path: Path):
     assert find([str(tmp_path)]) == [f"{tmp_path}/iris-fe00-1a"]
 
 
-def test_launchers_hold_what_others_remove_at_the_same_time(tmp_path: Path):
-    path, stop = f"{tmp_path}/iris-1-a", threading.Event()
+@contextmanager
+def removed_all_the_time(path: str):
+    stop = threading.Event()
 
     def remove_always() -> None:
         while not stop.is_set():
@@ -45,23 +48,40 @@ def test_launchers_hold_what_others_remove_at_the_same_time(tmp_path: Path):
     remover = threading.Thread(target=remove_always)
     remover.start()
     try:
-        for _ in range(20):
-            held = hold(path)
-            assert os.path.samestat(os.stat(path), os.fstat(held))
-            os.makedirs(f"{path}/0", exist_ok=True)
-            os.close(held)
+        yield
     finally:
         stop.set()
         remover.join()
 
 
-def test_a_lock_that_is_no_launchers_keeps_none_from_starting(tmp_path: Path):
-    (tmp_path / "iris-1-a").mkdir()
-    other = os.open(tmp_path / "iris-1-a", os.O_RDONLY)
-    fcntl.flock(other, fcntl.LOCK_EX)
-    held = hold(f"{tmp_path}/iris-1-a")
-    os.close(other)
-    os.close(held)
+def test_launchers_hold_what_others_remove_at_the_same_time(tmp_path: Path):
+    path = f"{tmp_path}/iris-1-a"
+    with removed_all_the_time(path):
+        for _ in range(20):
+            held = hold(path, inf)
+            assert os.path.samestat(os.stat(path), os.fstat(held))
+            os.makedirs(f"{path}/0", exist_ok=True)
+            os.close(held)
+
+
+def test_locks_that_are_no_launchers_are_waited_for_only_once(tmp_path: Path):
+    names = ("iris-1-a", "iris-1-b")
+    others = []
+    for name in names:
+        (tmp_path / name).mkdir()
+        others.append(os.open(tmp_path / name, os.O_RDONLY))
+        fcntl.flock(others[-1], fcntl.LOCK_EX)
+    held = [hold(f"{tmp_path}/{name}", until_s=0.0) for name in names]
+    assert all(map(os.path.samestat, map(os.fstat, held), map(os.fstat, others)))
+    for fd in (*held, *others):
+        os.close(fd)
+
+
+def test_a_directory_that_is_removed_after_the_wait_is_made_again(tmp_path: Path):
+    path = f"{tmp_path}/iris-1-a"
+    with removed_all_the_time(path):
+        for _ in range(20):
+            os.close(hold(path, until_s=0.0))
 
 
 def test_what_cannot_be_read_or_removed_stays_for_the_next_launcher(tmp_path: Path):

@@ -1,7 +1,8 @@
-"""Removes groups of launchers that have ended and will not return, as where their data directories were deleted.
+"""Removes groups of launchers that have ended, as where their data directories were deleted.
 
 A launcher holds a lock on the directories of its groups while it lives. One without a lock is removed as far as no
-process is in it, so what a task runs in stays, for the launcher that adopts it.
+process is in it, so what a task runs in stays, for the launcher that adopts it. A launcher that starts again later
+makes its directories anew.
 Out of scope: the groups of this launcher (`cgroup`).
 Source: docs/adr/0038-one-control-group-per-attempt.md.
 """
@@ -19,24 +20,26 @@ from iris_worker.launcher.cgroups import access
 
 _NAME = re.compile(r"iris-[0-9a-f]+-[0-9a-f]+")
 _READ = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_TRIES, _TRY_S = 40, 0.025
+_TRY_S = 0.025
+LOCK_S = 1.0
+"""What a launcher waits for its locks. No other one has them for so long, but any user may lock a directory."""
 
 
-def hold(directory: str) -> int:
-    """Make a directory of groups, if there is none; a descriptor of it, until whose close no launcher removes it.
+def hold(directory: str, until_s: float) -> int:
+    """Create the directory if missing, and return a descriptor that holds a shared lock: other launchers remove only
+    unlocked directories.
 
-    Without the lock if something else has that for a second: no launcher does. Raises OSError.
+    If the lock is not free until then, by the monotonic clock, the descriptor is returned without it. Raises OSError.
     """
-    for _ in range(_TRIES):
+    while True:
         with contextlib.suppress(FileExistsError):
             os.mkdir(directory, 0o755)
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError):  # it was removed meanwhile
             fd = os.open(directory, _READ)
-            if _lock(fd, fcntl.LOCK_SH) and _is_there(directory, fd):
+            if (_lock(fd, fcntl.LOCK_SH) or time.monotonic() >= until_s) and _is_there(directory, fd):
                 return fd
             os.close(fd)
         time.sleep(_TRY_S)
-    return os.open(directory, _READ)
 
 
 def find(parents: Iterable[str]) -> list[str]:

@@ -17,6 +17,7 @@ import contextlib
 import errno
 import os
 import signal
+import time
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -386,21 +387,22 @@ def name_of(root: Path) -> str:
 def groups_below(own: dict[str, str], name: str) -> Cgroups:
     """Groups in directories of this name below the present ones, by controller. Raises NoGroups."""
     homes = {key: own[key] for key in files.WANTED[1] if key in own}
+    until_s = time.monotonic() + abandoned.LOCK_S
     try:
         if not homes and UNIFIED in own:
-            return Cgroups(2, [own[UNIFIED]], _bases_2(own[UNIFIED], name))
-        return Cgroups(1, set(homes.values()), _bases_1(homes, name))
+            return Cgroups(2, [own[UNIFIED]], _bases_2(own[UNIFIED], name, until_s))
+        return Cgroups(1, set(homes.values()), _bases_1(homes, name, until_s))
     except OSError as error:
         raise NoGroups(f"{error.filename}: {error.strerror}") from error
 
 
-def _bases_1(homes: dict[str, str], name: str) -> dict[str, Base]:
+def _bases_1(homes: dict[str, str], name: str, until_s: float) -> dict[str, Base]:
     """Directories below the present groups of this process, in each hierarchy where it may make one."""
     bases: dict[str, Base] = {}
     refused = OSError(errno.ENOENT, "not mounted", "/sys/fs/cgroup")
     for key, home in homes.items():
         try:
-            bases[key] = _base(home, name)
+            bases[key] = _base(home, name, until_s)
         except OSError as error:
             refused = error
     if not bases:
@@ -410,7 +412,7 @@ def _bases_1(homes: dict[str, str], name: str) -> dict[str, Base]:
     return bases
 
 
-def _bases_2(own: str, name: str) -> dict[str, Base]:
+def _bases_2(own: str, name: str, until_s: float) -> dict[str, Base]:
     """A directory in the group above, where that is delegated to us, or else in the root group.
 
     Only a group without processes can have controllers for the groups in it, so it is not in that of this process.
@@ -420,7 +422,7 @@ def _bases_2(own: str, name: str) -> dict[str, Base]:
     parents = [*(path for path in above[1:2] if _is_delegated(path)), *roots]
     if not parents:
         raise NoGroups(f"{own}: the group above it is not delegated")
-    base = _base(parents[0], name, enable=True)
+    base = _base(parents[0], name, until_s, enable=True)
     usable = access.get(f"{base.path}/cgroup.controllers").split()
     _enable(base.path)
     return {key: base for key in (*files.WANTED[2], UNIFIED) if key in usable or key == UNIFIED}
@@ -434,10 +436,10 @@ def _is_delegated(path: str) -> bool:
     return os.geteuid() != 0 and os.access(f"{path}/cgroup.procs", os.W_OK)
 
 
-def _base(parent: str, name: str, enable: bool = False) -> Base:
+def _base(parent: str, name: str, until_s: float, enable: bool = False) -> Base:
     if enable:
         _enable(parent)
-    return Base(f"{parent}/{name}", abandoned.hold(f"{parent}/{name}"))
+    return Base(f"{parent}/{name}", abandoned.hold(f"{parent}/{name}", until_s))
 
 
 def _enable(parent: str) -> None:
