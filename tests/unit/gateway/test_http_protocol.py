@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 
 import httpx
 import pytest
+from httptools import HttpParserCallbackError
 
-from iris_gateway.http.protocol import Connections
+from iris_gateway.http.protocol import Connections, refusal
 from iris_gateway.service import HttpServer
 from iris_gateway.settings import GatewaySettings
 from tests.support.gateway import House, house, listening
@@ -59,12 +60,20 @@ async def serves(http: httpx.AsyncClient) -> bool:
     return answer.startswith(b"HTTP/1.1 200 ")
 
 
-@pytest.mark.parametrize("sent", [b"", b"G", HEAD, b"\r\n\r\n", HEAD + b"\r\n" + HEAD])
+@pytest.mark.parametrize("sent", [b"G", HEAD, b"\r\n\r\n", HEAD + b"\r\n" + HEAD])
 async def test_a_head_that_does_not_come_is_not_waited_for(sent: bytes):
     async with gateway(head_s=0.05) as http:
         answer = await ended(await connect(http, sent))
         assert b"HTTP/1.1 408 Request Timeout" in answer
         assert await serves(http)
+
+
+async def test_a_connection_on_which_nothing_is_sent_is_closed_and_not_counted():
+    async with gateway(head_s=0.2) as http:
+        assert await ended(await connect(http)) == b""
+        metrics = await ended(await connect(http, get(HOST, b"Connection: close", target=b"/metrics")))
+    assert metrics.startswith(b"HTTP/1.1 200 ")
+    assert b'code="timeout"' not in metrics
 
 
 async def test_the_rest_of_a_body_that_was_refused_is_not_waited_for():
@@ -124,13 +133,14 @@ def get(*fields: bytes, target: bytes = b"/healthz", version: bytes = b"1.1") ->
 
 
 HOST, CHUNKED = b"Host: 127.0.0.1", b"Transfer-Encoding: chunked"
+CODINGS = "the only transfer coding is chunked, and only in HTTP/1.1"
 UNREADABLE = {
     "no host": (get(), "it has no field Host"),
     "HTTP/0.9": (b"GET /healthz\r\n\r\n", "it has no field Host"),
-    "two hosts": (get(HOST, b"hOST: other"), "it has 2 fields Host, and may have one"),
+    "two hosts": (get(HOST, b"hOST: other"), "it has 2 Host fields, at most 1 is allowed"),
     "two tokens": (
         get(HOST, b"Authorization: a", b"Authorization: b"),
-        "it has 2 fields Authorization, and may have one",
+        "it has 2 Authorization fields, at most 1 is allowed",
     ),
     "two lengths": (get(HOST, b"Content-Length: 1", b"Content-Length: 1"), "Duplicate Content-Length"),
     "length and coding": (
@@ -141,15 +151,22 @@ UNREADABLE = {
         get(HOST, CHUNKED, b"Content-Length: 1"),
         "Content-Length can't be present with Transfer-Encoding",
     ),
-    "another coding": (get(HOST, b"Transfer-Encoding: gzip, chunked"), "the only transfer coding is chunked"),
+    "another coding": (get(HOST, b"Transfer-Encoding: gzip, chunked"), CODINGS),
+    "two codings": (get(HOST, CHUNKED, CHUNKED), "Invalid `Transfer-Encoding` header value"),
+    "two lines of codings": (get(HOST, b"Transfer-Encoding: gzip", CHUNKED), CODINGS),
+    "a coding in HTTP/1.0": (get(HOST, CHUNKED, version=b"1.0"), CODINGS),
+    "not ASCII": (get(HOST, target=b"/\xff"), "Invalid char in url path"),
     "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n", "Invalid method encountered"),
+    "no path": (get(HOST, target=b"http://127.0.0.1"), "its target has no path"),
     "CONNECT": (get(HOST, target=b"x:1").replace(b"GET", b"CONNECT"), "invalid url b'x:1'"),
 }
 TOO_LARGE = {
-    "a field": get(HOST, b"X: %b" % (b"a" * 17_000)),
-    "a target": get(HOST, target=b"/healthz?%b" % (b"a" * 17_000)),
-    "many fields": get(HOST, *(b"X%d: a" % number for number in range(250))),
-    "long fields": get(HOST, *(b"X%d: %b" % (number, b"a" * 1000) for number in range(70))),
+    "field x has 17005 bytes, at most 16384 are accepted": get(HOST, b"X: %b" % (b"a" * 17_000)),
+    "the target has 17009 bytes, at most 16384 are accepted": get(HOST, target=b"/healthz?%b" % (b"a" * 17_000)),
+    "the head has 251 fields, at most 200 are accepted": get(HOST, *(b"X%d: a" % number for number in range(250))),
+    "the head has 70505 bytes, at most 65536 are accepted": get(
+        HOST, *(b"X%d: %b" % (number, b"a" * 1000) for number in range(70))
+    ),
 }
 
 
@@ -175,8 +192,9 @@ async def test_a_request_that_could_be_read_in_two_ways_is_malformed():
 
 async def test_a_head_that_is_too_large_is_431():
     async with gateway() as http:
-        found = {name: (await problem(http, sent))["code"] for name, sent in TOO_LARGE.items()}
-    assert found == dict.fromkeys(TOO_LARGE, "head_too_large")
+        found = [await problem(http, sent) for sent in TOO_LARGE.values()]
+    assert [document["detail"] for document in found] == [*TOO_LARGE]
+    assert {document["code"] for document in found} == {"head_too_large"}
 
 
 async def test_a_head_without_an_end_is_not_kept():
@@ -190,6 +208,36 @@ async def test_a_head_without_an_end_is_not_kept():
     assert answer.startswith(b"HTTP/1.1 431 ")
 
 
+UPLOAD = b"PUT /v1/bundles/%b HTTP/1.1\r\n%b\r\nConnection: close\r\n%b\r\n\r\n" % (b"0" * 64, HOST, CHUNKED)
+
+
+async def test_fields_after_a_body_are_dropped_and_limited():
+    async with gateway() as http:
+        short = await connect(http, UPLOAD + b"1\r\nx\r\n0\r\nHost: other\r\n\r\n")
+        assert (await ended(short)).startswith(b"HTTP/1.1 422 ")
+        endless = await connect(http, UPLOAD + b"1\r\nx\r\n0\r\nX: ")
+        connections[-1].write(b"a" * 140_000)
+        try:
+            answer = await ended(endless)
+        except ConnectionResetError:  # it was refused before all of it was read
+            return
+    assert answer.startswith(b"HTTP/1.1 431 ")
+
+
+async def test_a_chunk_of_a_body_may_be_longer_than_a_head():
+    async with gateway() as http:
+        reader = await connect(http, UPLOAD + b"%x\r\n" % 200_000)
+        connections[-1].write(b"a" * 200_000 + b"\r\n0\r\n\r\n")
+        assert (await ended(reader)).startswith(b"HTTP/1.1 422 ")
+
+
+def test_what_the_gateway_itself_raises_is_logged_and_not_shown(caplog: pytest.LogCaptureFixture):
+    error = HttpParserCallbackError("the user callback failed")
+    error.__context__ = RuntimeError("secret")
+    assert (refusal(error).code, "secret" in refusal(error).detail) == ("internal", False)
+    assert "RuntimeError: secret" in caplog.text
+
+
 async def test_a_large_head_and_one_of_http_1_0_without_host_are_answered():
     async with gateway() as http:
         large = get(HOST, b"Connection: close", *(b"X%d: %b" % (number, b"a" * 15_000) for number in range(4)))
@@ -200,6 +248,7 @@ async def test_a_large_head_and_one_of_http_1_0_without_host_are_answered():
 async def test_what_follows_a_request_is_not_answered_in_its_place():
     async with gateway() as http:
         assert await ended(await connect(http, get(HOST, target=b"/v1/jobs") + b"\0\r\n\r\n")) == b""
+        assert 'code="malformed"' not in (await http.get("/metrics")).text
 
 
 async def test_malformed_requests_are_logged_once_with_an_address_and_counted(caplog: pytest.LogCaptureFixture):

@@ -135,12 +135,12 @@ def _schema(answers: Answers, media_type: str, known: dict[str, Any]) -> dict[st
 
 def problem_codes(endpoint: Endpoint) -> list[str]:
     """The codes of the refusals an endpoint may give, in the order of the table."""
-    codes = {"malformed", "head_too_large", "internal", *endpoint.problems}
+    codes = {"malformed", "timeout", "head_too_large", "internal", *endpoint.problems}
     codes |= set() if endpoint.public else {"unauthenticated", "forbidden", "too_many_requests"}
     codes |= {"not_found"} if "{" in endpoint.path or names_a_job(endpoint.parameters) else set()
     codes |= {"invalid"} if endpoint.path.startswith("/v1") else set()
     codes |= {"unavailable"} if endpoint.path != "/healthz" else set()
-    codes |= {"too_large", "unsupported_media_type", "timeout"} if endpoint.body is not None else set()
+    codes |= {"too_large", "unsupported_media_type"} if endpoint.body is not None else set()
     codes |= {"conflict", "over_quota"} if endpoint.method == "POST" else set()
     return [code for code in PROBLEM_TYPES if code in codes]
 

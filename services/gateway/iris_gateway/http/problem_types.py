@@ -160,7 +160,7 @@ PROBLEM_TYPES: Mapping[str, ProblemType] = {
         431,
         "The request is too long",
         "The target or the header fields are longer, or more, than the gateway accepts.",
-        "Send fewer or shorter header fields and parameters; what is long belongs into a body.",
+        "Send fewer or shorter header fields and parameters; put long values in the body.",
     ),
     "internal": ProblemType(
         500,

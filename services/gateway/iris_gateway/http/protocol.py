@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, cast
 
-from httptools import HttpParserError, HttpParserUpgrade
+from httptools import HttpParserError, HttpParserUpgrade, parse_url
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from iris_core.codec import to_json
@@ -79,7 +79,7 @@ class Connections:
 class HttpProtocol(HttpToolsProtocol):
     """One connection. A head that does not arrive in time ends it; waiting for it costs only a timer."""
 
-    _in_head = False
+    _spoke = _in_head = _may_trail = False
     _head_bytes = 0
     _head_timer: asyncio.TimerHandle | None = None
     _unread_bytes = 0
@@ -135,25 +135,31 @@ class HttpProtocol(HttpToolsProtocol):
         """A head that is too long is refused; data after it may be the end of a previous body."""
         if self.transport.is_closing():
             return
-        began = self._in_head
+        self._spoke = True
+        began = self._in_head or self._may_trail
         self._unset_keepalive_if_required()
         try:
             self.parser.feed_data(data)
         except HttpParserUpgrade:
             pass  # it is answered as if it had not asked for that
         except HttpParserError as error:
-            self._refuse(_refusal(error))
+            self._refuse(refusal(error))
             return
         if self._in_head or not self._answering:  # also after a refused body, or empty lines
             self._expect_head()
-        if began and self._in_head:
+        if began and (self._in_head or self._may_trail):
             self._head_bytes += len(data)
             if self._head_bytes > HEAD_BYTES:
-                self._refuse(_too_large())
+                self._refuse(_too_large(f"the head has {self._head_bytes} bytes", HEAD_BYTES))
 
     def on_message_begin(self) -> None:
-        self._in_head, self._head_bytes = True, 0
+        self._in_head, self._may_trail, self._head_bytes = True, False, 0
         super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A field after the body is dropped: it would pass for one of the head."""
+        if self._in_head:
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """What this raises is the context of the parser's exception."""
@@ -161,6 +167,14 @@ class HttpProtocol(HttpToolsProtocol):
         self._in_head = False
         self._head_is_here()
         super().on_headers_complete()
+
+    def on_chunk_header(self) -> None:
+        """What follows the size of a chunk and is not body is fields, which the parser collects without a limit."""
+        self._may_trail, self._head_bytes = True, 0
+
+    def on_body(self, body: bytes) -> None:
+        self._may_trail = False
+        super().on_body(body)
 
     def _expect_head(self) -> None:
         if self._head_timer is None:
@@ -172,7 +186,11 @@ class HttpProtocol(HttpToolsProtocol):
             self._head_timer = None
 
     def _head_is_late(self) -> None:
-        self._turn_away(ProblemResponse("timeout", "the head of the request did not arrive in time"))
+        """Browsers open connections in advance, and show what is answered on one without a request."""
+        if self._spoke:
+            self._turn_away(ProblemResponse("timeout", "the head of the request did not arrive in time"))
+        else:
+            self.transport.close()
 
     @property
     def _answering(self) -> bool:
@@ -186,48 +204,65 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _turn_away(self, problem: ProblemResponse) -> None:
         """Answer and hang up; nothing is written in the place of an earlier request's answer, or into its midst."""
-        self._connections.count(problem.code)
         cycle = self.cycle
         if not self._answering or (cycle.more_body and not cycle.response_started and not self.pipeline):
+            self._connections.count(problem.code)
             self.transport.write(_answer(problem))
         self.transport.close()
 
 
 def check_head(version: str, target: bytes, fields: Sequence[tuple[bytes, bytes]]) -> None:
-    """Raises ProblemResponse for a head that is too large, or could be read in two ways.
+    """Raises ProblemResponse for a head that is too large, or could be read in two ways, and HttpParserError.
 
     Args:
         fields: with names in lower case.
     """
     sizes = [len(target), *(len(name) + len(value) + 4 for name, value in fields)]
     if sum(sizes) > HEAD_BYTES or max(sizes) > HEAD_LINE_BYTES or len(fields) > HEAD_FIELDS:
-        raise _too_large()
+        raise _oversize(sizes, fields)
+    if not target.startswith(b"/") and parse_url(target).path is None:
+        raise _malformed("its target has no path")
     names = [name for name, _ in fields]
     for name in _ONCE:
         if names.count(name) > 1:
-            raise _malformed(f"it has {names.count(name)} fields {name.decode().title()}, and may have one")
+            raise _malformed(f"it has {names.count(name)} {name.decode().title()} fields, at most 1 is allowed")
     if b"host" not in names and version != "1.0":
         raise _malformed("it has no field Host")
-    if any(name == b"transfer-encoding" and value.lower() != b"chunked" for name, value in fields):
-        raise _malformed("the only transfer coding is chunked")
+    codings = [value.strip().lower() for name, value in fields if name == b"transfer-encoding"]
+    if codings and (codings != [b"chunked"] or version != "1.1"):
+        raise _malformed("the only transfer coding is chunked, and only in HTTP/1.1")
 
 
 def _malformed(why: str) -> ProblemResponse:
     return ProblemResponse("malformed", f"the request is not valid HTTP: {why}")
 
 
-def _too_large() -> ProblemResponse:
-    return ProblemResponse(
-        "head_too_large",
-        f"the head of a request may have {HEAD_BYTES} bytes, {HEAD_LINE_BYTES} in its target and each field, and "
-        f"{HEAD_FIELDS} fields",
-    )
+def _oversize(sizes: list[int], fields: Sequence[tuple[bytes, bytes]]) -> ProblemResponse:
+    """Says what of a head is too large; the first size is of the target, the others are of its fields."""
+    longest = max(sizes)
+    if sizes[0] > HEAD_LINE_BYTES:
+        return _too_large(f"the target has {sizes[0]} bytes", HEAD_LINE_BYTES)
+    if longest > HEAD_LINE_BYTES:
+        name = fields[sizes.index(longest) - 1][0].decode("latin-1")
+        return _too_large(f"field {clipped(name, _SHOWN)} has {longest} bytes", HEAD_LINE_BYTES)
+    if len(fields) > HEAD_FIELDS:
+        return _too_large(f"the head has {len(fields)} fields", HEAD_FIELDS)
+    return _too_large(f"the head has {sum(sizes)} bytes", HEAD_BYTES)
 
 
-def _refusal(error: HttpParserError) -> ProblemResponse:
+def _too_large(what: str, most: int) -> ProblemResponse:
+    return ProblemResponse("head_too_large", f"{what}, at most {most} are accepted")
+
+
+def refusal(error: HttpParserError) -> ProblemResponse:
     """What the parser refuses, or what a method that it has called has raised."""
     cause = error.__context__
-    return cause if isinstance(cause, ProblemResponse) else _malformed(clipped(str(cause or error), _SHOWN))
+    if isinstance(cause, ProblemResponse):
+        return cause
+    if cause is None or isinstance(cause, HttpParserError):
+        return _malformed(clipped(str(cause or error), _SHOWN))
+    log.error("a request could not be read", exc_info=cause)
+    return ProblemResponse("internal", "see the gateway's log")
 
 
 def _answer(problem: ProblemResponse) -> bytes:
