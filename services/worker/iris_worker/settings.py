@@ -138,7 +138,7 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
     tunnels_at_once: NonNegativeInt = 256
 
     def check(self) -> None:
-        """Raises BadSetting for a URL, a path or ports that cannot be ones; whether a path exists is for a start."""
+        """Raises BadSetting for an invalid URL, path or port range. Existence of paths is checked at start."""
         self.ports()
         if self.metadata_url not in ("", "auto"):
             check_url("worker", "metadata_url", self.metadata_url, ("http",))
