@@ -44,11 +44,11 @@ def sockets_of(pid: int) -> int:
 
 @contextlib.asynccontextmanager
 async def killed_before_its_word(
-    host: Host, template: psutil.Process, sockets: int = 0
+    host: Host, template: psutil.Process, sockets: int = 1
 ) -> AsyncIterator[psutil.Process]:
     """What is ordered of a template meanwhile is cloned, says hello to a launcher that is stopped, and is killed.
 
-    ``sockets``: that the clone gets.
+    ``sockets``: that the clone gets, with the one on which it waits for the word to go.
     """
     [launcher] = map(psutil.Process, rescue._processes(host.root))
     template.suspend()
@@ -95,7 +95,7 @@ async def test_a_clone_that_is_collected_before_its_hello_is_made_again(host: Ho
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="looks at what a bare template has open")
 async def test_the_template_of_a_job_that_was_killed_as_a_clone_has_not_failed(host: Host):
-    async with killed_before_its_word(host, await host.bare(), sockets=1) as launcher:
+    async with killed_before_its_word(host, await host.bare(), sockets=2) as launcher:
         host.preload("json", grouped=False)
     launcher.resume()
     assert await host.state() == TemplateState("1")

@@ -109,7 +109,7 @@ def test_down_ends_tasks_whose_cluster_and_directory_are_gone(tmp_path):
     shutil.rmtree(tmp_path / "data")
     done = iris("down", "--data", tmp_path / "data")
     assert (done.code, [process for process in tasks if is_alive(process.pid)]) == (0, [])
-    assert "ended 2 processes that tasks of" in done.err
+    assert "had left, and are ended: 2" in done.err
 
 
 def test_a_service_that_cannot_be_started_is_started_once_it_can_be(bare):

@@ -39,7 +39,7 @@ def test_down_spares_tasks_of_another_data_directory_inside_its_own(tmp_path: Pa
     others = [task(tmp_path / f"{name}/w/attempts/0/work") for name in ("other", "other/workers", "workers-2")]
     assert tear_down(tmp_path) is ExitCode.SUCCEEDED
     assert [is_alive(process.pid) for process in (own, *others)] == [False, True, True, True]
-    assert capsys.readouterr().err.endswith(f"ended 1 processes that tasks of {tmp_path} had left\n")
+    assert capsys.readouterr().err.endswith(f"processes that tasks of {tmp_path} had left, and are ended: 1\n")
 
 
 @pytest.mark.parametrize("exists", [True, False])

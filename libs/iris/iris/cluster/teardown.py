@@ -84,7 +84,7 @@ def end_tasks(paths: ClusterPaths) -> list[int]:
         left = wait_for_end(found, _KILL_S)
         ended += len(found) - len(left)
     if ended:
-        note(f"ended {ended} processes that tasks of {paths.data} had left")
+        note(f"processes that tasks of {paths.data} had left, and are ended: {ended}")
     return left
 
 

@@ -180,6 +180,8 @@ class Template:
         self.held, once = [_identity(go)], not call["again"]
         if not once:
             self.link = _socket.socket(fileno=go)
+        elif isinstance(self.program, Script):  # it has no result to send
+            os.close(go)
         while True:
             self._become(call, output)
             program = self.program or self._program(True)
