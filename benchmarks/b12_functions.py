@@ -34,8 +34,7 @@ from iris.client.options.maps import MapOptions
 
 GOAL = 480
 """Six tenths of what Ray does on the machine of two cores that the figures are of."""
-CPUS = os.cpu_count() or 1
-"""Calls at a time, as many as each peer makes by default."""
+CPUS = 16
 CHUNK, PART = 50, 10
 REUSE = 100
 KILOBYTE = b"x" * 1024
