@@ -250,6 +250,13 @@ class FakeState:
         chunks = self._printed[ref, stream]
         await self.until(lambda: b"".join(data for _, data in sorted(chunks.items())) == text)
 
+    async def line(self, ref: AttemptRef) -> str:
+        """The only line that an attempt has printed, once it has been sent."""
+        chunks = self._printed[ref, "stdout"]
+        await self.until(lambda: b"".join(chunks.values()).endswith(b"\n"))
+        [line] = b"".join(data for _, data in sorted(chunks.items())).decode().splitlines()
+        return line
+
     async def output(self, ref: AttemptRef, stream: str = "stdout") -> bytes:
         """Everything the log stream holds of an attempt now; repeated chunks count once."""
         chunks = {chunk.offset: chunk for chunk in await self.chunks(ref) if chunk.stream == stream}

@@ -286,7 +286,8 @@ class WorkerService:
     async def _prepare(self, ask: Prepare) -> None:
         """Fetch an attempt's bundle into its directory, and provide its environment."""
         try:
-            slot = await self._executor.prepare(ask.ref, ask.template.user)
+            shares = self._executor.preloading.shares(ask.template)
+            slot = await self._executor.prepare(ask.ref, ask.template.user, shares=shares)
         except OSError as error:
             ended: Ended | None = cannot_start(error)
         else:

@@ -60,7 +60,7 @@ async def test_an_attempt_stopped_while_its_slot_is_emptied_never_starts(opened:
     await until(lambda: end_of(executor) is not None)
     assert end_of(executor) == Ended(Cause.CANCELLED, error="stopped before it started")
     assert A not in executor.attempts.by_ref
-    assert executor.slots.reserve() == 0
+    assert executor.slots.numbers.reserve() == 0
 
 
 async def test_an_unconfirmed_worker_starts_nothing_in_an_emptied_slot(opened: Open):
@@ -84,4 +84,4 @@ async def test_nobody_gets_a_slot_that_cannot_be_emptied(opened: Open):
     executor.slot_templates.on_emptied(SlotEmptied(1, "what an earlier job has left cannot be killed"))
     with pytest.raises(OSError, match="cannot be killed"):
         await preparing
-    assert executor.slots.reserve() == 2
+    assert executor.slots.numbers.reserve() == 2

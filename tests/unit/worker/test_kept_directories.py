@@ -299,7 +299,7 @@ def test_a_slot_that_is_reserved_is_left_to_whoever_takes_it(host: Host, monkeyp
     """Between both its processes are ended, and what it keeps may not be removable at that moment."""
     host.end(host.begin(FIRST))
     host.slots.clean_unused()
-    number = host.slots.reserve()
+    number = host.slots.numbers.reserve()
 
     def fails(slot: Workspace) -> None:
         raise OSError

@@ -51,6 +51,9 @@ class StandIn:
     def is_clean(self, *of: object) -> bool:
         return True
 
+    def is_used(self, slot: int) -> bool:
+        return False
+
     def is_free_child(self, pid: int) -> bool:
         return True
 
@@ -64,7 +67,7 @@ class StandIn:
     def output_of(self, below: str) -> Iterator[tuple[int, int, int]]:
         yield 0, 1, 2
 
-    def start(self, *what: Any) -> tuple[Child, None]:
+    def start(self, *what: Any, beside: bool) -> tuple[Child, None]:
         self.sockets.append(socket.socket(fileno=os.dup(what[5][0])))
         return Child(os.getpid()), None
 

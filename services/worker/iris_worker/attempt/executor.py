@@ -198,7 +198,7 @@ class Executor:
         if (attempt := self.attempts.prepared(held.ref)) is not None:
             self._launch(held, template, attempt)
             return
-        slot = self.slots.reserve()
+        slot = self.slots.numbers.reserve()
         if (emptied := self.slot_templates.empty(slot, held.ref.job, template.user)) is None:
             if (attempt := self._give(slot, held, template)) is not None:
                 self._launch(held, template, attempt)
@@ -208,9 +208,10 @@ class Executor:
     def _give_emptied(self, slot: int, held: LocalAttempt, template: TaskTemplate, trouble: str) -> None:
         """A slot is empty: its attempt is launched when launches are allowed. With ``trouble`` nobody gets the slot."""
         if trouble:
+            self.slots.numbers.spoil(slot)
             self._agent.on_ended(held.ref, cannot_start(OSError(trouble)), self._clock.wall_ms())
         elif held.stopping is not None:
-            self.slots.unreserve(slot)
+            self.slots.numbers.give(slot)
             ended = Ended(held.stopping, error="stopped before it started")
             self._agent.on_ended(held.ref, ended, self._clock.wall_ms())
         elif self._give(slot, held, template) is not None:
@@ -334,12 +335,16 @@ class Executor:
         """Attempts with a process that has not ended, or is being started, or of which something is being stored."""
         return self.attempts.alive + len(self._uploader)
 
-    async def prepare(self, ref: AttemptRef, user: str = "") -> Workspace:
-        """The directory for the bundle of an attempt of the submitting ``user``, not given to it. Raises OSError."""
+    async def prepare(self, ref: AttemptRef, user: str = "", *, shares: bool = False) -> Workspace:
+        """The directory for the bundle of an attempt of the submitting ``user``, not given to it. Raises OSError.
+
+        ``shares``: it may have a slot together with others of its job.
+        """
         self.finisher.make_way(ref.job)
-        slot = self.slots.reserve()
+        slot = self.slots.numbers.reserve(ref.job if shares else 0)
         if (emptied := self.slot_templates.empty(slot, ref.job, user)) is not None and (trouble := await emptied):
-            raise OSError(trouble)  # nobody gets this slot
+            self.slots.numbers.spoil(slot)
+            raise OSError(trouble)
         return self._take(ref, user, slot).slot
 
     def _take(self, ref: AttemptRef, user: str, slot: int) -> RunningAttempt:

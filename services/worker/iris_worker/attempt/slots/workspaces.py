@@ -20,13 +20,13 @@ import os
 import shutil
 import stat
 import struct
-from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from iris_core.messages.message import AttemptRef
 from iris_worker.attempt.calls.given import RESULT, GivenFiles, call_directory, is_as_given
+from iris_worker.attempt.slots.numbers import SlotNumbers
 from iris_worker.attempt.slots.trash import Trash
 from iris_worker.data_directory import data_id
 
@@ -119,19 +119,17 @@ class Workspaces:
 
     Attributes:
         tokens: has a directory for each slot, and below it one for each attempt.
-        trash: has what was taken away.
+        trash: has what was taken away. numbers: of the slots.
     """
 
     def __init__(self, root: Path, memory: str = "/dev/shm") -> None:
         self.attempts = str(root / "attempts")
         self._output = str(root / "output")
         self.trash = Trash(str(root / "trash"))
-        self._next = 0
-        self._free: list[int] = []
-        self._users: Counter[int] = Counter()
+        self.numbers = SlotNumbers()
         self._early: set[int] = set()
-        self._kept: dict[int, Workspace] = {}
-        self._unused: set[int] = set()
+        self._kept: dict[int, list[Workspace]] = {}
+        self._unused: set[Workspace] = set()
         for path in (self.attempts, self._output):
             os.makedirs(path, mode=0o700, exist_ok=True)
         for path in (self.attempts, self._output):
@@ -152,9 +150,7 @@ class Workspaces:
         for name in os.listdir(self.tokens):
             if not (name.isdigit() and int(name) in alive):
                 shutil.rmtree(f"{self.tokens}/{name}", ignore_errors=True)
-        used = {*alive, *unreported}
-        self._next = max(used, default=-1) + 1
-        self._free = [number for number in range(self._next) if number not in used]
+        self.numbers.begin({*alive, *unreported})
 
     @property
     def trouble(self) -> str:
@@ -165,28 +161,23 @@ class Workspaces:
                 return f"tokens: {os.path.dirname(self.tokens)} is full"
         return ""
 
-    def reserve(self) -> int:
-        """The number of a slot that is taken from now on."""
-        number = self._free.pop() if self._free else self._next
-        self._next = max(self._next, number + 1)
-        return number
-
-    def unreserve(self, number: int) -> None:
-        """Nothing was made in a slot that was reserved."""
-        self._free.append(number)
-
     def take(self, ref: AttemptRef, reserved: int | None = None) -> Workspace:
-        """A slot for ``ref``, the reserved one, with directories and files that are new, or of the call before it."""
-        number = self.reserve() if reserved is None else reserved
-        kept = self._kept.pop(number, None)
-        if kept is not None and kept.ref.job == ref.job and _is_empty(kept) and self._take_result(kept):
-            self._users[number] += 1
-            opened = (kept.directory, kept.workdir, kept.given, kept.out, kept.err)
-            slot = Workspace(ref, number, *opened, owner=kept.owner, files=kept.files, again=True, before=kept.before)
-        else:
-            slot = self._take_new(ref, number, kept)
-        slot.early = number in self._early
+        """A slot for ``ref``, the reserved one, with directories and files that are new, or of a call before it."""
+        number = self.numbers.reserve() if reserved is None else reserved
+        slot = self._take_kept(ref, number) or self._take_new(ref, number)
+        slot.early = number in self._early or self.numbers.is_shared(number)
         return slot
+
+    def _take_kept(self, ref: AttemptRef, number: int) -> Workspace | None:
+        """What a call of the same job has left in this slot; anything else that was kept there is taken away."""
+        kept = self._kept.get(number, [])
+        while kept:
+            one = kept.pop()
+            if one.ref.job == ref.job and _is_empty(one) and self._take_result(one):
+                opened = (one.directory, one.workdir, one.given, one.out, one.err)
+                return Workspace(ref, number, *opened, owner=one.owner, files=one.files, again=True, before=one.before)
+            self._drop(one)
+        return None
 
     def begun(self, slot: Workspace) -> None:
         """The launcher is told of an attempt, and whether it is early: it has the slot from now on."""
@@ -217,13 +208,11 @@ class Workspaces:
         with contextlib.suppress(OSError), call_directory(slot.workdir) as directory:
             self.trash.restore(_result_name(slot.ref, slot.number), RESULT, directory)
 
-    def _take_new(self, ref: AttemptRef, number: int, kept: Workspace | None) -> Workspace:
-        if kept is not None:
-            self._drop(kept)
+    def _take_new(self, ref: AttemptRef, number: int) -> Workspace:
         try:
-            slot = self.open(ref, number, f"{ref.job}-{ref.index}-{ref.attempt}")
+            slot = self._open(ref, number, f"{ref.job}-{ref.index}-{ref.attempt}")
         except OSError:
-            self.unreserve(number)
+            self.numbers.give(number)
             raise
         try:
             _make(slot.workdir, 0o700)
@@ -239,9 +228,12 @@ class Workspaces:
         """The attempt that has this directory of slot ``number``, with the files of its output; ``kept``: a later one
         has them.
         """
+        self.numbers.join(number)
+        return self._open(ref, number, directory, kept=kept)
+
+    def _open(self, ref: AttemptRef, number: int, directory: str, *, kept: bool = False) -> Workspace:
         below = f"{number}/{directory}".rstrip("/")
         files = (-1, -1) if kept else _open_both(f"{self._output}/{below}")
-        self._users[number] += 1
         directories = (f"{self.attempts}/{below}", f"{self.tokens}/{below}")
         return Workspace(ref, number, directory, *directories, *files, kept=kept)
 
@@ -283,17 +275,23 @@ class Workspaces:
 
     def clean_unused(self) -> None:
         """Take away what was kept since before the last time this was called, and no call has had."""
-        for number in self._unused.intersection(self._kept, self._free):  # whoever has reserved a slot takes it soon
-            try:
-                self._drop(self._kept.pop(number))
-            except OSError:
-                self._free.remove(number)
-        self._unused = set(self._kept)
+        for number, kept in list(self._kept.items()):
+            if self.numbers.is_free(number) or self.numbers.is_shared(number):  # else who has reserved it takes it soon
+                for one in self._unused.intersection(kept):
+                    kept.remove(one)
+                    with contextlib.suppress(OSError):
+                        self._drop(one)
+        self._kept = {number: kept for number, kept in self._kept.items() if kept}
+        self._unused = {one for kept in self._kept.values() for one in kept}
 
     def _drop(self, kept: Workspace) -> None:
-        """Raises OSError when the directories could not be taken away; then nobody may have the slot."""
+        """Raises OSError when the directories could not be taken away; then nobody gets the slot any more."""
         self._close(kept)
-        self.clean(kept)
+        try:
+            self.clean(kept)
+        except OSError:
+            self.numbers.spoil(kept.number)
+            raise
 
     def pass_on(self, slot: Workspace) -> None:
         """No process is left and the directories are gone: another attempt may have the slot before the output is
@@ -302,17 +300,14 @@ class Workspaces:
         if not slot.broken:
             slot.passed = True
             self._early.add(slot.number)
-            self._unused.discard(slot.number)
             if slot.kept:
-                self._kept[slot.number] = slot
+                self._kept.setdefault(slot.number, []).append(slot)
             self._leave(slot)
 
     def _leave(self, slot: Workspace) -> None:
-        self._users[slot.number] -= 1
-        if self._users[slot.number] <= 0:
-            del self._users[slot.number]
-            if not slot.broken:
-                self._free.append(slot.number)
+        if slot.broken:
+            self.numbers.spoil(slot.number)
+        self.numbers.give(slot.number)
 
     def close(self) -> None:
         """Remove the directories of tokens that hold none."""

@@ -1,7 +1,8 @@
 """Has the launcher preload modules for the attempts of a job: they are cloned from one process then (templates).
 
-There is one template for each job; where tasks have users or sandboxes of their own, for each slot that a job has. It
-is made from a bare one of the same owner, which outlives the job; a map of one call is cloned from that itself.
+There is one template for each job; where tasks have users or sandboxes of their own, for each slot that a job has,
+which several attempts share. It is made from a bare one of the same owner, which outlives the job; a map of one call is
+cloned from that itself.
 Out of scope: cloning (the launcher).
 Source: docs/adr/0073-clone-calls-from-a-template.md.
 """
@@ -24,7 +25,7 @@ from iris_worker.attempt.running import RunningAttempt, RunningAttempts
 from iris_worker.attempt.templates.slot_templates import SlotTemplates
 from iris_worker.clock import HostClock
 from iris_worker.launcher.client import LauncherClient
-from iris_worker.launcher.records.records import BARE, EMPTIES, REUSE, EndTemplate, TemplateState
+from iris_worker.launcher.records.records import BARE, EMPTIES, REUSE, SHARES, EndTemplate, TemplateState
 
 _TRIES = 3
 _REMEMBERED = 1000
@@ -97,6 +98,19 @@ class Preloading:
         if template.calls is None and not is_cloneable(template.command):
             return "it is not cloned: its command is not python and a script"
         return ""
+
+    def shares(self, template: TaskTemplate) -> bool:
+        """Whether the attempts of a job share slots, each of which has a template: if nothing but its control group is
+        needed to tell what is left of one.
+        """
+        return (
+            self._requests.confines
+            and is_cloned(template)
+            and (template.replicas > 1 or has_many_calls(template))
+            and "pids" in self._requests.cgroups.controllers
+            and self._launcher.version >= SHARES
+            and not self._unfit(template)
+        )
 
     def _key(self, attempt: RunningAttempt, template: TaskTemplate) -> str:
         """Of the template that an attempt is cloned from: that of its job, or for a single call the bare one."""

@@ -55,10 +55,12 @@ class SlotTemplates:
         self._held[slot] = _Held(job, user, bare)
 
     def empty(self, slot: int, job: int, user: str) -> asyncio.Future[str] | None:
-        """Have what was held for others ended in a slot that an attempt of this job is to have. None: there is nothing.
+        """Have what was held for others ended in a slot that attempts of this job are to have. None: there is nothing.
 
         The result: why that cannot be done, for a person; empty: it is done.
         """
+        if slot in self._emptying:
+            return self._emptying[slot]
         held = self._held.get(slot, self._at_first)
         if not self._empties or held is None or held.job == job or (held.job == 0 and held.user == user):
             return None

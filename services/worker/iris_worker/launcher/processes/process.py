@@ -97,11 +97,15 @@ class KnownProcesses:
 
     by_ref: dict[AttemptRef, Process] = field(default_factory=dict)
     by_pid: dict[int, Process] = field(default_factory=dict)
-    by_slot: dict[int, Process] = field(default_factory=dict)
+    by_slot: dict[int, list[Process]] = field(default_factory=dict)
     commands: dict[int, SpawnedCommand] = field(default_factory=dict)
 
     def add(self, process: Process) -> None:
-        self.by_pid[process.pid] = self.by_ref[process.ref] = self.by_slot[process.slot] = process
+        self.by_pid[process.pid] = self.by_ref[process.ref] = process
+        self.by_slot.setdefault(process.slot, []).append(process)
 
     def remove(self, process: Process) -> None:
-        del self.by_pid[process.pid], self.by_ref[process.ref], self.by_slot[process.slot]
+        del self.by_pid[process.pid], self.by_ref[process.ref]
+        self.by_slot[process.slot].remove(process)
+        if not self.by_slot[process.slot]:
+            del self.by_slot[process.slot]

@@ -115,6 +115,7 @@ class Runner:
                 *(request.cgroup, partial(self._observer.on_begun, started.ref)),
                 tty=started.terminal,
                 client=started.container is not None,
+                beside=self.is_used(started.slot),
             )
             terminal = os.dup(terminal) if started.terminal else -1
         process = Process(started, workdir, child.pid, group=group, terminal=terminal)
@@ -146,8 +147,14 @@ class Runner:
 
     # ── clones, and processes that make several calls ───────────────────────────────────────────────────────────
 
+    def is_used(self, slot: int) -> bool:
+        """Whether attempts run in a slot. What starts there too is of the same job."""
+        return slot in self._known.by_slot
+
     def is_clean(self, slot: int, sandbox: Sandbox | None, below: str) -> bool:
-        """Whether the sandbox of a slot is there, and no attempt has left anything in it."""
+        """Whether the sandbox of a slot is there, and no attempt of another job has left anything in it."""
+        if self.is_used(slot):
+            return True
         try:
             return self._sandboxes.is_clean(slot, sandbox, self._spawner.workdir_of(below))
         except OSError:
@@ -164,6 +171,7 @@ class Runner:
     def adopt_clone(self, started: Started, pid: int, group: Group | None) -> Process:
         """A clone, which was told to go, is the process of an attempt."""
         clone = Process(started, self._spawner.workdir_of(started.below), pid, group=group, cloned=True)
+        self._sandboxes.use(started.slot)
         self._known.add(clone)
         return clone
 
@@ -195,7 +203,8 @@ class Runner:
             exit_ = of_group(process, exit_, usage)
             self._groups.renew(group, usage)
         process.before = used
-        self._sandboxes.left(process.slot, empty=True)
+        if self._is_last([process], process.slot):
+            self._sandboxes.left(process.slot, empty=True)
         self._known.remove(process)
         self.spares.add(process.pid, process.slot, group)
         self._observer.on_exit(process.ref, exit_)
@@ -310,7 +319,7 @@ class Runner:
         """
         empty = [process for process in ended if self._clear(process)]
         for process in ended:
-            if process.group is not None and process not in empty:
+            if (process.group is not None and process not in empty) or not self._is_last(ended, process.slot):
                 continue
             known = process.group is not None and not process.commands and not process.is_given_up
             if init := self._sandboxes.left(process.slot, empty=known):
@@ -321,6 +330,10 @@ class Runner:
             if not process.strays or process.is_given_up:
                 self._over(process)
         return [process for process in ended if self._known.by_ref.get(process.ref) is process]
+
+    def _is_last(self, ended: list[Process], slot: int) -> bool:
+        """Whether nothing runs in a slot besides attempts that have ended."""
+        return all(process in ended for process in self._known.by_slot[slot])
 
     def _clear(self, process: Process) -> bool:
         """Kill the remaining processes; True when none is left, or only unreaped zombies of others."""

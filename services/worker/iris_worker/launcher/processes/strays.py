@@ -77,7 +77,8 @@ class Strays:
         if process is not None:
             return process
         slot = tree.slot_of(pid, self._attempts)
-        return self._processes.by_slot.get(slot) if slot is not None else None
+        found = self._processes.by_slot.get(slot, []) if slot is not None else []
+        return found[0] if len(found) == 1 else None
 
     def _nobodys(self, pid: int, gone: set[AttemptRef]) -> bool:
         """Whether all processes that were alive when this unidentified process was first seen have ended."""

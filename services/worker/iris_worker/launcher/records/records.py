@@ -19,12 +19,12 @@ from iris_worker.launcher.cgroups.limits import Limits
 
 SOCKET = "launcher"
 """The file in the worker's directory on which its launcher listens."""
-PASSED_ON, TERMINALS, NOTICES, BARE, REUSE, EMPTIES = range(3, 9)
+PASSED_ON, TERMINALS, NOTICES, BARE, REUSE, EMPTIES, SHARES = range(3, 10)
 """The versions since which a launcher: knows that a slot may be passed on before the output of its last attempt is
 stored; gives attempts terminals; gives them notices; makes the templates of jobs from bare ones; has processes make
-several calls; says when nothing of an earlier job is left in a slot.
+several calls; says when nothing of an earlier job is left in a slot; lets attempts that have control groups share one.
 """
-VERSION = EMPTIES
+VERSION = SHARES
 """Of this one. Version 1 had directories of attempts below those of slots, 2 had templates."""
 NEEDED = 1
 """What a worker needs its launcher to understand."""

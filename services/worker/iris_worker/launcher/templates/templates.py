@@ -141,6 +141,7 @@ class Templates:
                 child, group = self._spawner.start(
                     *(request.slot, request.sandbox, workdir, command, env, (its.fileno(), out, err), request.limits),
                     *(request.cgroup, lambda: None),
+                    beside=self._runner.is_used(request.slot),
                 )
             template = self._add(request, child.pid, mine, group)
             try:
@@ -353,11 +354,12 @@ class Templates:
             self._fail(self._take(*found), "")
 
     def end_in(self, slot: int, key: str) -> None:
-        """An attempt is to have a slot: end the templates in its sandbox, or of its user, but that with this key, and
-        the one which that was made from.
+        """An attempt is to have a slot: end the templates there but this one, and that which it was made from, unless
+        others run there, which are of the same job.
         """
-        kept = self._by_key.get(key)
-        self._end_others(slot, {key, kept.request.bare} if kept is not None else {key})
+        if not self._runner.is_used(slot):
+            kept = self._by_key.get(key)
+            self._end_others(slot, {key, kept.request.bare} if kept is not None else {key})
 
     def _end_others(self, slot: int, keys: Set[str]) -> None:
         for template in [one for one in self._in_slot.get(slot, ()) if one.key not in keys]:
@@ -366,11 +368,10 @@ class Templates:
     def empty(self, request: EmptySlot, done: Callable[[str], object]) -> None:
         """An attempt of another job is to have a slot: call ``done`` when nothing of the job before is left there."""
         bare = self._by_key.get(request.kept)
-        if bare is None or not bare.ready or bare.waiting or bare.clones:  # what it makes is of the job before
-            bare = None
-        self._end_others(request.slot, {bare.key} if bare is not None else set())
+        keeps = bare is not None and bare.ready and not (bare.waiting or bare.clones)  # those are of the job before
+        self._end_others(request.slot, {request.kept} if keeps else set())
         self._reused.end_in(request.slot)
-        self._runner.spares.empty(request, bare.pid if bare is not None else 0, done)
+        self._runner.spares.empty(request, bare.pid if keeps and bare is not None else 0, done)
 
     def _over(self, template: RunningTemplate, *, failed: bool = False, text: str = "") -> None:
         """A template has ended, or is to: say so, also of those that were to be made from it."""
@@ -446,5 +447,4 @@ class Templates:
 
 
 def _how(status: int) -> str:
-    code = os.waitstatus_to_exitcode(status)
-    return f"exit code {code}" if code >= 0 else f"signal {-code}"
+    return f"exit code {code}" if (code := os.waitstatus_to_exitcode(status)) >= 0 else f"signal {-code}"

@@ -1,0 +1,63 @@
+"""Which slots attempts get."""
+
+from __future__ import annotations
+
+from iris_worker.attempt.slots.numbers import SHARED_BY, SlotNumbers
+
+JOB, OTHER = 7, 8
+
+
+def test_attempts_of_one_job_share_a_slot_until_it_is_full():
+    numbers = SlotNumbers()
+    assert [numbers.reserve(JOB) for _ in range(SHARED_BY + 1)] == [0] * SHARED_BY + [1]
+    numbers.give(0)
+    assert numbers.reserve(JOB) == 0
+
+
+def test_nobody_else_gets_a_slot_that_is_shared():
+    numbers = SlotNumbers()
+    assert [numbers.reserve(JOB), numbers.reserve(), numbers.reserve(OTHER), numbers.reserve(OTHER)] == [0, 1, 2, 2]
+    numbers.give(2)
+    assert numbers.reserve() == 3
+
+
+def test_a_job_finds_the_slot_that_its_last_attempt_has_left():
+    numbers = SlotNumbers()
+    assert [numbers.reserve(JOB), numbers.reserve()] == [0, 1]
+    numbers.give(1)
+    numbers.give(0)
+    assert [numbers.reserve(), numbers.reserve(JOB)] == [1, 0]
+
+
+def test_a_slot_of_a_job_that_has_left_it_is_given_rather_than_a_new_one():
+    numbers = SlotNumbers()
+    numbers.give(numbers.reserve(JOB))
+    assert numbers.reserve(OTHER) == 0
+    assert not numbers.is_free(0)
+    assert numbers.reserve(JOB) == 1
+
+
+def test_a_spoilt_slot_is_given_to_nobody_also_not_to_its_job():
+    numbers = SlotNumbers()
+    assert [numbers.reserve(JOB), numbers.reserve(JOB)] == [0, 0]
+    numbers.spoil(0)
+    assert numbers.reserve(JOB) == 1
+    numbers.give(0)
+    numbers.give(0)
+    assert numbers.reserve() == 2
+
+
+def test_a_free_slot_can_be_spoilt():
+    numbers = SlotNumbers()
+    numbers.give(numbers.reserve())
+    numbers.spoil(0)
+    assert numbers.reserve() == 1
+
+
+def test_slots_of_an_earlier_worker_are_given_when_its_attempts_have_left():
+    numbers = SlotNumbers()
+    numbers.begin({1})
+    numbers.join(1)
+    assert [numbers.reserve(JOB), numbers.reserve()] == [0, 2]
+    numbers.give(1)
+    assert numbers.reserve() == 1
