@@ -582,7 +582,7 @@ def test_a_command_says_why_it_waits_and_ends_when_it_is_told_to(iris):
         code, _, err = iris("--url", server.url, "--retry-for", "2s", "ls")
         at_once = iris("--url", server.url, "--retry-for", "0s", "ls")
     assert code == at_once[0] == ExitCode.TRY_AGAIN
-    assert err.count("waiting: no replica of the state service leads; trying again for up to 2 s") == 1
+    assert err.count("waiting: no replica of the state service leads; jobs go on; trying again for up to 2 s") == 1
     assert "waiting" not in at_once[2]
 
 

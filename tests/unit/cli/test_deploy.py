@@ -101,9 +101,9 @@ def iris(tmp_path, monkeypatch, capfd):
     monkeypatch.setenv("IRIS_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
 
-    def run(gateway, *words: object) -> tuple[int, str, str]:
+    def run(gateway, *words: object, retry_for: str = "90s") -> tuple[int, str, str]:
         with answering(gateway) as server:
-            code = main(["--url", server.url, "deploy", *map(str, words)])
+            code = main(["--url", server.url, "--retry-for", retry_for, "deploy", *map(str, words)])
         out, err = capfd.readouterr()
         return code, out, err
 
@@ -206,6 +206,17 @@ def test_waiting_for_what_will_not_come_ends_at_once_and_says_why(iris, then, sa
     under_way = chat(revision=2, status="deploying")
     code, _, err = iris(Gateway(under_way, under_way, then), "resume", "chat", "--wait")
     assert (code, said in err) == (ExitCode.JOB_FAILED, True)
+
+
+def test_waiting_for_a_gateway_that_is_away_ends_with_how_to_go_on(iris):
+    gateway = Gateway(chat(status="scaling", ready=1))
+
+    def away_once_asked(asked: Asked) -> Said:
+        return Said(hang_up=True) if gateway.changes and asked.method == "GET" else gateway(asked)
+
+    code, _, err = iris(away_once_asked, "scale", "chat", 3, "--wait", retry_for="0s")
+    assert code == ExitCode.UNREACHABLE
+    assert err.endswith("; chat goes on: `client.deployment('chat')` returns to it, `iris deploy show chat` shows it\n")
 
 
 def test_waiting_tells_each_routes_last_line_and_when_the_update_gives_up(iris):

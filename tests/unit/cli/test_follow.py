@@ -3,7 +3,7 @@
 import signal
 import threading
 
-from tests.support.answers import Said, answering, events, job_view, problem
+from tests.support.answers import Said, answering, events, in_turn, job_view, problem
 
 SSE = {"Content-Type": "text/event-stream"}
 ENDED = {"job": "/train", "state": "failed", "previous": "running", "cause": None, "at_ms": 1, "seq": 1}
@@ -150,3 +150,23 @@ def test_a_gateway_that_is_away_is_followed_by_how_to_come_back(iris):
             assert code == 8
             assert "/train goes on as j7\n  come back: iris logs -f j7 " in err
             assert err.splitlines()[-1].startswith(f"error: the gateway at {server.url} (from --url) does not answer")
+            assert "client.job" not in err
+
+
+def test_output_of_a_gateway_that_goes_away_is_followed_by_how_to_go_on(iris):
+    with answering(in_turn(Said(headers=SSE, body=events(line(1))), Said(hang_up=True))) as server:
+        code, out, err = iris("--retry-for", "0s", "logs", "-f", "--url", server.url, "/train")
+    assert (code, out) == (8, "line 1\n")
+    first, last = err.splitlines()
+    assert first == "/train goes on unless it has ended; come back: iris logs -f /train"
+    assert last.startswith(f"error: the gateway at {server.url} (from --url) does not answer")
+
+
+def test_following_output_says_once_that_the_gateway_is_away_and_back(iris):
+    refused = problem(503, "unavailable", "the gateway is about to restart")
+    refused.headers = {**refused.headers, "Retry-After": "1"}
+    streams = in_turn(Said(headers=SSE, body=events(line(1))), refused, Said(headers=SSE, body=events(end())))
+    with answering(streams) as server:
+        code, out, err = iris("logs", "-f", "--url", server.url, "/train")
+    away = "waiting: the gateway is about to restart; jobs go on; trying again for up to 90 s"
+    assert (code, out, err) == (0, "line 1\n", f"{away}\nthe gateway answers again\n")

@@ -1,15 +1,20 @@
 import json
+import threading
 
 import pytest
 
+from iris.client.async_client import AsyncClient
 from iris.client.client import Client
 from iris.client.executions import RemoteCommand
 from iris.client.http.transport import RETRY_FOR_S, in_path
+from iris.client.jobs import Job
 from iris.client.problems import Conflict, Problem, Rejected, TryAgain, Unreachable, problem_from
 from iris_core import DISTRIBUTION, __version__
 from iris_core.spec.jobs import JobSpec
 from tests.support.answers import Said, answering, events, in_turn, job_view, problem
 
+SSE = {"Content-Type": "text/event-stream"}
+ENDED = {"job": "/train", "state": "succeeded", "previous": "running", "cause": None, "at_ms": 1, "seq": 2}
 SPEC = JobSpec(name="/train", command=("true",))
 
 
@@ -223,15 +228,94 @@ def test_what_an_event_has_told_is_known_to_later_reads():
         assert server.requests[-1].headers["Iris-Position"] == "57"
 
 
-def test_why_a_request_waits_is_said_once_for_each_reason():
+def refusing(seconds="1"):
     refused = problem(503, "unavailable", "no replica of the state service leads")
-    refused.headers = {**refused.headers, "Retry-After": "1"}
-    with answering(in_turn(refused, refused, Said(201, job_view()))) as server, Client(server.url) as client:
-        said = []
-        client.transport.on_wait = lambda why, seconds: said.append((why, round(seconds, -1)))
+    refused.headers = {**refused.headers, "Retry-After": seconds}
+    return refused
+
+
+def saying(client):
+    said = []
+    client.transport.on_wait = lambda why, seconds: said.append((why, round(seconds, -1)))
+    client.transport.on_back = lambda: said.append("back")
+    return said
+
+
+def test_why_a_request_waits_is_said_once_and_that_it_is_answered():
+    with answering(in_turn(refusing(), refusing(), Said(201, job_view()))) as server, Client(server.url) as client:
+        said = saying(client)
         client.submit(SPEC)
 
-    assert said == [("no replica of the state service leads", 90)]
+    assert said == [("no replica of the state service leads", 90), "back"]
+
+
+def test_a_wait_of_several_requests_is_said_once():
+    gate = threading.Barrier(2)
+    refused = threading.local()
+
+    def answer(_):
+        if getattr(refused, "already", False):
+            return Said(200, job_view())
+        refused.already = True  # each connection has a thread
+        gate.wait(10)
+        return refusing()
+
+    with answering(answer) as server, Client(server.url) as client:
+        said = saying(client)
+        threads = [threading.Thread(target=client.job, args=("/train",)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10)
+
+    assert said == [("no replica of the state service leads", 90), "back"]
+
+
+@pytest.mark.parametrize("wait", [Job.wait, lambda job: list(job.follow()), lambda job: list(job.logs())])
+def test_a_lost_stream_that_is_not_opened_again_is_said_once(wait):
+    """The stream breaks off, the gateway refuses, and sends the end of the job."""
+    streams = [events(("job", {})), None, events(("job.state.succeeded", ENDED), ("end", {}))]
+    states = ["running"]
+
+    def answer(request):
+        if request.headers["Accept"] != "text/event-stream":
+            return Said(200, job_view(state=states[-1]))
+        body = streams.pop(0)
+        if not streams:
+            states.append("succeeded")
+        return refusing() if body is None else Said(headers=SSE, body=body)
+
+    with answering(answer) as server, Client(server.url) as client:
+        said, job = saying(client), client.job("/train")
+        wait(job)
+
+    assert said == [("no replica of the state service leads", 90), "back"]
+
+
+def test_the_log_says_that_jobs_go_on_and_that_the_gateway_is_back(caplog):
+    with answering(in_turn(refusing(), Said(201, job_view()))) as server:
+        submit(server)
+
+    waits = "no replica of the state service leads; jobs go on; trying again for up to 90 s"
+    assert caplog.messages == [waits, "the gateway answers again"]
+
+
+@pytest.mark.parametrize("wait", [Job.wait, lambda job: list(job.follow())])
+def test_the_error_of_a_wait_for_a_job_says_how_to_return_to_it(wait):
+    answers = in_turn(Said(200, job_view()), Said(hang_up=True))
+    with answering(answers) as server, Client(server.url, retry_for_s=0.1) as client:
+        job = client.job("/train")
+        with pytest.raises(Unreachable, match=r"does not answer.*; /train goes on: `client\.job\('j7'\)`"):
+            wait(job)
+
+
+async def test_an_asynchronous_wait_says_how_to_return_to_its_job():
+    answers = in_turn(Said(200, job_view()), problem(503, "unavailable", "soon"))
+    with answering(answers) as server:
+        async with AsyncClient(server.url, retry_for_s=0.1) as client:
+            job = await client.job("/train")
+            with pytest.raises(TryAgain, match=r"soon; /train goes on: `client\.job\('j7'\)`"):
+                await job.wait()
 
 
 def test_a_short_wait_is_not_worth_a_word():

@@ -46,6 +46,8 @@ def follow_to_end(client: Client, job: Job) -> int:
     Raises Problem, Unreachable: a gateway that is away for too long detaches, too.
     """
     progress = Progress(sys.stderr)
+    transport = client.transport
+    transport.on_wait, transport.on_back = progress.printing(transport.on_wait), progress.printing(transport.on_back)
     try:
         return _follow(client, job, progress)
     except KeyboardInterrupt:
@@ -53,11 +55,9 @@ def follow_to_end(client: Client, job: Job) -> int:
         if not job.ended:
             detached(job)
         return ExitCode.DETACHED
-    except (Unreachable, TryAgain):
+    except (Unreachable, TryAgain) as error:
         progress.end()
-        if not job.ended:
-            detached(job)
-        raise
+        raise left_alone(job, error) from None
 
 
 def _follow(client: Client, job: Job, progress: Progress) -> int:
@@ -220,6 +220,13 @@ def detached(job: Job) -> None:
     """Print how to return to the job, by its id: its name may be another job's by then."""
     note(f"\ndetached; {job.name} goes on as {job.id}")
     note(f"  come back: iris logs -f {job.id}    wait: iris wait {job.id}    end it: iris cancel {job.id}")
+
+
+def left_alone(job: Job, error: Unreachable | TryAgain) -> BaseException:
+    """Print how to return to a job whose gateway is away for too long; returns the error, which need not say so too."""
+    if not job.ended:
+        detached(job)
+    return error.__cause__ if isinstance(error.__cause__, Unreachable | TryAgain) else error
 
 
 def note_warnings(job: Job) -> None:

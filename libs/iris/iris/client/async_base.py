@@ -10,14 +10,16 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
+from iris.client import deployments
 from iris.client.client import Client
 from iris.client.deployments import Deployment
 from iris.client.http.event_stream import EventStream
 from iris.client.http.events import Event, read_events, read_lines
 from iris.client.http.transport import RETRY_FOR_S, UrlQuery
-from iris.client.jobs import TERMINAL, Job
+from iris.client.jobs import TERMINAL, Job, resumable
 from iris.client.maps.mapping import Mapped
 from iris.client.options.maps import MapOptions
 from iris.client.problems import gave_up
@@ -161,7 +163,7 @@ class JobWaits:
     async def follow(self) -> AsyncIterator[Event]:
         """As `Job.follow`."""
         stream = self.sync.unopened_stream()
-        try:
+        with resumable(self.sync), closing(stream):
             await self._client.call(stream.open)
             if (await self._client.call(self.sync.refresh)).state in TERMINAL:
                 return
@@ -169,8 +171,6 @@ class JobWaits:
                 yield event
                 if self.sync.is_end(event) and (await self._client.call(self.sync.refresh)).state in TERMINAL:
                     break
-        finally:
-            stream.close()
 
     def logs(self, *, follow: bool = True) -> AsyncIterator[LogLineView]:
         """As `Job.logs`."""
@@ -199,8 +199,9 @@ class DeploymentWaits:
         """As `Deployment.wait_ready`."""
         try:
             async with asyncio.timeout(timeout):
-                while not await self._client.call(self.sync.is_ready_within):
-                    pass
+                with deployments.resumable(self.sync):
+                    while not await self._client.call(self.sync.is_ready_within):
+                        pass
         except TimeoutError:
             raise self.sync.gave_up(timeout) from None
         return self.sync.view

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any, Unpack
 
 from iris.client.http.api import GatewayApi
@@ -15,7 +16,7 @@ from iris.client.http.transport import in_path
 from iris.client.options.deployments import deployment_fields
 from iris.client.options.jobs import CommandLine
 from iris.client.options.names import takes
-from iris.client.problems import DeploymentFailed, InvalidOption, WaitTimeout
+from iris.client.problems import DeploymentFailed, InvalidOption, WaitTimeout, following
 from iris_core.spec.option_table import DeployOptions
 from iris_core.units import counted
 from iris_core.views.deployments import DeploymentView, RouteView
@@ -24,6 +25,12 @@ from iris_core.views.jobs import HistoryRow
 _POLL_S = 2.0
 """How often the deployment is polled, for changes without an event, such as the end of retries."""
 _FAILURE_CODES = frozenset({"crash_loop", "rolled_back", "update_failed"})
+
+
+def resumable(deployment: Deployment) -> AbstractContextManager[None]:
+    """As `jobs.resumable`."""
+    name = deployment.name
+    return following(name, f"`client.deployment({name!r})` returns to it, `iris deploy show {name}` shows it")
 
 
 class Deployment:
@@ -74,9 +81,10 @@ class Deployment:
         """
         self._on_look = on_look
         deadline = None if timeout is None else time.monotonic() + timeout
-        while not self.is_ready_within(_POLL_S if deadline is None else min(_POLL_S, deadline - time.monotonic())):
-            if deadline is not None and time.monotonic() >= deadline:
-                raise self.gave_up(timeout)
+        with resumable(self):
+            while not self.is_ready_within(_POLL_S if deadline is None else min(_POLL_S, deadline - time.monotonic())):
+                if deadline is not None and time.monotonic() >= deadline:
+                    raise self.gave_up(timeout)
         return self._seen
 
     def is_ready_within(self, seconds: float = _POLL_S) -> bool:

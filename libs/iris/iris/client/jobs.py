@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 from iris.client.causes import cause_lines, causes_of
 from iris.client.http.api import GatewayApi
 from iris.client.http.event_stream import EventStream
 from iris.client.http.events import Event, read_events
-from iris.client.problems import ClientError, JobEnded, gave_up, job_ended
+from iris.client.problems import ClientError, JobEnded, following, gave_up, job_ended
 from iris_core.states import JOB_TERMINAL, display_name
 from iris_core.views.causes import FailureGroup
 from iris_core.views.events import JobEvent
@@ -23,6 +23,11 @@ from iris_core.views.streams import LogLineView
 
 TERMINAL = frozenset(display_name(state) for state in JOB_TERMINAL)
 """The names of terminal states."""
+
+
+def resumable(job: Job) -> AbstractContextManager[None]:
+    """Within it, the error of a gateway that is away for too long says how to return to the job."""
+    return following(job.name, f"`client.job({job.id!r})` returns to it, `iris wait {job.id}` waits for it")
 
 
 class Job:
@@ -67,11 +72,12 @@ class Job:
         Raises WaitTimeout (the job continues), Problem, Unreachable.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        while self.refresh().state not in TERMINAL:
-            left = None if deadline is None else deadline - time.monotonic()
-            if left is not None and left <= 0:
-                raise gave_up(self.name, self.state, timeout)
-            self._watch(left)
+        with resumable(self):
+            while self.refresh().state not in TERMINAL:
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    raise gave_up(self.name, self.state, timeout)
+                self._watch(left)
         return self._seen
 
     def causes(self) -> list[FailureGroup]:
@@ -101,18 +107,19 @@ class Job:
 
         Survives lost connections. Nothing is yielded when the job has ended already.
         """
-        stream = self.stream()
-        try:
-            if self.refresh().state not in TERMINAL:
-                return self._changes(stream)
-        except BaseException:
-            stream.close()
-            raise
+        with resumable(self):
+            stream = self.stream()
+            try:
+                if self.refresh().state not in TERMINAL:
+                    return self._changes(stream)
+            except BaseException:
+                stream.close()
+                raise
         stream.close()
         return iter(())
 
     def _changes(self, stream: EventStream) -> Iterator[Event]:
-        with stream:
+        with stream, resumable(self):
             for event in read_events(stream):
                 yield event
                 # an event of an earlier release may be of another job of this name

@@ -24,7 +24,8 @@ IrisError
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Self
 
 import msgspec
@@ -158,6 +159,23 @@ class Conflict(Problem):
 
 class TryAgain(Problem):
     """Temporarily refused; the same request may be sent again."""
+
+
+def away(error: Unreachable | TryAgain, name: str, how: str) -> ClientError:
+    """The same error of a gateway that is away, which says that something goes on, and how to return to it."""
+    words = f"{error}; {name} goes on: {how}"
+    resumable = error.explained(words) if isinstance(error, TryAgain) else Unreachable(words)
+    resumable.__cause__ = error
+    return resumable
+
+
+@contextmanager
+def following(name: str, how: str) -> Iterator[None]:
+    """Raise `away` for the error of a gateway that is away for too long."""
+    try:
+        yield
+    except (Unreachable, TryAgain) as error:
+        raise away(error, name, how) from error
 
 
 _KINDS: dict[int, type[Problem]] = {

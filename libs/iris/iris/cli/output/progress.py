@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Self, TextIO
+from typing import ParamSpec, Self, TextIO
 
 import click
 
@@ -18,6 +18,7 @@ from iris_core.views.jobs import JobView
 _ERASE = "\r\x1b[K"
 _WIDTH = 20
 _DRAW_S = 0.2
+P = ParamSpec("P")
 _OVER = [display_name(state) for state in TERMINAL]
 
 
@@ -51,6 +52,15 @@ class Progress:
             if self._line and self.on:
                 self._out.write(self._line)
                 self._out.flush()
+
+    def printing(self, say: Callable[P, None]) -> Callable[P, None]:
+        """``say``, whose output is printed above the line."""
+
+        def said(*args: P.args, **kwargs: P.kwargs) -> None:
+            with self.above():
+                say(*args, **kwargs)
+
+        return said
 
 
 class _Line:

@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem
 from iris.cli.parsing.option_pointers import option_of
 from iris.cli.parsing.suggestions import nearest_name
 from iris.client.client import Client
-from iris.client.http.transport import RETRY_FOR_S, UrlQuery
+from iris.client.http.transport import BACK, RETRY_FOR_S, UrlQuery, wait_text
 from iris.client.options.units import parse_duration
 from iris.client.problems import ClientError, NotFound, Rejected
 
@@ -55,12 +55,16 @@ def connect(
     client = Client(url or above.get("url"), context=context or above.get("context"), retry_for_s=retry_for_s)
     if given_s is not None:  # who says how long also waits for a gateway that has not answered yet
         client.transport.first_timeout_s = given_s
-    client.transport.on_wait = say_wait
+    client.transport.on_wait, client.transport.on_back = say_wait, say_back
     return client
 
 
 def say_wait(why: str, seconds: float) -> None:
-    click.echo(f"waiting: {why}; trying again for up to {seconds:.0f} s", err=True)
+    click.echo(f"waiting: {wait_text(why, seconds)}", err=True)
+
+
+def say_back() -> None:
+    click.echo(BACK, err=True)
 
 
 def form_option(

@@ -7,13 +7,12 @@ the WHATWG HTML standard, "Server-sent events".
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections import deque
 from dataclasses import dataclass, replace
 
-from iris.client.http.transport import BROKEN, Channel, HttpRequest, Transport
+from iris.client.http.transport import BROKEN, Channel, HttpRequest, Transport, Wait
 from iris.client.problems import TryAgain
 
 END = "end"
@@ -98,6 +97,7 @@ class EventStream:
         self._closed = threading.Event()
         self._reading = threading.Lock()
         self._channel: Channel | None = None
+        self._silent = False
         self._deadline = None if timeout_s is None else time.monotonic() + timeout_s
 
     def open(self) -> EventStream:
@@ -157,9 +157,13 @@ class EventStream:
         channel = self._ensure()
         chunk = b""
         if channel is not None:
-            with contextlib.suppress(*BROKEN):
+            try:
                 channel.line.settimeout(max(0.001, self._left_s()))
                 chunk = channel.response.read1(_READ_BYTES)
+            except TimeoutError:
+                self._silent = self._left_s() > 0
+            except BROKEN:
+                pass  # it is opened again
         self._ready.extend(self._parser.feed(chunk))
         if not chunk:
             self._drop()
@@ -172,19 +176,30 @@ class EventStream:
 
     def _connect(self) -> Channel | None:
         start, pause = time.monotonic(), _PAUSE_S
-        while not self._closed.is_set() and self._left_s() > 0:
-            self._parser.restart()
-            try:
-                return self.transport.open(self._resumed(), _SILENCE_S)
-            except TryAgain as problem:
-                if time.monotonic() > start + self.transport.retry_for_s:
-                    raise
-                pause = max(pause, problem.retry_after_s or 0.0)
-            except BROKEN as error:
-                if time.monotonic() > start + self.transport.current_timeout_s:
-                    raise self.transport.unreachable(error) from error
-            self._closed.wait(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE_S)
+        with Wait(self.transport) as waiting:
+            if self._silent:
+                why = f"the gateway at {self.transport.address.url} has sent nothing for {_SILENCE_S:.0f} s"
+                waiting.report(why, _SILENCE_S, start + self.transport.current_timeout_s)
+                self._silent = False
+            while not self._closed.is_set() and self._left_s() > 0:
+                self._parser.restart()
+                try:
+                    channel = self.transport.open(self._resumed(), _SILENCE_S)
+                    waiting.answered()
+                    return channel
+                except TryAgain as problem:
+                    why, until = str(problem), start + self.transport.retry_for_s
+                    if time.monotonic() > until:
+                        raise
+                    pause = max(pause, problem.retry_after_s or 0.0)
+                except BROKEN as error:
+                    unreachable, until = self.transport.unreachable(error), start + self.transport.current_timeout_s
+                    why = str(unreachable)
+                    if time.monotonic() > until:
+                        raise unreachable from error
+                waiting.report(why, pause, until)
+                self._closed.wait(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE_S)
         return None
 
     def _resumed(self) -> HttpRequest:

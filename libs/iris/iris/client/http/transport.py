@@ -12,11 +12,12 @@ import http.client
 import logging
 import random
 import socket
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import IO, TypeVar
+from typing import IO, Self, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 from iris.client.http.address import Address
@@ -40,6 +41,7 @@ _UNSAID_S = 1.0
 """Shorter waits are not reported."""
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 2.0
+BACK = "the gateway answers again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +101,48 @@ def position_of(response: http.client.HTTPResponse) -> int:
     return int(text) if text.isascii() and text.isdigit() else 0
 
 
+def wait_text(why: str, seconds: float) -> str:
+    """Why a request is retried, for how long it may be, and that nothing is lost meanwhile."""
+    return f"{why}; jobs go on; trying again for up to {seconds:.0f} s"
+
+
 def log_wait(why: str, seconds: float) -> None:
-    """Log why a request is retried, and for how long it may be."""
-    log.warning("%s; trying again for up to %.0f s", why, seconds)
+    """Log that a request is retried."""
+    log.warning("%s", wait_text(why, seconds))
+
+
+def log_back() -> None:
+    """Log that the request of `log_wait` is answered."""
+    log.warning(BACK)
+
+
+class Wait:
+    """How one request waits for its answer: said once it takes long, and at its end, unless another one's wait is."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._long_s = time.monotonic() + _UNSAID_S
+        self._judged = self._said = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._said:
+            self._transport.saying.release()
+
+    def report(self, why: str, pause_s: float, until_s: float) -> None:
+        """The request is sent again after a pause, at most until then."""
+        now_s = time.monotonic()
+        if not self._judged and now_s + pause_s > self._long_s:
+            self._judged, self._said = True, self._transport.saying.acquire(blocking=False)
+            if self._said:
+                self._transport.on_wait(why, until_s - now_s)
+
+    def answered(self) -> None:
+        """The request has its answer."""
+        if self._said:
+            self._transport.on_back()
 
 
 class Transport:
@@ -115,9 +156,13 @@ class Transport:
 
     Attributes:
         first_timeout_s: as given; may be changed.
+        has_answered: whether a response has arrived.
         position: journal position of the newest response or event; later reads are at least as new.
         stored: when files were stored lately, or found to be, by digest.
-        on_wait: called with the reason why a request is retried and the seconds for which it may be, once per reason.
+        on_wait: called with the reason why a request is retried and the seconds for which it may be; once for all that
+            are at a time.
+        on_back: called when that request is answered.
+        saying: held by the request that is reported.
     """
 
     def __init__(
@@ -135,8 +180,10 @@ class Transport:
         self.position = 0
         self.stored: dict[str, float] = {}
         self.on_wait: Callable[[str, float], None] = log_wait
+        self.on_back: Callable[[], None] = log_back
+        self.saying = threading.Lock()
         self._idle: deque[http.client.HTTPConnection] = deque()
-        self._answered = False
+        self.has_answered = False
         self._closed = False
 
     def send(self, request: HttpRequest) -> Response:
@@ -150,32 +197,32 @@ class Transport:
         return self._repeat(lambda: self.open(request, timeout_s), idempotent=False)
 
     def _repeat(self, ask: Callable[[], T], *, idempotent: bool = True) -> T:
-        start, pause, said = time.monotonic(), _FIRST_PAUSE_S, ""
-        while True:
-            try:
-                return ask()
-            except TryAgain as problem:
-                if not (idempotent or problem.document.retryable):
-                    raise
-                why, wait, until = str(problem), max(pause, problem.retry_after_s or 0.0), start + self.retry_for_s
-                if self._closed or wait > _LONGEST_ASKED_S or time.monotonic() + wait > until:
-                    raise
-            except BROKEN as error:
-                unreachable, wait, until = self.unreachable(error), pause, start + self.current_timeout_s
-                why = str(unreachable)
-                if self._closed or not idempotent or time.monotonic() + wait > until:
-                    raise unreachable from error
-            now = time.monotonic()
-            if why != said and now + wait > start + _UNSAID_S:
-                said = why
-                self.on_wait(why, until - now)
-            time.sleep(wait * random.uniform(1.0, 1.3))  # never sooner than requested, and not all clients at once
-            pause = min(pause * 2, _LONGEST_PAUSE_S)
+        start, pause = time.monotonic(), _FIRST_PAUSE_S
+        with Wait(self) as waiting:
+            while True:
+                try:
+                    answer = ask()
+                    waiting.answered()
+                    return answer
+                except TryAgain as problem:
+                    if not (idempotent or problem.document.retryable):
+                        raise
+                    why, wait, until = str(problem), max(pause, problem.retry_after_s or 0.0), start + self.retry_for_s
+                    if self._closed or wait > _LONGEST_ASKED_S or time.monotonic() + wait > until:
+                        raise
+                except BROKEN as error:
+                    unreachable, wait, until = self.unreachable(error), pause, start + self.current_timeout_s
+                    why = str(unreachable)
+                    if self._closed or not idempotent or time.monotonic() + wait > until:
+                        raise unreachable from error
+                waiting.report(why, wait, until)
+                time.sleep(wait * random.uniform(1.0, 1.3))  # never sooner than requested, and not all clients at once
+                pause = min(pause * 2, _LONGEST_PAUSE_S)
 
     @property
     def current_timeout_s(self) -> float:
         """How long requests are retried now."""
-        return self.retry_for_s if self._answered else self.first_timeout_s
+        return self.retry_for_s if self.has_answered else self.first_timeout_s
 
     def unreachable(self, error: Exception) -> Unreachable:
         """A sentence about a broken connection."""
@@ -194,7 +241,7 @@ class Transport:
         except BaseException:
             connection.close()
             raise
-        self._answered = True
+        self.has_answered = True
         return Channel(line, connection, response)
 
     def note(self, position: int) -> None:
@@ -238,7 +285,7 @@ class Transport:
         except BaseException:
             connection.close()
             raise
-        self._answered = True
+        self.has_answered = True
         self.note(position_of(response))
         if response.will_close or self._closed:
             connection.close()

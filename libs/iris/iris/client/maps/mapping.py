@@ -22,7 +22,7 @@ from iris.client.jobs import Job
 from iris.client.maps.future import CallFuture
 from iris.client.maps.outcomes import death_of, ending_of, outcomes_of, payload_of
 from iris.client.options.maps import ResultOrder
-from iris.client.problems import ClientError, Conflict, TryAgain, Unreachable
+from iris.client.problems import ClientError, Conflict, TryAgain, Unreachable, away
 from iris_core.spec.calls import Calls
 from iris_core.states import TERMINAL, display_name
 from iris_core.views.jobs import JobView, TaskView
@@ -390,7 +390,9 @@ class Mapped(list[CallFuture[R]]):
 
     def _fail(self, futures: Iterable[CallFuture[R]], error: BaseException) -> None:
         if isinstance(error, Unreachable | TryAgain):
-            error = _away(self.job, error)
+            job = self.job.id
+            how = f"`client.map_of({job!r})` resumes it, `iris wait {job}` waits for it"
+            error = away(error, self.job.name, how)
         for future in futures:
             future.settle(None, error)
 
@@ -398,14 +400,6 @@ class Mapped(list[CallFuture[R]]):
 _DROPPED: CallFuture[Any] = CallFuture()
 """In place of a future that has ended and is not kept."""
 _DROPPED.set_result(None)
-
-
-def _away(job: Job, error: Unreachable | TryAgain) -> ClientError:
-    """The same error of a gateway that is away, which says how to come back to the map."""
-    words = f"{error}; {job.name} goes on: `client.map_of({job.id!r})` resumes it, `iris wait {job.id}` waits for it"
-    resumable = error.explained(words) if isinstance(error, TryAgain) else Unreachable(words)
-    resumable.__cause__ = error
-    return resumable
 
 
 def _error(future: Future[Any]) -> BaseException | None:

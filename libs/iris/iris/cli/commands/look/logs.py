@@ -17,6 +17,7 @@ from iris.cli.parsing.options import NAME, connected, form_option
 from iris.client.client import Client
 from iris.client.http.api import is_task
 from iris.client.http.transport import UrlQuery, in_path
+from iris.client.problems import TryAgain, Unreachable
 from iris_core.units import MOMENT
 from iris_core.views.jobs import TaskView
 from iris_core.views.streams import LogLineView
@@ -52,11 +53,16 @@ def logs(
     wanted = compiled(grep)
     query: UrlQuery = {"attempt": attempt, "tail": tail, "since": since, "stream": stream}
     lines = client.logs(name, query, follow=follow)
-    printed = print_lines(
-        (line for line in lines if wanted is None or wanted.search(line.line)),
-        prefix=sys.stdout.isatty() if prefix is None else prefix,
-        as_json=form == "jsonl",
-    )
+    try:
+        printed = print_lines(
+            (line for line in lines if wanted is None or wanted.search(line.line)),
+            prefix=sys.stdout.isatty() if prefix is None else prefix,
+            as_json=form == "jsonl",
+        )
+    except (Unreachable, TryAgain):
+        if follow and client.transport.has_answered:
+            note(f"{name} goes on unless it has ended; come back: iris logs -f {name}")
+        raise
     if not printed and attempt is not None and attempt.isdigit() and not has_attempt(client, name, int(attempt)):
         note(f"no task of {name} has an attempt {attempt}")
         return ExitCode.NOT_FOUND

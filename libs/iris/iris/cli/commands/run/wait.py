@@ -7,12 +7,12 @@ import time
 import click
 
 from iris.cli.exit_codes import JOB_EXITS, ExitCode
-from iris.cli.follow import detached, note, summarise
+from iris.cli.follow import detached, left_alone, note, summarise
 from iris.cli.parsing.command import CliCommand
 from iris.cli.parsing.options import NAME, connected
 from iris.client.client import Client
 from iris.client.http.events import read_events
-from iris.client.jobs import TERMINAL, Job
+from iris.client.jobs import TERMINAL, Job, resumable
 from iris.client.options.units import parse_duration
 from iris.client.problems import TryAgain, Unreachable, WaitTimeout, gave_up
 from iris_core.units import DURATION
@@ -45,9 +45,8 @@ def wait_for(job: Job, deadline: float | None, limit: float | None, progress: bo
     except KeyboardInterrupt:
         detached(job)
         return ExitCode.DETACHED
-    except (Unreachable, TryAgain):
-        detached(job)
-        raise
+    except (Unreachable, TryAgain) as error:
+        raise left_alone(job, error) from None
     summarise(job)
     return JOB_EXITS.get(job.state, ExitCode.UNEXPECTED)
 
@@ -55,7 +54,7 @@ def wait_for(job: Job, deadline: float | None, limit: float | None, progress: bo
 def show_progress(job: Job, timeout: float | None) -> None:
     """Print the counts by state when they change, at most twice a second, until the job has ended."""
     shown, shown_at = "", 0.0
-    with job.stream(timeout) as stream:
+    with resumable(job), job.stream(timeout) as stream:
         for event in read_events(stream):
             if time.monotonic() - shown_at < _SHOW_S and not job.is_end(event):
                 continue
