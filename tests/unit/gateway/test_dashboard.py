@@ -11,7 +11,9 @@ from hashlib import sha256
 import msgspec
 import pytest
 
+from iris_core.codec import to_json
 from iris_core.limits import SENTENCE
+from iris_core.messages.gateway_state import Answer
 from iris_core.spec.serving import LATENCY_MS
 from iris_core.states import (
     DISPLAY_COLOURS,
@@ -398,6 +400,15 @@ async def test_a_finished_job_is_run_again_once_however_often_a_form_is_sent(iri
     assert [(r.status_code, r.headers["location"]) for r in sent] == [(303, "/jobs/j1")] * 2
     first, second = iris.state.commands[-2:]
     assert (first.failed_only, first.request_id) == (True, second.request_id)
+
+
+async def test_a_rerun_that_drops_something_is_a_page_that_says_so(iris: House):
+    warnings = ["it does not wait for /b, as the first run did", "<b> starts at once"]
+    rerun = {"id": "j8", "name": "/a", "warnings": warnings}
+    iris.state.scripted["RerunJob"] = Answer("created", to_json(rerun))
+    made = await iris.http.post("/jobs/j1/rerun", data={"key": "k"}, headers=OWN)
+    assert (made.status_code, all(html.escape(text) in made.text for text in warnings)) == (200, True)
+    assert made.text.count('href="/jobs/j8"') == 2
 
 
 async def test_a_rerun_links_to_the_job_and_the_task_that_it_repeats(iris: House):

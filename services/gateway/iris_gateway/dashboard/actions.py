@@ -87,11 +87,13 @@ async def _cancelled(call: Call, job: str, reason: str) -> Facts:
 
 
 async def rerun(call: Call) -> Response:
-    """Submit a job again; the same form sent twice is one job."""
+    """Submit a job again; the same form sent twice is one job. Leads to its page, or says what is not as it was."""
     call, fields = await acting(call)
     job, key = job_reference(call.segment("job")), request_key(call, first(fields, "key"))
-    answer = await send_rerun(call, job, first(fields, "failed") == "1", key)
-    return RedirectResponse(f"/jobs/{msgspec.json.decode(answer.body)['id']}", 303)
+    made = msgspec.json.decode((await send_rerun(call, job, first(fields, "failed") == "1", key)).body)
+    if made.get("warnings"):
+        return html(call.request, "rerun.html", title=f"Rerun of {made['name']}", caller=call.caller, job=made)
+    return RedirectResponse(f"/jobs/{made['id']}", 303)
 
 
 async def acting(call: Call) -> tuple[Call, FormFields]:
