@@ -98,6 +98,27 @@ def test_workers_and_slices(script):
     assert worker["registered_at"] <= worker["last_heartbeat_at"]
 
 
+def test_a_host_whose_heartbeat_is_late_is_said_to_be_silent(script):
+    """It may have died, although it is not given up yet."""
+    script.play("""
+        worker w0 cpu=4
+        worker w1 cpu=4
+        admin drain w1
+        wait 60
+    """)
+    interval_s = script.world.policy.heartbeat_interval_s
+
+    def details():
+        return [worker["detail"] for worker in items(script, "workers")]
+
+    script.play(f"silence {3 * interval_s}")
+    assert details() == ["", "drained by root"]
+    script.play(f"silence {interval_s}")
+    assert details() == ["no heartbeat for 20 s", "no heartbeat for 20 s; drained by root"]
+    script.play("silence 20")
+    assert [detail.startswith("not heard of for") for detail in details()] == [True, False]
+
+
 def test_the_slices_of_a_job_are_those_it_holds(script):
     script.play("""
         worker a0 tpu-name=a

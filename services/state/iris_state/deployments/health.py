@@ -12,7 +12,9 @@ from iris_core.spec.jobs import Probe
 from iris_core.states import Outcome, RouteStatus
 
 SILENT_INTERVALS = 3
-"""Without a result for longer than so many intervals, of its probe or of heartbeats, nothing is known of a route."""
+"""Without a result for longer than so many intervals, of its probe or of heartbeats, nothing is known of a route, and
+after so many intervals of heartbeats a heartbeat is late.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ class Reconciler:
         that is healthy without one would take the place of others and get no requests.
         """
         self._ledger.probes.reports.clear()
-        self._ledger.probes.floor_ms, self._ledger.probes.heartbeat_ms = floor_ms, self._policy.heartbeat_interval_ms
+        self._ledger.probes.floor_ms = floor_ms
         for number in self._ledger.deployments:
             self.due.set(number, floor_ms)
 

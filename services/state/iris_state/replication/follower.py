@@ -67,7 +67,8 @@ class Follower:
         self.leader_at = 0
 
     async def start(self) -> None:
-        """Subscribe. Raises Unavailable."""
+        """Subscribe; the silence of hosts and routes counts from now. Raises Unavailable."""
+        self._replica.machine.ledger.probes.floor_ms = self._replica.clock.now_ms()
         listening = {
             subjects.STATE_REASONS: self._on_reasons,
             subjects.HEARTBEATS: self._on_heartbeat,

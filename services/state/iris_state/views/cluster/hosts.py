@@ -17,6 +17,7 @@ from iris_core.states import JobState, TaskState, WorkerState, display_name
 from iris_core.views.cluster import WorkerView
 from iris_core.views.jobs import Page, moment
 from iris_core.views.queries import DeadLettersQuery, LastHourQuery, SlicesQuery, WorkerQuery, WorkersQuery
+from iris_state.deployments.health import SILENT_INTERVALS
 from iris_state.records.hosts import Worker
 from iris_state.records.indexes.minutes import held_by_all, held_in_last_hour
 from iris_state.records.ledger import Ledger
@@ -42,7 +43,7 @@ def worker_view(ledger: Ledger, worker: Worker) -> WorkerView:
         tasks=[f"{ledger.jobs[number].name}/{index}" for number, index, _ in islice(presence.open, TASKS)],
         building=presence.building,
         last_heartbeat_at=moment(presence.heartbeat_ms),
-        detail=shortened(worker.reason or presence.detail, MAX_TEXT),
+        detail=shortened(_detail(ledger, worker), MAX_TEXT),
         task_count=len(presence.open),
         registered_at=moment(worker.registered_ms),
         version=worker.version,
@@ -51,6 +52,16 @@ def worker_view(ledger: Ledger, worker: Worker) -> WorkerView:
         by=actor_view(worker.by),
         warnings={code: shortened(text, MAX_TEXT) for code, text in islice(presence.warnings.items(), WARNINGS)},
     )
+
+
+def _detail(ledger: Ledger, worker: Worker) -> str:
+    """Why a host is in its state; its late heartbeat comes first, since it may be gone though its state is healthy."""
+    presence, probes = ledger.presence[worker.id], ledger.probes
+    detail = worker.reason or presence.detail
+    silent_ms = ledger.now_ms - max(presence.heartbeat_ms, probes.floor_ms)
+    if worker.state is WorkerState.LOST or silent_ms <= SILENT_INTERVALS * probes.heartbeat_ms:
+        return detail
+    return f"no heartbeat for {silent_ms // 1000} s" + (f"; {detail}" if detail else "")
 
 
 def workers(ledger: Ledger, query: WorkersQuery) -> Page:
