@@ -60,7 +60,7 @@ def test_a_task_is_requeued_at_its_time_limit_and_keeps_its_place(script: Script
         /a/0 run                -> RUNNING
         wait 31
         /a/0 left 1             -> KILLED requeues=2
-        job /a                  -> KILLED cause=timeout error=~requeued_1_times_before,_the_most_it_may_be
+        job /a                  -> KILLED cause=timeout error=~ran_longer_than_30_s,_more_than_1_time_(max_requeues):
     """)
 
 

@@ -81,7 +81,7 @@ def test_over_its_limit_a_task_fails_and_says_why(script: Script) -> None:
         /a/0 run
         requeue /a/0            -> accepted
         /a/0                    -> FAILED requeues=2 failures=0 no_retry=yes
-        job /a                  -> FAILED cause=requeued error=~more_than_1_times_(max_requeues)
+        job /a                  -> FAILED cause=requeued error=~more_than_1_time_(max_requeues)
         capacity w0             -> cpu=0
         /a/0#1 exit 0           -> FAILED
         capacity w0             -> cpu=1

@@ -19,6 +19,7 @@ from iris_core.states import (
     TaskState,
 )
 from iris_core.tables.task import LATE
+from iris_core.units import counted
 from iris_state.decide import endings, poison
 from iris_state.inputs.claims import CURRENT, Claim
 from iris_state.policy import Policy
@@ -110,7 +111,8 @@ def _leave(ledger: Ledger, job: Job, attempt: Attempt | None, claim: Claim, poli
 def _over(claim: Claim, limit: int) -> str:
     """That a task has asked to be requeued more often than it may."""
     asked = claim.note or (claim.ended.error if claim.ended is not None else "")
-    return f"{asked or 'it asked to be requeued'}, more than {limit} times (max_requeues): raise --max-requeues"
+    often = f"more than {counted(limit, 'time')}"
+    return f"{asked or 'it asked to be requeued'}, {often} (max_requeues): raise --max-requeues"
 
 
 def _not_before(ledger: Ledger, job: Job, task: Task, claim: Claim, charged: Budget | None) -> int:

@@ -42,8 +42,6 @@ def on_limit(job: Job, index: int) -> Iterator[Step]:
         yield Claim(rule, job.number, index, attempt.number, cause, initiator, note=note)
         return
     note = f"ran longer than {job.spec.timeout_s:g} s"
-    if job.spec.on_timeout == "requeue" and job.task(index).requeue_count >= job.spec.max_requeues:
-        note += f", and was requeued {job.spec.max_requeues} times before, the most it may be (max_requeues)"
     rule = table.ON_TIMEOUT[job.spec.on_timeout]
     yield order(job, index, Claim(rule, job.number, index, cause=Cause.TIMEOUT, note=note))
 
