@@ -33,7 +33,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         creating_timeout_s: the same for CREATING.
         terminating_timeout_s: how long a session may be TERMINATING.
         order_timeout_s: how long a worker may take to acknowledge an order.
-        order_retry_s: from a failed delivery to the next.
+        order_retry_s: from a failed delivery to the next; an order that finds no listener on a host with fresh
+            heartbeats is sent again for so long before that.
         heartbeat_interval_s: interval of a worker's heartbeats.
         missed_heartbeats: how many may be missing in a row.
         worker_grace_s: a worker is LOST after that many heartbeats or after this time without one, whichever is longer.

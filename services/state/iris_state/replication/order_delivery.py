@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from functools import partial
 
+from iris_bus.connection.retry import with_retries
 from iris_bus.contract import Bus, NoResponders, Unavailable
 from iris_core import codec, subjects
 from iris_core.messages.state_worker import Order, OrderTaken
@@ -63,7 +65,8 @@ class OrderDelivery:
         sent = spans.OrderSpans(self._tracer, order, self._clock.now_ms())
         taken, fate = OrderTaken(""), Fate.UNKNOWN
         try:
-            answer = await self._bus.request(subjects.order(worker), codec.pack(sent.order), timeout=timeout)
+            send = partial(self._bus.request, subjects.order(worker), codec.pack(sent.order), timeout=timeout)
+            answer = await with_retries(send, self._repeat_s(machine, worker), repeat_unknown=False)
             taken = codec.unpack(answer.data, OrderTaken)
             error = "" if taken.taken else why_refused(worker, taken)
             fate = Fate.NEVER if taken.stopping else Fate.REFUSED
@@ -75,6 +78,13 @@ class OrderDelivery:
         if machine is self._machine() and (error or worker in self.unreached or order.is_awaited):
             self._note_reached(worker, not error)
             self._arrive(DeliveryResult(worker, order, error, fate, taken.monotonic_ms))
+
+    def _repeat_s(self, machine: Machine, worker: str) -> float:
+        """How long an order that finds no listener is sent again: a host with fresh heartbeats is only reconnecting."""
+        presence, policy = machine.ledger.presence.get(worker), machine.policy
+        if presence is None or self._clock.now_ms() - presence.heartbeat_ms > 2 * policy.heartbeat_interval_ms:
+            return 0.0
+        return policy.order_retry_s
 
     def _note_reached(self, worker: str, reached: bool) -> None:
         (self.unreached.discard if reached else self.unreached.add)(worker)
