@@ -1,6 +1,7 @@
 """What `iris down` kills of a cluster whose processes were killed, here processes that only have the marks of tasks."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from iris.cli.exit_codes import ExitCode
+from iris.cluster import teardown
 from iris.cluster.paths import ClusterPaths
 from iris.cluster.process import is_alive
 from iris.cluster.teardown import belongs, tear_down
@@ -51,6 +53,17 @@ def test_down_finds_tasks_by_any_path_to_their_directory(tmp_path: Path, task, e
         found = task(tmp_path / started / "workers/worker-0/attempts/0/work")
         assert tear_down(tmp_path / stopped) is ExitCode.SUCCEEDED
         assert not is_alive(found.pid), (started, stopped)
+
+
+def test_down_ends_launchers_also_of_an_earlier_version(tmp_path: Path, task, monkeypatch):
+    """One that is alive would record the end of a task that is killed."""
+    monkeypatch.setattr(teardown, "_KILL_S", 0.1)
+    command = (sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()")
+    modules = ("iris_worker.launcher.launcher", "iris_worker.process.launcher", "iris_worker.launcher")
+    launchers = [task(tmp_path, *command, module, str(tmp_path / "workers/worker-0")) for module in modules]
+    assert tear_down(tmp_path) is ExitCode.SUCCEEDED
+    assert [launcher.wait(60) for launcher in launchers[:2]] == [-signal.SIGKILL] * 2
+    assert is_alive(launchers[2].pid)
 
 
 def test_a_service_belongs_to_its_cluster_by_any_path(tmp_path: Path, task, monkeypatch):

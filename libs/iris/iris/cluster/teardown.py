@@ -20,7 +20,8 @@ from iris.cluster.process import all_pids, read_process, wait_for_end
 
 _STOP_S = ClusterFile("", "").stop_s
 _KILL_S = 5.0
-_LAUNCHER = b"iris_worker.launcher.launcher"
+_LAUNCHERS = frozenset({b"iris_worker.launcher.launcher", b"iris_worker.process.launcher"})
+"""The module of a launcher; the latter is of those that were started before their package had its present name."""
 _DATA, _WORKDIR = b"IRIS_DATA=", b"IRIS_WORKDIR="
 _ROUNDS = 20
 
@@ -90,7 +91,7 @@ def end_tasks(paths: ClusterPaths) -> list[int]:
 
 def _is_launcher(pid: int, below: bytes) -> bool:
     command = read_process(pid, "cmdline")[-2:]
-    return command[:1] == [_LAUNCHER] and _is_of(pid, command[-1], below)
+    return len(command) > 1 and command[0] in _LAUNCHERS and _is_of(pid, command[-1], below)
 
 
 def _is_of(pid: int, path: bytes, below: bytes) -> bool:
