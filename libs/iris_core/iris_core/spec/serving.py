@@ -148,8 +148,8 @@ class ProxyPolicy(_Part, frozen=True):
     """Limits that the proxy applies to requests of this deployment. Times in seconds; None: no limit.
 
     Attributes:
-        first_byte_s: until the first byte of the response. idle_s: between bytes of a streamed response. total_s: for
-            the whole request.
+        first_byte_s: until the first byte of the response. idle_s: between bytes of a request's body, or of a streamed
+            response. total_s: for the whole request.
         body_bytes: largest body of a request. max_outstanding: requests of one route at a time; further requests wait
             for at most ``queue_s``.
         affinity: ``header:NAME`` or ``cookie``: requests with the same value go to the same route while it is healthy.
