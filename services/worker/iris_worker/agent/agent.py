@@ -42,7 +42,7 @@ OUR_SIGNALS = frozenset({9, 15})
 
 
 class Agent:
-    """The worker's view of itself; ``room``: for attempts in doubt; ``epoch``: of the leader whose orders it takes, or 0.
+    """The worker's view of itself; ``room``: while in doubt; ``epoch``: of the leader whose orders it takes, or 0.
 
     Args:
         incarnation: identifies this start of the worker; orders for another incarnation are refused.
