@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from math import inf
 from pathlib import Path
 
-from iris_worker.launcher.cgroups.abandoned import find, hold, remove
+from iris_worker.launcher.cgroups.abandoned import find, hold, remove, remove_tokens
 
 
 def test_groups_are_removed_unless_their_launcher_lives(tmp_path: Path):
@@ -90,3 +90,28 @@ def test_what_cannot_be_read_or_removed_stays_for_the_next_launcher(tmp_path: Pa
     for path in find([f"{tmp_path}/gone", str(tmp_path)]):
         remove(path)
     assert [path.name for path in tmp_path.iterdir()] == ["iris-1-b"]
+
+
+def test_tokens_are_removed_with_the_groups_of_their_worker(tmp_path: Path):
+    groups, memory = tmp_path / "groups", tmp_path / "memory"
+    for name in ("iris-1-a/0", "iris-1-b/0", "iris-1-c/0"):
+        (groups / name).mkdir(parents=True)
+        (memory / name).mkdir(parents=True)
+        (memory / name / "token").touch()
+    (groups / "iris-1-b/0/process").touch()
+    held = hold(f"{memory}/iris-1-c", inf)  # as a worker does whose launcher is not there
+    for path in find([str(groups)]):
+        remove(path, str(memory))
+    assert sorted(path.name for path in groups.iterdir()) == ["iris-1-b"]
+    assert sorted(path.name for path in memory.iterdir()) == ["iris-1-b", "iris-1-c"]
+    os.close(held)
+    remove_tokens(f"{memory}/iris-1-c")
+    assert [path.name for path in memory.iterdir()] == ["iris-1-b"]
+
+
+def test_only_what_a_worker_has_made_is_removed_as_tokens(tmp_path: Path):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "iris-1-a").symlink_to(tmp_path / "other")
+    for name in ("iris-1-a", "iris-1-b"):
+        remove_tokens(f"{tmp_path}/{name}")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["iris-1-a", "other"]

@@ -6,6 +6,7 @@ Nothing here waits. Out of scope: which instructions (agent), and when (the shel
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -40,6 +41,7 @@ from iris_worker.attempt.slots.workspaces import Workspace, Workspaces, write_to
 from iris_worker.attempt.templates.preloading import Preloading
 from iris_worker.attempt.templates.slot_templates import SlotTemplates
 from iris_worker.clock import HostClock
+from iris_worker.launcher.cgroups import abandoned
 from iris_worker.launcher.cgroups.files import CgroupSupport
 from iris_worker.launcher.client import LauncherClient, LauncherGone
 from iris_worker.launcher.records.process_table import StoredProcess
@@ -117,6 +119,7 @@ class Executor:
         root = settings.root
         self.logs = OutputLogs(host.worker_id(settings), settings.log_limits)
         self.slots = Workspaces(root)
+        self._tokens = abandoned.hold(self.slots.tokens, 0.0)
         self.environments = EnvironmentStore(root / "environments", settings.environment_limits, self.slots.trash.throw)
         self._agent = agent
         self._clock = clock
@@ -438,4 +441,5 @@ class Executor:
         self.containers.close()
         self._launcher.close()
         self.slots.close()
+        os.close(self._tokens)
         self.commands.close()

@@ -1,8 +1,9 @@
-"""Removes groups of launchers that have ended, as where their data directories were deleted.
+"""Removes groups of launchers that have ended, as where their data directories were deleted, and tokens in memory.
 
 A launcher holds a lock on the directories of its groups while it lives. One without a lock is removed as far as no
 process is in it, so what a task runs in stays, for the launcher that adopts it. A launcher that starts again later
-makes its directories anew.
+makes its directories anew. A worker holds such a lock on the directory of its tokens, which has the name of its
+launcher's groups, and is removed with them.
 Out of scope: the groups of this launcher (`cgroup`).
 Source: docs/adr/0038-one-control-group-per-attempt.md.
 """
@@ -13,9 +14,11 @@ import contextlib
 import fcntl
 import os
 import re
+import shutil
 import time
 from collections.abc import Iterable
 
+from iris_worker.data_directory import MEMORY
 from iris_worker.launcher.cgroups import access
 
 _NAME = re.compile(r"iris-[0-9a-f]+-[0-9a-f]+")
@@ -51,13 +54,26 @@ def find(parents: Iterable[str]) -> list[str]:
     return found
 
 
-def remove(directory: str) -> None:
+def remove(directory: str, memory: str = MEMORY) -> None:
     """Remove what no process is in, unless the launcher lives. What cannot be removed stays for the next launcher."""
     with contextlib.suppress(OSError):
         fd = os.open(directory, _READ)
         try:
             if _lock(fd, fcntl.LOCK_EX):
                 access.remove(directory)
+                if not os.path.exists(directory):
+                    remove_tokens(f"{memory}/{os.path.basename(directory)}")
+        finally:
+            os.close(fd)
+
+
+def remove_tokens(directory: str) -> None:
+    """Remove the tokens that a worker has left in memory, unless it lives. Others may have made something there."""
+    with contextlib.suppress(OSError):
+        fd = os.open(directory, _READ | os.O_NOFOLLOW)
+        try:
+            if os.fstat(fd).st_uid == os.geteuid() and _lock(fd, fcntl.LOCK_EX):
+                shutil.rmtree(directory)
         finally:
             os.close(fd)
 
