@@ -254,10 +254,10 @@ def test_a_wait_of_several_requests_is_said_once():
     refused = threading.local()
 
     def answer(_):
+        gate.wait(60)  # each is answered when both have been refused, and have been sent again
         if getattr(refused, "already", False):
             return Said(200, job_view())
         refused.already = True  # each connection has a thread
-        gate.wait(10)
         return refusing()
 
     with answering(answer) as server, Client(server.url) as client:
@@ -266,7 +266,7 @@ def test_a_wait_of_several_requests_is_said_once():
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(10)
+            thread.join(60)
 
     assert said == [("no replica of the state service leads", 90), "back"]
 

@@ -41,6 +41,7 @@ def script() -> Script:
 
 
 async def test_an_order_reaches_a_host_that_listens_again_shortly(script: Script) -> None:
+    script.play("policy order_retry_s=60")
     sent, taken = Sent(script), list[Order]()
     for _ in range(10):
         await asyncio.sleep(0)
