@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-
 MEMORY = "/dev/shm"
 """Where the directory of a worker's tokens is, if it is not in its data directory."""
 
