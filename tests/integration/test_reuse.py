@@ -7,11 +7,13 @@ import contextlib
 import os
 import signal
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 
+from iris_core.messages.message import AttemptRef
 from iris_worker.launcher import rescue
 from iris_worker.launcher.cgroups.files import Cgroup
 from iris_worker.launcher.records.records import (
@@ -127,6 +129,19 @@ async def test_calls_at_the_same_time_have_processes_of_their_own(host: Host):
         assert (await host.exit(slot)).code == 0
         pids.append(await host.pid(slot))
     assert len(set(pids)) == 3
+
+
+async def test_a_call_gets_the_process_of_the_call_before_in_its_directory(host: Host):
+    await ready(host, "json")
+    slots = [host.call(waits(host.root / "go"), reuse=10) for _ in range(3)]
+    pids = [await host.pid(slot) for slot in slots]
+    (host.root / "go").touch()
+    for slot in slots:
+        assert (await host.exit(slot)).code == 0
+    following = [replace(slot, ref=AttemptRef(1, 100 + slot.ref.index, 0)) for slot in slots]
+    for slot in following:
+        host.call("pass", slot=slot, reuse=10)
+    assert [await host.pid(slot) for slot in following] == pids
 
 
 async def test_another_job_gets_no_process_of_this_one(host: Host):

@@ -101,17 +101,19 @@ class ReusedProcesses:
 
     def give(self, request: StartProcess, call: Mapping[str, object]) -> bool:
         """Have a process that waits make the call of an attempt; False when there is none for it."""
-        one = next((one for one in reversed(self._waiting) if one.fits(request)), None)
-        if one is None or request.reuse < 2:
+        fit = [one for one in reversed(self._waiting) if one.fits(request)] if request.reuse > 1 else []
+        if not fit:
             return False
+        below = request.record.below
+        one = next((one for one in fit if one.request.record.below == below), fit[0])  # which has its output open
         self._stop_waiting(one)
         one.left -= 1
-        order = {**call, "workdir": self._spawner.workdir_of(request.record.below), "again": one.left > 0}
+        order = {**call, "workdir": self._spawner.workdir_of(below), "again": one.left > 0}
         try:
-            if request.record.below == one.request.record.below:  # its output is open there
+            if below == one.request.record.below:
                 one.link.send(marshal.dumps(order))
             else:
-                with self._spawner.output_of(request.record.below) as (_, out, err):
+                with self._spawner.output_of(below) as (_, out, err):
                     socket.send_fds(one.link, [marshal.dumps(order)], [out, err])
         except OSError:
             self._end(one)
