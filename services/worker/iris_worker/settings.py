@@ -80,7 +80,7 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
         artifact_bytes: size of an output directory (`--output`); a larger one is not kept.
         artifact_entries: number of its files.
         artifact_timeout_s: how long an attempt's end waits until that is stored.
-        artifacts_at_once: output directories that are stored at a time.
+        artifacts_at_once: output directories that are stored at a time; of small ones, up to 64 KiB, 16 times as many.
         exec_at_once: commands that people execute beside tasks at a time; 0: none are taken.
         exec_idle_s: how long one command may neither read nor print.
         exec_longest_s: how long one command may run.

@@ -2,10 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,20 +11,13 @@ from iris_core.messages.state_worker import Artifact
 from iris_worker.attempt.artifacts.directory import PIECE_BYTES, ArtifactLimits
 from iris_worker.attempt.artifacts.uploader import Uploader
 from tests.support.memory import Memory
+from tests.unit.worker.counting_pool import CountingPool
+
+SIZES = [(5, 0, []), (PIECE_BYTES // 2, 1, []), (3 * PIECE_BYTES, 3, [3 * PIECE_BYTES])]
 
 
-class CountingPool(ThreadPoolExecutor):
-    """Counts what is given to a thread."""
-
-    given = 0
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        self.given += 1
-        return super().submit(fn, *args, **kwargs)
-
-
-@pytest.mark.parametrize(("size", "turns", "told"), [(5, 1, []), (3 * PIECE_BYTES, 3, [3 * PIECE_BYTES])])
-async def test_a_small_directory_takes_one_turn_of_a_thread_and_no_note(
+@pytest.mark.parametrize(("size", "turns", "told"), SIZES)
+async def test_a_small_directory_takes_no_turn_of_a_thread_and_no_note(
     tmp_path: Path, size: int, turns: int, told: list[int]
 ):
     loop, pool = asyncio.get_running_loop(), CountingPool(1)
@@ -44,3 +34,24 @@ async def test_a_small_directory_takes_one_turn_of_a_thread_and_no_note(
     async with asyncio.timeout(60):
         await asyncio.gather(*tasks)
     assert (ended[0].files, measured, pool.given) == (1, told, turns)
+
+
+@pytest.mark.parametrize(
+    ("limits", "note"),
+    [
+        (ArtifactLimits(bytes=4), "its files have more than 4B, the limit of this worker (artifact_bytes)"),
+        (ArtifactLimits(entries=0), "it has more than 0 entries"),
+    ],
+)
+async def test_a_small_directory_obeys_the_limits(tmp_path: Path, limits: ArtifactLimits, note: str):
+    loop, tasks = asyncio.get_running_loop(), list[asyncio.Task[None]]()
+    uploader = Uploader(
+        "w0", Memory().connect().streams, limits, 60.0, 1, lambda work: tasks.append(loop.create_task(work))
+    )
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "x").write_bytes(b"12345")
+    ended: list[Artifact] = []
+    uploader.begin(AttemptRef(1, 0, 0), str(tmp_path), "out", lambda _: None, ended.append)
+    async with asyncio.timeout(60):
+        await asyncio.gather(*tasks)
+    assert ended == [Artifact(note=note)]

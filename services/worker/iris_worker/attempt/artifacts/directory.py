@@ -106,13 +106,13 @@ class OutputDirectory:
     """An output directory of an attempt that has ended. For a thread: all of it waits for the disk.
 
     Attributes:
-        files: how many files and links have been packed. left_out: what has not been.
+        files: how many files and links have been packed, and packed_bytes: of the files. left_out: what has not been.
 
     Raises NotStored when it is not there, or what is there may not be read.
     """
 
     def __init__(self, workdir: str, path: str, limits: ArtifactLimits) -> None:
-        self.files = 0
+        self.files = self.packed_bytes = 0
         self.left_out = LeftOut()
         self._limits = limits
         self._seen = 0
@@ -159,10 +159,9 @@ class OutputDirectory:
         yield bytes(piece) + squeeze.flush()
 
     def _blocks(self) -> Iterator[bytes]:
-        size = 0
         for entry in self._walk():
-            size += entry.info.st_size if stat.S_ISREG(entry.info.st_mode) else 0
-            self._check(size)  # another process may have written to it since it was measured
+            self.packed_bytes += entry.info.st_size if stat.S_ISREG(entry.info.st_mode) else 0
+            self._check(self.packed_bytes)  # another process may have written to it since it was measured
             yield from self._packed(entry)
         yield bytes(2 * tarfile.BLOCKSIZE)
 

@@ -1,8 +1,9 @@
 """Stores the output directories of attempts that have ended. Part of the shell: it waits for the disk and the stream.
 
-One piece after the other is packed by a thread and stored, so a worker holds one piece of each upload. An upload that
-breaks off is begun again under another name until its time is over; what it has left is deleted with the oldest of the
-stream. Out of scope: what is packed (directory), and the end of the attempt (executor).
+One piece after the other is packed by a thread and stored, so a worker holds one piece of each upload; what is small is
+packed at once, which takes less than a thread's turn. An upload that breaks off is begun again under another name until
+its time is over; what it has left is deleted with the oldest of the stream. Out of scope: what is packed (directory),
+and the end of the attempt (executor).
 Source: docs/adr/0048-artifacts-are-a-stream.md.
 """
 
@@ -29,6 +30,9 @@ log = logging.getLogger(__name__)
 
 _RETRY_S = 1.0
 _ANSWER_S = 10.0
+_SMALL = ArtifactLimits(64 << 10, 16)
+_SMALL_AT_ONCE = 16
+"""For each larger one: together they hold as much memory."""
 
 T = TypeVar("T")
 
@@ -60,6 +64,7 @@ class Uploader:
 
     Args:
         worker: its id. timeout_s: for one directory, from the end of its process, with all waiting.
+        at_once: pieces that are packed and stored at a time.
         spawn: runs a coroutine; one that raises ends this worker.
     """
 
@@ -76,6 +81,8 @@ class Uploader:
         self._streams = streams
         self._limits = limits
         self._timeout_s = timeout_s
+        self._small = ArtifactLimits(min(limits.bytes, _SMALL.bytes), min(limits.entries, _SMALL.entries))
+        self._small_turn = asyncio.Semaphore(at_once * _SMALL_AT_ONCE)
         self._turn = asyncio.Semaphore(at_once)
         self._spawn = spawn
         self._clock = asyncio.get_running_loop().time
@@ -116,7 +123,7 @@ class Uploader:
 
     async def _run(self, upload: ArtifactUpload) -> None:
         try:
-            async with asyncio.timeout_at(upload.until_s) as upload.timeout, self._turn:
+            async with asyncio.timeout_at(upload.until_s) as upload.timeout:
                 artifact = await self._keep(upload)
         except TimeoutError:
             artifact = Artifact(note=upload.late)
@@ -130,35 +137,53 @@ class Uploader:
     async def _keep(self, upload: ArtifactUpload) -> Artifact:
         """Upload until it is stored. Raises NotStored, OSError."""
         while True:
-            directory = OutputDirectory(upload.workdir, upload.output, self._limits)
             try:
-                return await self._store(upload, directory)
+                async with self._small_turn:
+                    stored = await self._store_small(upload)
+                if stored is None:
+                    async with self._turn:
+                        stored = await self._store(upload)
             except (Full, Unavailable) as error:
                 log.warning("an output directory cannot be stored now: %s", error)
                 upload.on_measured(upload.measured)
-            finally:
-                directory.close()
+            else:
+                return stored
             await asyncio.sleep(_RETRY_S)
 
-    async def _store(self, upload: ArtifactUpload, directory: OutputDirectory) -> Artifact:
-        """Upload once. Raises NotStored, OSError, Full, Unavailable.
+    async def _store_small(self, upload: ArtifactUpload) -> Artifact | None:
+        """Upload once what is small; None: it is not, or may not be stored. Raises OSError, Full, Unavailable."""
+        try:
+            with contextlib.closing(OutputDirectory(upload.workdir, upload.output, self._small)) as directory:
+                piece = b"".join(directory.pack())
+        except NotStored:
+            return None
+        upload.measured = directory.packed_bytes
+        name = secrets.token_hex(8)
+        await self._send(upload, name, piece, 0)
+        return Artifact(name, len(piece), directory.files, str(directory.left_out))
 
-        What is measured and packed together, and small, is one piece: each turn of a thread costs as much as packing
-        a few files.
-        """
-        name, size = secrets.token_hex(8), 0
-        subject = subjects.artifact(self._worker, upload.ref.job, name)
-        with contextlib.closing(directory.pack()) as pieces:
+    async def _store(self, upload: ArtifactUpload) -> Artifact:
+        """Upload once. Raises NotStored, OSError, Full, Unavailable."""
+        with (
+            contextlib.closing(OutputDirectory(upload.workdir, upload.output, self._limits)) as directory,
+            contextlib.closing(directory.pack()) as pieces,
+        ):
+            name, size = secrets.token_hex(8), 0
             measured, piece = await _in_thread(lambda: (directory.measure(), next(pieces, b"")))
             upload.measured = measured
             if len(piece) >= PIECE_BYTES:
                 upload.on_measured(measured)
             for part in itertools.count():
-                await self._streams.publish(subject, piece, headers={subjects.PART: str(part)}, timeout=_ANSWER_S)
+                await self._send(upload, name, piece, part)
                 size += len(piece)
                 if len(piece) < PIECE_BYTES or not (piece := await _in_thread(lambda: next(pieces, b""))):
                     break
         return Artifact(name, size, directory.files, str(directory.left_out))
+
+    async def _send(self, upload: ArtifactUpload, name: str, piece: bytes, part: int) -> None:
+        """Store one piece. Raises Full, Unavailable."""
+        subject = subjects.artifact(self._worker, upload.ref.job, name)
+        await self._streams.publish(subject, piece, headers={subjects.PART: str(part)}, timeout=_ANSWER_S)
 
 
 async def _in_thread(work: Callable[[], T]) -> T:
