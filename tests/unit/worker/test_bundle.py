@@ -160,6 +160,29 @@ def test_a_bundle_is_unpacked_once_and_copied_for_each_attempt(tmp_path: Path):
     assert tree(tmp_path / "bundles" / digest) == {"run.sh": b"echo"}
 
 
+def test_a_copy_has_the_modes_times_and_owner_of_its_bundle(tmp_path: Path):
+    store, place = BundleStore(tmp_path / "bundles"), tmp_path / "bundles" / "x"
+    (place / "sub" / "empty").mkdir(parents=True)
+    (place / "sub" / "run.sh").write_bytes(b"echo" * 100_000)
+    (place / "sub" / "none").touch()
+    (place / "link").symlink_to("sub/run.sh")
+    for path, mode in (("sub/run.sh", 0o755), ("sub/none", 0o640), ("sub", 0o711)):
+        (place / path).chmod(mode)
+        os.utime(place / path, ns=(1, 1_000_000_007))
+    owner = (1000, 1001) if os.geteuid() == 0 else (os.getuid(), os.getgid())
+    workdir = tmp_path / "workdir"
+    workdir.mkdir(0o700)
+    store.copy("x", str(workdir), owner)
+    paths = sorted(path.relative_to(place) for path in place.rglob("*"))
+    assert sorted(path.relative_to(workdir) for path in workdir.rglob("*")) == paths
+    assert tree(workdir) == tree(place)
+    for path in paths:
+        was, found = (place / path).lstat(), (workdir / path).lstat()
+        assert (found.st_mode, found.st_mtime_ns, found.st_size) == (was.st_mode, was.st_mtime_ns, was.st_size)
+        assert (found.st_uid, found.st_gid) == owner
+    assert (stat.S_IMODE(workdir.stat().st_mode), workdir.stat().st_uid) == (0o700, os.getuid())
+
+
 def test_what_is_not_what_was_asked_for_is_refused(tmp_path: Path):
     store = BundleStore(tmp_path / "bundles")
     with pytest.raises(InvalidArchive, match="its digest is"):

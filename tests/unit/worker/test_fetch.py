@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import random
 from pathlib import Path
+
+import pytest
 
 from iris_bus.contract import Blobs
 from iris_core import subjects
@@ -17,6 +20,7 @@ from iris_worker.clock import HostClock
 from iris_worker.launcher.starts.spawn import NOT_EXECUTABLE
 from iris_worker.metrics import WorkerMetrics
 from tests.support.memory import Memory
+from tests.unit.worker.counting_pool import CountingPool
 from tests.unit.worker.test_bundle import tar
 
 
@@ -50,3 +54,32 @@ async def test_an_attempt_gets_its_line_of_the_jobs_file(tmp_path: Path):
         Ended(Cause.EXITED, NOT_EXECUTABLE, error="bundle: seeds has no line 3, for task 2"),
         Ended(Cause.EXITED, NOT_EXECUTABLE, error="bundle: there is no file other in it"),
     ]
+
+
+@pytest.mark.parametrize(("size", "turns"), [(5, [2, 0, 0]), (1 << 17, [2, 1, 1])])
+async def test_a_small_bundle_that_was_copied_takes_no_thread(tmp_path: Path, size: int, turns: list[int]):
+    pool = CountingPool(1)
+    asyncio.get_running_loop().set_default_executor(pool)
+    blobs = Memory().connect().blobs(subjects.BUNDLES_BUCKET)
+    data = tar(("x", random.randbytes(size)))
+    digest = hashlib.sha256(data).hexdigest()
+    await blobs.put(digest, data)
+    fetcher, found = fetcher_of(blobs, tmp_path), []
+    for number in range(3):
+        before = pool.given
+        assert await fetcher.fetch(digest, str(tmp_path / str(number))) == ""
+        found.append(pool.given - before)
+        assert (tmp_path / str(number) / "x").stat().st_size == size
+    assert found == turns
+
+
+async def test_a_small_bundle_that_is_gone_is_fetched_again(tmp_path: Path):
+    blobs = Memory().connect().blobs(subjects.BUNDLES_BUCKET)
+    fetcher = fetcher_of(blobs, tmp_path)
+    data = [tar(("x", str(number).encode())) for number in range(4)]
+    digests = [hashlib.sha256(one).hexdigest() for one in data]
+    for digest, one in zip(digests, data, strict=True):
+        await blobs.put(digest, one)
+    for turn in range(2):  # of four bundles two are kept
+        for digest in digests:
+            assert await fetcher.fetch(digest, str(tmp_path / f"{digest}-{turn}")) == ""

@@ -14,11 +14,13 @@ import lzma
 import os
 import re
 import shutil
+import stat
 import tarfile
 import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -40,6 +42,8 @@ _BROKEN = (
 _COPY = 1024 * 1024
 _HEADER_LIMIT = 8 * _COPY
 _GZIP, _BZIP2, _XZ = b"\x1f\x8b", b"BZh", b"\xfd7zXZ"
+_SENT = 1 << 30
+_SMALL_ENTRIES, _SMALL_BYTES = 16, 64 << 10
 _LINK_MODE = 0o120000
 _TYPE_MASK = 0o170000
 
@@ -63,12 +67,13 @@ class BundleStore:
         self._root = root
         self._limits = limits or BundleLimits()
         self._keep = keep
+        self._small: set[str] = set()
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         for left in root.glob(".unpacking-*"):
             shutil.rmtree(left, ignore_errors=True)
 
     def has(self, digest: str) -> bool:
-        return (self._root / digest).is_dir()
+        return os.path.isdir(f"{self._root}/{digest}")
 
     def add(self, digest: str, data: bytes) -> None:
         """Unpack an archive; slow, for a thread. Raises InvalidArchive, and OSError when the disk is full."""
@@ -83,19 +88,21 @@ class BundleStore:
             shutil.rmtree(target, ignore_errors=True)
         self._make_room()
 
+    def is_small(self, digest: str) -> bool:
+        """Whether to `copy` it takes no longer than a turn of a thread. False for one that was not copied yet."""
+        return digest in self._small
+
     def copy(self, digest: str, workdir: str, owner: tuple[int, int] | None = None) -> None:
         """Give an attempt its own copy of an unpacked bundle, of which ``owner`` becomes the owner, but not of
-        ``workdir``, where nobody else may reach it meanwhile; slow, for a thread. Raises OSError.
+        ``workdir``, where nobody else may reach it meanwhile; slow, for a thread, unless it is small. Raises OSError.
         """
-        source = self._root / digest
+        source = f"{self._root}/{digest}"
         os.makedirs(workdir, exist_ok=True)
         os.utime(source)
-        shutil.copytree(source, workdir, symlinks=True, dirs_exist_ok=True)
-        os.chmod(workdir, 0o700)
-        if owner is not None:
-            for directory, inside, files in os.walk(workdir):
-                for name in (*inside, *files):
-                    os.lchown(os.path.join(directory, name), *owner)
+        copied = _Copied()
+        _copy(source, workdir, owner, copied)
+        if copied.entries <= _SMALL_ENTRIES and copied.size <= _SMALL_BYTES:
+            self._small.add(digest)
 
     def line(self, digest: str, path: str, index: int) -> str:
         """A line of a file of an unpacked bundle; slow, for a thread. Raises InvalidArchive, OSError."""
@@ -111,7 +118,55 @@ class BundleStore:
     def _make_room(self) -> None:
         held = sorted(self._root.iterdir(), key=lambda path: path.stat().st_mtime)
         for path in held[: max(0, len(held) - self._keep)]:
+            self._small.discard(path.name)
             shutil.rmtree(path, ignore_errors=True)
+
+
+@dataclass(slots=True)
+class _Copied:
+    """What was copied of a bundle."""
+
+    entries: int = 0
+    size: int = 0
+
+
+def _copy(source: str, target: str, owner: tuple[int, int] | None, copied: _Copied) -> None:
+    """Copy what is in a directory, with modes and times; ``owner`` becomes the owner of each entry. Raises OSError."""
+    with os.scandir(source) as entries:
+        for entry in entries:
+            path, info = f"{target}/{entry.name}", entry.stat(follow_symlinks=False)
+            copied.entries += 1
+            if stat.S_ISREG(info.st_mode):
+                _copy_file(entry.path, path, info, owner)
+                copied.size += info.st_size
+                continue
+            if stat.S_ISDIR(info.st_mode):
+                os.mkdir(path, 0o700)
+                _copy(entry.path, path, owner, copied)
+                os.chmod(path, stat.S_IMODE(info.st_mode))
+            else:
+                os.symlink(os.readlink(entry.path), path)
+            os.utime(path, ns=(info.st_atime_ns, info.st_mtime_ns), follow_symlinks=False)
+            if owner is not None:
+                os.lchown(path, *owner)
+
+
+def _copy_file(source: str, target: str, info: os.stat_result, owner: tuple[int, int] | None) -> None:
+    there = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        if info.st_size:
+            here = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                while os.sendfile(there, here, None, _SENT):
+                    pass
+            finally:
+                os.close(here)
+        if owner is not None:
+            os.fchown(there, *owner)
+        os.fchmod(there, stat.S_IMODE(info.st_mode))
+        os.utime(there, ns=(info.st_atime_ns, info.st_mtime_ns))
+    finally:
+        os.close(there)
 
 
 def unpack(data: bytes, root: Path, limits: BundleLimits) -> None:

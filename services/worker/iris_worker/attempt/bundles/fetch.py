@@ -7,8 +7,8 @@ Out of scope: what an archive may contain (manifest), and the next stage of the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
-from typing import TypeVar
+import contextlib
+from collections.abc import Iterator
 from weakref import WeakValueDictionary
 
 from iris_bus.contract import Blobs, Unavailable
@@ -23,8 +23,6 @@ from iris_worker.attempt.slots.workspaces import Workspace
 from iris_worker.clock import HostClock
 from iris_worker.launcher.starts.spawn import NOT_EXECUTABLE
 from iris_worker.metrics import WorkerMetrics
-
-T = TypeVar("T")
 
 _TRIES = 3
 _RETRY_S = 0.3
@@ -70,11 +68,16 @@ class Fetcher:
         line = ""
         try:
             digest = digest_of(bundle)
+            if not each_line and self._store.is_small(digest) and self._store.has(digest):
+                with self._timing("copy"):
+                    self._store.copy(digest, workdir, owner)
+                return line
             async with self._at_once:
                 await self._have(self._store, digest)
                 if each_line:
                     line = await asyncio.to_thread(self._store.line, digest, each_line, index)
-                await self._timed("copy", asyncio.to_thread(self._store.copy, digest, workdir, owner))
+                with self._timing("copy"):
+                    await asyncio.to_thread(self._store.copy, digest, workdir, owner)
         except InvalidArchive as error:
             return Ended(Cause.EXITED, NOT_EXECUTABLE, error=_unnamed(error, bundle))
         except (Unavailable, ValueError, OSError) as error:
@@ -108,8 +111,10 @@ class Fetcher:
         lock = self._one_by_one.setdefault(digest, asyncio.Lock())  # as long as an attempt needs this bundle
         async with lock:
             if not store.has(digest):
-                data = await self._timed("download", self._download(digest))
-                await self._timed("unpack", asyncio.to_thread(store.add, digest, data))
+                with self._timing("download"):
+                    data = await self._download(digest)
+                with self._timing("unpack"):
+                    await asyncio.to_thread(store.add, digest, data)
 
     async def _download(self, digest: str) -> bytes:
         for left in reversed(range(_TRIES)):
@@ -125,11 +130,11 @@ class Fetcher:
                 return data
         raise AssertionError("the last try raises")
 
-    async def _timed(self, step: str, work: Awaitable[T]) -> T:
+    @contextlib.contextmanager
+    def _timing(self, step: str) -> Iterator[None]:
         began_s = self._clock.steady_s()
-        done = await work
+        yield
         self._metrics.built(step, self._clock.steady_s() - began_s)
-        return done
 
 
 def _unnamed(error: Exception, bundle: str) -> str:
