@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from iris_worker.launcher.cgroups.limits import Limits, hold
+from iris_worker.launcher.kernel import credentials
 
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
@@ -162,23 +163,23 @@ def _fork(
 
 @contextlib.contextmanager
 def _as(user: User) -> Iterator[None]:
-    """Have a user for one vfork; exec drops the way back. A process that cannot come back ends."""
+    """Have a user for one vfork; exec drops the way back. Only this thread has it. Who cannot come back ends."""
     groups = tuple(os.getgroups())
     try:
         if user.groups != groups:
-            os.setgroups(user.groups)
-        os.setresgid(user.gid, user.gid, 0)
-        os.setresuid(user.uid, user.uid, 0)
+            credentials.set_further_groups(user.groups)
+        credentials.set_groups(user.gid, user.gid, 0)
+        credentials.set_users(user.uid, user.uid, 0)
         yield
     finally:
         must(lambda: _be_root(groups, changed=user.groups != groups))
 
 
 def _be_root(groups: tuple[int, ...], *, changed: bool) -> None:
-    os.setresuid(0, 0, 0)
-    os.setresgid(0, 0, 0)
+    credentials.set_users(0, 0, 0)
+    credentials.set_groups(0, 0, 0)
     if changed:
-        os.setgroups(groups)
+        credentials.set_further_groups(groups)
 
 
 def must(undo: Callable[[], None]) -> None:
