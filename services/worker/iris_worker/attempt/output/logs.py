@@ -186,7 +186,7 @@ class OutputLogs:
         if now_s >= self._look_s:
             for tail in self._live.values():
                 if tail.due_s <= now_s and not batch.is_full:
-                    tail.pace(now_s, self._collect(tail, now_s, now_ms, batch))
+                    tail.pace(now_s, tail.has_printed() and self._collect(tail, now_s, now_ms, batch))
             if not batch.is_full:
                 self._look_s = now_s + TICK_S
         batch.messages += self._results(batch.ended)
