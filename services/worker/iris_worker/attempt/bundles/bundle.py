@@ -97,7 +97,8 @@ class BundleStore:
         ``workdir``, where nobody else may reach it meanwhile; slow, for a thread, unless it is small. Raises OSError.
         """
         source = f"{self._root}/{digest}"
-        os.makedirs(workdir, exist_ok=True)
+        if not os.path.isdir(workdir):
+            os.makedirs(workdir)
         os.utime(source)
         copied = _Copied()
         _copy(source, workdir, owner, copied)
