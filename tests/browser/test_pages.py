@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from hashlib import sha256
 
 import pytest
 import pytest_asyncio
 
+from iris_core.views.jobs import ActorView, GateView, JobLink
 from iris_gateway.auth.bearer import parse_tokens
 from tests.support.browser import Browser, Page, chromium
 from tests.support.fake_state import attempt_of
 from tests.support.gateway import House, house, listening
 from tests.support.pages import fill
-from tests.support.seen import AXE, CONTRASTS, CUT, HIDDEN, UNLABELLED, VIOLATIONS
+from tests.support.seen import AXE, CONTRASTS, COVERED, CUT, HIDDEN, UNLABELLED, VIOLATIONS
 
 pytestmark = [
     pytest.mark.browser,
@@ -105,6 +107,27 @@ async def test_no_page_is_wider_than_its_window_or_cuts_a_word(iris: House, page
             if width == 390:
                 assert (path, await page.value(UNLABELLED)) == (path, [])
     assert [one for one in page.complaints if "404" not in one] == []
+
+
+async def test_what_a_job_waits_for_is_read_without_being_cut_or_covered(iris: House, page: Page):
+    since, by = datetime(2026, 1, 31, 8, tzinfo=UTC), ActorView(name="anonymous at 127.0.0.1")
+    prep = JobLink(id="j7", name="/prepare-the-data", state="failed")
+    job = iris.state.jobs["/a"]
+    job.gates = [GateView(kind="dependency", opened_at=None, job=prep, when="notok", each=True)]
+    job.gates += [GateView(kind="held", opened_at=None, by=by, since=since)]
+    reason = {"code": "held", "message": f"held by {by.name}", "facts": {}}
+    row = {"job": "/b", "job_id": "j2", "user": "mia", "band": "batch", "submitted_at": None, "tasks": 3}
+    iris.state.pages["gated_jobs"] = {"items": [{**row, "pending_reason": reason}], "next_cursor": None}
+    iris.state.pages["queue"]["items"][0]["task"] = "/train-with-all-of-it/0"
+    heights = "[...document.querySelectorAll('#gated .reason, .queue .name')].map((one) => one.offsetHeight < 24)"
+    async with listening(iris) as http:
+        for path in ("/jobs/%2Fa", "/queue"):
+            await page.open(f"{http.base_url}{path}")
+            await page.loaded()
+            for width in (390, 1280):
+                await page.resize(width)
+                assert (path, width, await page.value(COVERED)) == (path, width, [])
+    assert await page.value(heights) == [True, True]
 
 
 @pytest.mark.skipif(not AXE.exists(), reason="axe-core is not in .axe; .ci/run puts it there")

@@ -9,6 +9,21 @@ CUT = """[...document.querySelectorAll('h1, h2, .badge, .reason, .button, dd, th
     && getComputedStyle(one).display !== 'inline' && one.clientWidth).map((one) => one.outerHTML.slice(0, 90))"""
 """Words that are cut or that stick out."""
 
+COVERED = """[...document.querySelectorAll('main li')].flatMap((item) => {
+  const texts = document.createTreeWalker(item, NodeFilter.SHOW_TEXT);
+  const boxes = [], range = document.createRange();
+  for (let node; (node = texts.nextNode()); ) {
+    if (!node.data.trim()) continue;
+    range.selectNodeContents(node);
+    boxes.push(...[...range.getClientRects()].map((box) => [box, node.data.trim()]));
+  }
+  return boxes.flatMap(([one, words], number) => boxes.slice(number + 1)
+    .filter(([other]) => Math.min(one.right, other.right) - Math.max(one.left, other.left) > 1
+      && Math.min(one.bottom, other.bottom) - Math.max(one.top, other.top) > 4)
+    .map(([, others]) => `${words} | ${others}`));
+})"""
+"""Texts of a list that stand on each other."""
+
 HIDDEN = """[...document.querySelectorAll('td .badge')].filter((one) => one.checkVisibility()
     && one.getBoundingClientRect().right > one.closest('td').getBoundingClientRect().right + 0.5)
     .map((one) => one.textContent)"""

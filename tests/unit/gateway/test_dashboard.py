@@ -5,8 +5,11 @@ import html
 import json
 import re
 import time
+from collections import UserDict
+from datetime import UTC, datetime
 from enum import Enum
 from hashlib import sha256
+from typing import Any
 
 import msgspec
 import pytest
@@ -628,6 +631,23 @@ async def test_a_running_task_is_requeued_on_its_page(iris: House):
     answer = await iris.http.post("/jobs/j1/change", data=form, headers=OWN)
     assert (answer.status_code, answer.headers["location"]) == (303, "/tasks/j1%2F1")
     assert iris.state.commands[-1].target == "j1/1"
+
+
+async def test_what_happens_while_a_page_reads_is_not_in_the_future(iris: House):
+    class Beating(UserDict[str, Any]):
+        """A worker whose last heartbeat has arrived when it is read."""
+
+        def __getitem__(self, key: str) -> Any:
+            return datetime.now(UTC).isoformat() if key == "last_heartbeat_at" else super().__getitem__(key)
+
+    iris.state.pages["worker"] = Beating(iris.state.pages["worker"])
+    shown = await page(iris, "/workers/w%200")
+    assert re.findall(r"last heartbeat <time[^>]*>(.*?)</time>", shown) == ["0 s ago"]
+
+
+async def test_a_task_without_attempts_says_so(iris: House):
+    iris.state.tasks["/a/1"].attempts = []
+    assert "No attempt has been made." in await page(iris, "/tasks/%2Fa%2F1")
 
 
 async def test_holds_on_the_queue_are_listed_and_released_on_its_page(iris: House):

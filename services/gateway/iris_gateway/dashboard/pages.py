@@ -45,8 +45,9 @@ def page(path: str, title: str, template: str, collect: Callable[[PageData], Awa
 
     async def render(call: Call, caller: Caller, again: bool) -> Rendered:
         look, at = _look(call, caller, again), call.gateway.feed.newest
-        shared = {"title": title, "here": path, "caller": caller, "now": look.now}
-        draw = partial(text_of, call.request, template, **{**shared, **await collect(look)})
+        shared = {"title": title, "here": path, "caller": caller}
+        facts = await collect(look)
+        draw = partial(text_of, call.request, template, **{**shared, "now": datetime.now(UTC), **facts})
         return rendered(draw() if is_compiled(template) else await asyncio.to_thread(draw), at)
 
     async def show(call: Call) -> Response:
