@@ -290,6 +290,21 @@ async def test_the_count_of_a_search_is_right_while_lines_stream_in(iris: House,
         await page.until(f"{count}.startsWith('1,000 of 1,005 ')")
 
 
+async def test_the_output_of_an_ended_task_takes_no_more_room_than_its_lines(iris: House, page: Page):
+    iris.state.jobs["/a"].state = iris.state.tasks["/a/1"].state = "failed"
+    iris.state.tasks["/a/1"].attempts = [attempt_of(0, "failed")]
+    await iris.state.print(1, 1, "one\ntwo\n")
+    height = "document.querySelector('#log').offsetHeight"
+    async with listening(iris) as http:
+        await page.open(f"{http.base_url}/tasks/%2Fa%2F1")
+        await page.until("document.querySelector('.newer')?.hidden")
+        assert await page.value(height) < 60
+        await iris.state.print(1, 1, "more\n" * 1000)
+        await page.open(f"{http.base_url}/tasks/%2Fa%2F1?again")
+        await page.until("document.querySelector('.newer')?.hidden")
+        assert await page.value(height) == 482
+
+
 async def test_no_line_is_cut_by_the_bar_above_the_output(iris: House, page: Page):
     await iris.state.print(1, 1, "".join(f"line {n} {'wide ' * 400}\n" for n in range(100)))
     iris.state.tasks["/a/1"].state, iris.state.tasks["/a/1"].attempts = "running", [attempt_of(0)]
