@@ -6,7 +6,7 @@ import pytest
 from iris.client.async_client import AsyncClient
 from iris.client.client import Client
 from iris.client.executions import RemoteCommand
-from iris.client.http.transport import RETRY_FOR_S, in_path
+from iris.client.http.transport import RETRY_FOR_S, HttpRequest, in_path
 from iris.client.jobs import Job
 from iris.client.problems import Conflict, Problem, Rejected, TryAgain, Unreachable, problem_from
 from iris_core import DISTRIBUTION, __version__
@@ -33,6 +33,15 @@ def test_not_now_is_sent_again_under_the_same_key():
 
     assert (job.name, len(keys(server)), len(set(keys(server)))) == ("/train", 2, 1)
     assert all(keys(server))
+
+
+def test_what_arrived_too_slowly_is_sent_again():
+    """An answer to HEAD has no document."""
+    with answering(in_turn(Said(408, b""), problem(408, "timeout", "too slow"), Said(200, []))) as server:
+        with Client(server.url) as client:
+            client.transport.send(HttpRequest("HEAD", "/v1/bundles/x"))
+
+        assert len(server.requests) == 3
 
 
 def test_a_connection_that_breaks_is_tried_again_under_the_same_key():

@@ -182,6 +182,7 @@ _KINDS: dict[int, type[Problem]] = {
     401: NotAllowed,
     403: NotAllowed,
     404: NotFound,
+    408: TryAgain,
     409: Conflict,
     410: Conflict,
     412: Conflict,
@@ -216,6 +217,7 @@ def _foreign(status: int, gateway: str) -> str:
 
 
 _REMEDIES = {
+    408: "the request arrived too slowly; try again, or look at the network",
     401: "a proxy in front of the gateway asks for credentials of its own",
     407: "a proxy in front of the gateway asks for credentials of its own",
     413: "a proxy in front of the gateway limits the size of requests; raise its limit",
