@@ -84,6 +84,15 @@ async def test_the_rest_of_a_body_that_was_refused_is_not_waited_for():
         assert (await ended(reader)).startswith(b"HTTP/1.1 408")
 
 
+async def test_who_has_sent_all_of_a_body_that_was_refused_is_told_nothing():
+    """It would be the answer to the next request."""
+    async with gateway(head_s=0.05) as http:
+        reader = await connect(http, REFUSED)
+        assert await reader.readuntil(b"}") != b""
+        connections[0].write(b"x" * 1000)
+        assert await ended(reader) == b""
+
+
 async def test_a_crowd_of_slow_heads_is_let_go_and_who_speaks_is_answered():
     async with gateway(head_s=0.2) as http:
         crowd = [await connect(http, HEAD) for _ in range(200)]

@@ -153,8 +153,13 @@ class HttpProtocol(HttpToolsProtocol):
                 self._refuse(_too_large(f"the head has {self._head_bytes} bytes", HEAD_BYTES))
 
     def on_message_begin(self) -> None:
-        self._in_head, self._may_trail, self._head_bytes = True, False, 0
+        self._spoke, self._in_head, self._may_trail, self._head_bytes = True, True, False, 0
         super().on_message_begin()
+
+    def on_message_complete(self) -> None:
+        """Nothing is missing any more: what a client has sent after a refusal was all that it had announced."""
+        self._spoke = False
+        super().on_message_complete()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A field after the body is dropped: it would pass for one of the head."""
@@ -186,7 +191,9 @@ class HttpProtocol(HttpToolsProtocol):
             self._head_timer = None
 
     def _head_is_late(self) -> None:
-        """Browsers open connections in advance, and show what is answered on one without a request."""
+        """Browsers open connections in advance, and show what is answered on one without a request; others take that
+        for the answer to their next one.
+        """
         if self._spoke:
             self._turn_away(ProblemResponse("timeout", "the head of the request did not arrive in time"))
         else:
