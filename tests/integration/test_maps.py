@@ -662,6 +662,7 @@ def test_a_call_that_prints_a_gigabyte_returns_and_its_neighbours_too(cluster):
 
     assert [mapped[1].result(WITHIN_S), mapped[2].result(WITHIN_S)] == [0, 1]
     assert mapped[0].result(4 * WITHIN_S) == 1024
+    mapped.job.wait(WITHIN_S)  # the end of an attempt is recorded after its result is known
     assert cluster.client.task("/m-gigabyte/0").attempts[0].output_dropped_bytes > 0
 
 
