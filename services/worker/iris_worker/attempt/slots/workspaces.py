@@ -253,8 +253,11 @@ class Workspaces:
             return
         try:
             os.rmdir(path)
-        except OSError:
-            shutil.rmtree(path, ignore_errors=True)
+        except OSError:  # it has files, of which each is the worker's; `rmtree` takes several times as long
+            with contextlib.suppress(OSError):
+                for name in os.listdir(path):
+                    os.unlink(f"{path}/{name}")
+                os.rmdir(path)
 
     def give(self, slot: Workspace) -> None:
         """The output is sent and the directories are gone, or kept: the slot is free for another attempt."""
