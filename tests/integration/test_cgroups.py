@@ -223,6 +223,23 @@ def test_only_the_thread_that_starts_processes_moves_between_groups(tmp_path: Pa
     assert groups_of("thread-self") == home
 
 
+@pytest.mark.parametrize("mib", [0, 4])
+def test_a_group_to_which_files_in_memory_are_charged_is_not_used_again(tmp_path: Path, mib: int):
+    """They would be part of what the next attempt may hold."""
+    groups, path = open_groups(tmp_path), Path("/dev/shm") / f"iris-test-{os.getpid()}"
+    if "memory" not in groups.support.controllers:
+        pytest.skip("control groups count no memory here")
+    try:
+        group = groups.take(Cgroup(memory_limit_bytes=64 << 20))
+        subprocess.run(["sh", "-c", f"head -c {mib << 20} /dev/zero > {path}"], check=True)
+        groups.leave()
+        groups.end(group)
+        assert group.spoilt == bool(mib)
+    finally:
+        path.unlink(missing_ok=True)
+        groups.close()
+
+
 def test_all_in_a_group_of_version_2_are_killed_at_once(tmp_path: Path):
     own = own_directories(Path("/proc/self/mountinfo").read_text(), Path("/proc/self/cgroup").read_text())
     if UNIFIED not in own:

@@ -217,15 +217,15 @@ async def test_a_worker_that_starts_continues_the_launcher_that_it_finds(
 
 
 def test_what_a_launcher_waits_for_is_ended_when_it_is_stopped(tmp_path: Path):
-    slot = tmp_path / "attempts" / "3"
-    slot.mkdir(parents=True)
-    stops = f"os.chdir({str(slot)!r}); os.kill(os.getpid(), signal.SIGSTOP)"
+    workdir = tmp_path / "attempts" / "3" / "7-0-1"
+    workdir.mkdir(parents=True)
+    stops = f"os.chdir({str(workdir)!r}); os.kill(os.getpid(), signal.SIGSTOP)"
     code = f"import os, signal\nif os.fork(): os.wait()\nelse: {stops}"
     waits = subprocess.Popen((sys.executable, "-c", code, rescue.MODULE, str(tmp_path)))
-    found: set[int] = set()
+    found: set[str] = set()
     while not found:
         found = rescue.resume(tmp_path)
-    assert found == {3}
+    assert found == {"3/7-0-1"}
     assert waits.wait(60) == 0
 
 

@@ -327,6 +327,22 @@ async def test_a_confined_process_ends_before_another_job_has_its_slot(host: Hos
     assert not any(psutil.pid_exists(one.pid) for one in waiting)
 
 
+async def test_what_starts_beside_an_ordered_clone_leaves_its_template(host: Host):
+    slot = host.preload("json", key="1/0", sandbox=CONFINED)
+    await host.state("1/0")
+    templates = host.templates()
+    for one in templates:
+        one.suspend()
+    ordered = host.call("pass", key="1/0", slot=slot, sandbox=CONFINED)
+    beside = replace(host.take(), number=slot.number, directory=slot.directory)
+    host.call("pass", key="", slot=beside, sandbox=CONFINED)
+    assert (await host.exit(beside)).code == 0
+    for one in templates:
+        one.resume()
+    assert (await host.exit(ordered)).code == 0
+    assert all(map(lives, templates))
+
+
 async def test_a_slot_is_empty_when_a_template_that_is_being_made_is_gone_too(host: Host):
     bare = host.preload(key="bare", sandbox=CONFINED)
     assert await host.state("bare") == TemplateState("bare", ready=True)

@@ -206,6 +206,21 @@ async def test_processes_that_are_not_cloned_share_a_slot_as_well(
 
 
 @pytest.mark.parametrize("mode", ROOT)
+async def test_each_attempt_says_why_preloading_has_failed(
+    mode: str, state: FakeState, nats_url: str, place: Path, mark: str
+):
+    async with sharing(mode, state, nats_url, place, mark):
+        refs = [AttemptRef(JOB, index, 0) for index in range(3)]
+        work = template(PYTHON, "waits.py", job=JOB, preload=("no_such_module",), replicas=3)
+        await state.tell([work], run=refs)
+        for ref in refs:
+            ended = await state.ended(ref)
+            assert ended.error == "preloading: ModuleNotFoundError: No module named 'no_such_module'"
+            assert ended.stderr_tail.startswith("Traceback")
+            assert (await state.output(ref, "stderr")).decode().rstrip() == ended.stderr_tail.rstrip()
+
+
+@pytest.mark.parametrize("mode", ROOT)
 async def test_attempts_without_control_groups_share_nothing(
     mode: str, state: FakeState, nats_url: str, place: Path, mark: str
 ):

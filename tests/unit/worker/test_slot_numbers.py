@@ -37,6 +37,24 @@ def test_a_slot_of_a_job_that_has_left_it_is_given_rather_than_a_new_one():
     assert numbers.reserve(JOB) == 1
 
 
+def test_jobs_that_follow_one_another_have_the_slot_that_was_left_last():
+    """It is warm, and what the job before has left in its sandbox ends first there."""
+    numbers = SlotNumbers()
+    for number in (numbers.reserve(JOB), numbers.reserve(OTHER)):
+        numbers.give(number)
+    for job in range(20, 23):
+        assert numbers.reserve(job) == 1
+        numbers.give(1)
+
+
+def test_a_slot_is_early_for_the_job_that_shares_it_also_when_it_is_spoilt():
+    numbers = SlotNumbers()
+    numbers.reserve(JOB)
+    assert [numbers.is_shared(0, JOB), numbers.is_shared(0, OTHER)] == [True, False]
+    numbers.spoil(0)
+    assert numbers.is_shared(0, JOB)
+
+
 def test_a_spoilt_slot_is_given_to_nobody_also_not_to_its_job():
     numbers = SlotNumbers()
     assert [numbers.reserve(JOB), numbers.reserve(JOB)] == [0, 0]

@@ -63,8 +63,8 @@ class LauncherWatch:
             log.error("the launcher has not answered for %.0f s and is replaced", self._silent_s)
             rescue.end(self._root)
             return
-        slots = rescue.resume(self._root)
-        for attempt in [one for one in self._attempts.all_living() if one.slot.number in slots]:
+        directories = rescue.resume(self._root)
+        for attempt in [one for one in self._attempts.all_living() if one.slot.below in directories]:
             log.error("a task stops what is started beside it, and is ended", extra={"attempt": str(attempt.ref)})
             attempt.blamed = Exit(128 + signal.SIGKILL, error=STOPS_OTHERS)
             self._launcher.send_now(StopProcess(attempt.ref, 0, 0))

@@ -21,11 +21,16 @@ from iris_worker.launcher.records.records import Exit
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
-def exit_of(entry: StoredProcess) -> Exit | None:
-    """How an attempt's first process ended; None while it runs."""
+def exit_of(entry: StoredProcess, result: str = "") -> Exit | None:
+    """How an attempt's first process ended; None while it runs.
+
+    ``result``: the file of a call's result. One that has ended well without has sent it to the launcher that is gone.
+    """
     if not is_same(entry):
         return Exit(known=False)
     status = tree.zombie_status(entry.started.pid)
+    if status == 0 and entry.started.call and not os.path.lexists(result):
+        return Exit(known=False)
     return None if status is None else to_exit(status, 0)
 
 

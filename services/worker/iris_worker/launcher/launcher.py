@@ -67,6 +67,7 @@ from iris_worker.launcher.records.records import (
 from iris_worker.launcher.records.store import ProcessStore
 from iris_worker.launcher.starts.spawn import NeedsShell, NotRunnable, as_script, handle_ignored
 from iris_worker.launcher.starts.spawner import Spawner
+from iris_worker.launcher.templates.template_programs import CALL
 from iris_worker.launcher.templates.templates import Templates
 
 _READ_BYTES = 1 << 16  # the memory for more is mapped and unmapped by each read
@@ -129,7 +130,7 @@ class Launcher:
                 break
         self._templates.close()
         self._spawner.close()
-        abandoned.remove_tokens(self._tokens)
+        abandoned.remove_tokens(self._tokens, time.monotonic() + abandoned.LOCK_S)
 
     def _recover(self) -> None:
         """Adopt what the previous launcher left, and kill what it has not recorded, or had only begun to start."""
@@ -140,7 +141,7 @@ class Launcher:
         for ref, entry in self._store.table.entries.items():
             if entry.exit is not None or entry.over is not None:
                 continue
-            exit_ = adopt.exit_of(entry)
+            exit_ = adopt.exit_of(entry, f"{self._spawner.workdir_of(entry.started.below)}/{CALL}/result")
             if exit_ is None and not self._runner.adopt(entry.started):
                 exit_ = Exit(known=False)
             if exit_ is None:

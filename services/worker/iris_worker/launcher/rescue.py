@@ -20,20 +20,21 @@ _MODULES = (MODULE.encode(), b"iris_worker.process.launcher")
 """The latter is of launchers that were started before their package had its present name."""
 
 
-def resume(root: Path) -> set[int]:
+def resume(root: Path) -> set[str]:
     """Continue the launcher of a worker's directory if it is stopped, and end what it has forked and is stopped.
 
-    Returns the slots of the attempts for which the latter was forked.
+    Returns the directories, below those of all slots, of the attempts for which the latter was forked.
     """
-    processes, slots = _processes(root), set[int]()
+    processes, directories = _processes(root), set[str]()
     for pid in filter(tree.is_stopped, processes):
         if tree.parent(pid) not in processes:
             _signal(pid, signal.SIGCONT)
             continue
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            slots.add(int(Path(os.readlink(f"/proc/{pid}/cwd")).relative_to(root / "attempts").parts[0]))
+        with contextlib.suppress(OSError, ValueError):
+            slot, directory, *_ = Path(os.readlink(f"/proc/{pid}/cwd")).relative_to(root / "attempts").parts
+            directories.add(f"{slot}/{directory}")
         _signal(pid, signal.SIGKILL)
-    return slots
+    return directories
 
 
 def end(root: Path) -> None:

@@ -122,7 +122,7 @@ class Wait:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self._long_s = time.monotonic() + _UNSAID_S
-        self._judged = self._said = False
+        self._said = False
 
     def __enter__(self) -> Self:
         return self
@@ -134,10 +134,9 @@ class Wait:
     def report(self, why: str, pause_s: float, until_s: float) -> None:
         """The request is sent again after a pause, at most until then."""
         now_s = time.monotonic()
-        if not self._judged and now_s + pause_s > self._long_s:
-            self._judged, self._said = True, self._transport.saying.acquire(blocking=False)
-            if self._said:
-                self._transport.on_wait(why, until_s - now_s)
+        if not self._said and now_s + pause_s > self._long_s and self._transport.saying.acquire(blocking=False):
+            self._said = True
+            self._transport.on_wait(why, until_s - now_s)
 
     def answered(self) -> None:
         """The request has its answer."""

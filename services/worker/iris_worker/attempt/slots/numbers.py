@@ -7,7 +7,7 @@ Source: docs/adr/0130-clones-of-a-job-share-a-slot.md.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Collection
 
 SHARED_BY = 16
@@ -19,7 +19,8 @@ class SlotNumbers:
 
     def __init__(self) -> None:
         self._next = 0
-        self._free: deque[int] = deque()
+        self._free: list[int] = []
+        self._left: list[int] = []
         self._attempts: Counter[int] = Counter()
         self._job: dict[int, int] = {}
         self._of_job: dict[int, list[int]] = {}
@@ -28,7 +29,7 @@ class SlotNumbers:
     def begin(self, used: Collection[int]) -> None:
         """A worker starts: attempts of an earlier one have these."""
         self._next = max(used, default=-1) + 1
-        self._free = deque(number for number in range(self._next) if number not in used)
+        self._free = [number for number in range(self._next) if number not in used]
 
     def reserve(self, job: int = 0) -> int:
         """The number of a slot that one more attempt has from now on. ``job``: whose attempts share it; 0: nobody's."""
@@ -36,13 +37,14 @@ class SlotNumbers:
         if number is None:
             number = self._take(job)
         elif not self._attempts[number]:
-            self._free.remove(number)
+            self._left.remove(number)
         self._attempts[number] += 1
         return number
 
     def _take(self, job: int) -> int:
-        """A slot that no attempt has."""
-        number = self._free.pop() if self._free else self._next
+        """A slot that no attempt has, if possible none of a job that may come back; the last one is warm."""
+        free = self._free or self._left
+        number = free.pop() if free else self._next
         self._next = max(self._next, number + 1)
         self._forget(number)
         if job:
@@ -62,27 +64,26 @@ class SlotNumbers:
         self._attempts[number] += 1
 
     def give(self, number: int) -> None:
-        """An attempt has it no longer. What a job has shared is given to another job after all others."""
+        """An attempt has it no longer. What a job has shared is given to another job after all others are."""
         self._attempts[number] -= 1
         if self._attempts[number] > 0:
             return
         del self._attempts[number]
         if number in self._spoilt:
             return
-        if number in self._job:
-            self._free.appendleft(number)
-        else:
-            self._free.append(number)
+        (self._left if number in self._job else self._free).append(number)
 
     def spoil(self, number: int) -> None:
         """Nobody gets it any more: what an attempt has left there cannot be taken away."""
         self._spoilt.add(number)
-        if number in self._free:
-            self._free.remove(number)
+        for free in (self._free, self._left):
+            if number in free:
+                free.remove(number)
         self._forget(number)
 
-    def is_shared(self, number: int) -> bool:
-        return number in self._job
+    def is_shared(self, number: int, job: int) -> bool:
+        """Whether others of this job may have it too."""
+        return self._job.get(number) == job or number in self._spoilt
 
     def is_free(self, number: int) -> bool:
         return number not in self._attempts

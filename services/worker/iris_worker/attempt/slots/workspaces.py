@@ -165,7 +165,7 @@ class Workspaces:
         """A slot for ``ref``, the reserved one, with directories and files that are new, or of a call before it."""
         number = self.numbers.reserve() if reserved is None else reserved
         slot = self._take_kept(ref, number) or self._take_new(ref, number)
-        slot.early = number in self._early or self.numbers.is_shared(number)
+        slot.early = number in self._early or self.numbers.is_shared(number, ref.job)
         return slot
 
     def _take_kept(self, ref: AttemptRef, number: int) -> Workspace | None:
@@ -279,8 +279,8 @@ class Workspaces:
     def clean_unused(self) -> None:
         """Take away what was kept since before the last time this was called, and no call has had."""
         for number, kept in list(self._kept.items()):
-            if self.numbers.is_free(number) or self.numbers.is_shared(number):  # else who has reserved it takes it soon
-                for one in self._unused.intersection(kept):
+            for one in self._unused.intersection(kept):
+                if self.numbers.is_free(number) or self.numbers.is_shared(number, one.ref.job):  # else it is taken soon
                     kept.remove(one)
                     with contextlib.suppress(OSError):
                         self._drop(one)

@@ -10,8 +10,10 @@ Source: docs/adr/0073-clone-calls-from-a-template.md.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from iris_core.admission.jobs import is_cloneable
 from iris_core.messages.message import AttemptRef
@@ -29,6 +31,13 @@ from iris_worker.launcher.records.records import BARE, EMPTIES, REUSE, SHARES, E
 
 _TRIES = 3
 _REMEMBERED = 1000
+
+
+class _Heard(NamedTuple):
+    """What has become of a template, and the end of what one that has failed has printed."""
+
+    state: TemplateState
+    tail: str
 
 
 class Preloading:
@@ -60,7 +69,7 @@ class Preloading:
         self._timeout_s = timeout_s
         self._on_change = on_change
         self._known: dict[str, TemplateState] = {}
-        self._waiting: dict[str, dict[AttemptRef, asyncio.Future[TemplateState | None]]] = {}
+        self._waiting: dict[str, dict[AttemptRef, asyncio.Future[_Heard | None]]] = {}
 
     async def provide(self, ref: AttemptRef, template: TaskTemplate) -> Ended | None:
         """Have a prepared attempt cloned, if that is possible; returns its end when preloading has failed."""
@@ -132,7 +141,7 @@ class Preloading:
                 self._begin(key, attempt, template)
             self._on_change()
             async with asyncio.timeout(self._timeout_s):
-                state = await waiting[ref]
+                heard = await waiting[ref]
         except OSError as error:
             return TemplateState(key, text=str(error))
         except TimeoutError:
@@ -143,11 +152,17 @@ class Preloading:
             waiting.pop(ref, None)
             if not waiting and self._waiting.get(key) is waiting:
                 del self._waiting[key]
-        if state is None:
+        if heard is None:
             return Ended(Cause.CANCELLED, error="stopped before it started")
-        if state.failed:
-            return Ended(Cause.EXITED, 1, error=f"preloading: {state.text}", stderr_tail=last_lines(attempt.slot.err))
-        return state
+        return self._failed(attempt, *heard) if heard.state.failed else heard.state
+
+    def _failed(self, attempt: RunningAttempt, state: TemplateState, tail: str) -> Ended:
+        """The end of an attempt whose template has failed: the end of what that has printed is output of all."""
+        if not self._logs.follows(attempt.ref):
+            self._logs.follow(attempt.slot, self._clock.steady_s())
+            with contextlib.suppress(OSError):  # the disk is full
+                os.write(attempt.slot.err, f"{tail}\n".encode())
+        return Ended(Cause.EXITED, 1, error=f"preloading: {state.text}", stderr_tail=tail)
 
     def _begin(self, key: str, attempt: RunningAttempt, template: TaskTemplate) -> None:
         if not self._logs.follows(attempt.ref):  # what preloading prints begins its output
@@ -171,11 +186,13 @@ class Preloading:
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
             self._known[state.key] = state
+        slots = (self._attempts.by_ref[ref].slot for ref in waiting) if state.failed else ()
+        tail = next((last_lines(slot.err) for slot in slots if slot.below == state.directory), "")
         for future in waiting.values():
             if not future.done():
-                future.set_result(state)
+                future.set_result(_Heard(state, tail))
 
-    def _directories(self, waiting: Mapping[AttemptRef, asyncio.Future[TemplateState | None]]) -> set[str]:
+    def _directories(self, waiting: Mapping[AttemptRef, asyncio.Future[_Heard | None]]) -> set[str]:
         """Of the attempts that still wait."""
         return {self._attempts.by_ref[ref].slot.below for ref, future in waiting.items() if not future.done()}
 

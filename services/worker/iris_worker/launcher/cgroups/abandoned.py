@@ -28,7 +28,7 @@ LOCK_S = 1.0
 """What a launcher waits for its locks. No other one has them for so long, but any user may lock a directory."""
 
 
-def hold(directory: str, until_s: float) -> int:
+def hold(directory: str, until_s: float, mode: int = 0o755) -> int:
     """Create the directory if missing, and return a descriptor that holds a shared lock: other launchers remove only
     unlocked directories.
 
@@ -36,7 +36,7 @@ def hold(directory: str, until_s: float) -> int:
     """
     while True:
         with contextlib.suppress(FileExistsError):
-            os.mkdir(directory, 0o755)
+            os.mkdir(directory, mode)
         with contextlib.suppress(FileNotFoundError):  # it was removed meanwhile
             fd = os.open(directory, _READ)
             if (_lock(fd, fcntl.LOCK_SH) or time.monotonic() >= until_s) and _is_there(directory, fd):
@@ -67,12 +67,18 @@ def remove(directory: str, memory: str = MEMORY) -> None:
             os.close(fd)
 
 
-def remove_tokens(directory: str) -> None:
-    """Remove the tokens that a worker has left in memory, unless it lives. Others may have made something there."""
+def remove_tokens(directory: str, until_s: float = 0.0) -> None:
+    """Remove the tokens that a worker has left in memory, unless it lives. Others may have made something there.
+
+    ``until_s``: how long to wait for its lock, by the monotonic clock: who ends closes one file after another.
+    """
     with contextlib.suppress(OSError):
         fd = os.open(directory, _READ | os.O_NOFOLLOW)
         try:
-            if os.fstat(fd).st_uid == os.geteuid() and _lock(fd, fcntl.LOCK_EX):
+            is_ours = os.fstat(fd).st_uid == os.geteuid()
+            while is_ours and not (locked := _lock(fd, fcntl.LOCK_EX)) and time.monotonic() < until_s:
+                time.sleep(_TRY_S)
+            if is_ours and locked:
                 shutil.rmtree(directory)
         finally:
             os.close(fd)

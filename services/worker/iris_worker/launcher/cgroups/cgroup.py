@@ -18,8 +18,7 @@ import errno
 import os
 import signal
 import time
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,8 +27,10 @@ from msgspec import structs
 from iris_worker.data_directory import data_id
 from iris_worker.launcher.cgroups import abandoned, access, files
 from iris_worker.launcher.cgroups.files import UNIFIED, Cgroup, CgroupSupport, CgroupValues, GroupFile, GroupUsage
+from iris_worker.launcher.cgroups.group import Group
 
 _REUSE_BYTES = 32 << 20
+_LEFT_BYTES = 1 << 20
 """A group with a higher peak, which cannot be reset, would hide the peak of the next task."""
 _SPARES = 64
 _DIGITS, _LINES = 32, 4096
@@ -42,26 +43,6 @@ _NOTHING = Cgroup()
 
 class NoGroups(Exception):
     """Control groups cannot be made here; the text says why."""
-
-
-@dataclass(slots=True, eq=False)
-class Group:
-    """One group.
-
-    Attributes:
-        limits: of the attempt that has it; None while none has.
-        early, late: what was written; None: anything.
-        cpu_us: what was used in it so far, while nobody is in it; else None.
-        over: it held more memory than its limit before that was set. spoilt: it is not used again.
-    """
-
-    number: int
-    limits: Cgroup | None = None
-    early: CgroupValues | None = None
-    late: CgroupValues | None = None
-    cpu_us: int | None = None
-    over: bool = False
-    spoilt: bool = False
 
 
 class Base(NamedTuple):
@@ -159,8 +140,12 @@ class Cgroups:
             self._return()
 
     def end(self, group: Group) -> GroupUsage:
-        """Give a group back, and return what its processes have used."""
+        """Give a group back, and return what its processes have used.
+
+        Files that they have left in memory stay charged to it, so no other attempt has it then.
+        """
         usage = self.usage(group)
+        group.spoilt |= usage.peak_bytes > _LEFT_BYTES and self._left_bytes(group) > _LEFT_BYTES
         if group is not self._here and group.limits is not None:
             group.cpu_us = group.limits.cpu_us + usage.cpu_us
         self.give(group)
@@ -321,9 +306,17 @@ class Cgroups:
         return held if held <= most else max(0, held - self._cache_bytes(group))
 
     def _cache_bytes(self, group: Group) -> int:
+        return self._stat_bytes(group, files.FILE_CACHE)
+
+    def _left_bytes(self, group: Group) -> int:
+        """Files in memory that its processes have left, which are looked for only if more than a little is charged."""
+        held = self._number(group, ("memory", files.NOW[self._version])) or 0
+        return self._stat_bytes(group, files.IN_MEMORY) if held > _LEFT_BYTES else 0
+
+    def _stat_bytes(self, group: Group, names: Mapping[int, tuple[str, ...]]) -> int:
         text = access.get(f"{self._bases.get('memory', '')}/{group.number}/{files.STAT[self._version]}")
         table = files.flat_keyed(text)
-        return sum(table.get(name, 0) for name in files.FILE_CACHE[self._version])
+        return sum(table.get(name, 0) for name in names[self._version])
 
     def _was_killed(self, group: Group) -> bool:
         """Whether one of its processes was killed for the limit of memory."""

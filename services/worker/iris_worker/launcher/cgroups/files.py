@@ -112,6 +112,7 @@ NOW = {1: "memory.usage_in_bytes", 2: "memory.current"}
 OOM = {1: "memory.oom_control", 2: "memory.events"}
 STAT = {1: "memory.stat", 2: "memory.stat"}
 FILE_CACHE = {1: ("total_inactive_file", "total_active_file"), 2: ("inactive_file", "active_file")}
+IN_MEMORY = {1: ("total_shmem",), 2: ("shmem",)}
 
 
 def flat_keyed(text: str) -> dict[str, int]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import TaskUsage
-from iris_worker.launcher.cgroups.cgroup import Group
 from iris_worker.launcher.cgroups.files import Cgroup
+from iris_worker.launcher.cgroups.group import Group
 from iris_worker.launcher.kernel.event_loop import DelayedCall
 from iris_worker.launcher.records.records import Exit, SpawnCommand, Started
 

@@ -22,8 +22,9 @@ from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import TaskUsage
 from iris_core.spec.exit_rules import signal_number
 from iris_core.units import show_bytes
-from iris_worker.launcher.cgroups.cgroup import Cgroups, Group
+from iris_worker.launcher.cgroups.cgroup import Cgroups
 from iris_worker.launcher.cgroups.files import Cgroup
+from iris_worker.launcher.cgroups.group import Group
 from iris_worker.launcher.kernel import tree
 from iris_worker.launcher.kernel.event_loop import EventLoop
 from iris_worker.launcher.kernel.pidfd import exit_status

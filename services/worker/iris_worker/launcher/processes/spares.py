@@ -13,7 +13,8 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from iris_worker.launcher.cgroups.cgroup import Cgroups, Group
+from iris_worker.launcher.cgroups.cgroup import Cgroups
+from iris_worker.launcher.cgroups.group import Group
 from iris_worker.launcher.kernel import tree
 from iris_worker.launcher.kernel.event_loop import EventLoop
 from iris_worker.launcher.kernel.signals import signal_process

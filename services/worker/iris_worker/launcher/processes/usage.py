@@ -8,8 +8,9 @@ import resource
 from msgspec import structs
 
 from iris_core.messages.state_worker import LiveUsage, TaskUsage
-from iris_worker.launcher.cgroups.cgroup import Cgroups, Group
+from iris_worker.launcher.cgroups.cgroup import Cgroups
 from iris_worker.launcher.cgroups.files import GroupUsage
+from iris_worker.launcher.cgroups.group import Group
 from iris_worker.launcher.kernel import tree
 from iris_worker.launcher.kernel.event_loop import EventLoop
 from iris_worker.launcher.processes.exits import since, to_exit, with_usage

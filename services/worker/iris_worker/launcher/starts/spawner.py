@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
-from iris_worker.launcher.cgroups.cgroup import Cgroups, Group
+from iris_worker.launcher.cgroups.cgroup import Cgroups
 from iris_worker.launcher.cgroups.files import Cgroup
+from iris_worker.launcher.cgroups.group import Group
 from iris_worker.launcher.cgroups.limits import Limits
 from iris_worker.launcher.kernel.event_loop import EventLoop
 from iris_worker.launcher.kernel.signals import signal_group

@@ -25,7 +25,7 @@ from typing import Protocol
 from msgspec import structs
 
 from iris_core.messages.message import AttemptRef
-from iris_worker.launcher.cgroups.cgroup import Group
+from iris_worker.launcher.cgroups.group import Group
 from iris_worker.launcher.kernel import tree
 from iris_worker.launcher.kernel.event_loop import EventLoop
 from iris_worker.launcher.kernel.signals import signal_process
@@ -355,9 +355,9 @@ class Templates:
 
     def end_in(self, slot: int, key: str) -> None:
         """An attempt is to have a slot: end the templates there but this one, and that which it was made from, unless
-        others run there, which are of the same job.
+        others run there or are being cloned, which are of the same job.
         """
-        if not self._runner.is_used(slot):
+        if not (self._runner.is_used(slot) or any(template.slot == slot for template, _ in self._cloning.values())):
             kept = self._by_key.get(key)
             self._end_others(slot, {key, kept.request.bare} if kept is not None else {key})
 
