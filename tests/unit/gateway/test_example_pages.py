@@ -35,8 +35,9 @@ def rows(text: str) -> list[str]:
     return re.findall(r'<tr id="[^"]*">', text)
 
 
-async def test_the_overview_tells_what_failed_jobs_printed_last(iris: House):
-    text = await page(iris, "/")
+@pytest.mark.parametrize("path", ["/", "/jobs?state=failed"])
+async def test_lists_of_jobs_tell_what_failed_ones_printed_last(iris: House, path: str):
+    text = await page(iris, path)
     assert "<code>FileNotFoundError: /data/shards/0041.tar</code>" in text
     assert "<code>ValueError: loss is nan at step" in text
 

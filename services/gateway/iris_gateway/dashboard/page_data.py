@@ -90,15 +90,14 @@ async def overview(look: PageData) -> Facts:
 
 
 async def _failed(look: PageData) -> list[Facts]:
-    """The latest failed jobs that nothing has made good, each with its last line: their names have no later run, and
-    they are no routes, which their deployments replace.
+    """The latest failed jobs that nothing has made good: their names have no later run, and they are no routes, which
+    their deployments replace.
     """
     states = ("failed", "worker_failed", "unschedulable")
     found = await look.items_of(*(q.JobsQuery(state=state, limit=ROWS, without_routes=True) for state in states))
     jobs = [job for job in found if not job.get("next_run")]
-    jobs = sorted(jobs, key=lambda job: job["finished_at"] or "", reverse=True)[:ATTENTION]
-    lines = await asyncio.gather(*(_failing_line(look, job) for job in jobs))
-    return [{**job, "line": line} for job, line in zip(jobs, lines, strict=True)]
+    jobs.sort(key=lambda job: job["finished_at"] or "", reverse=True)
+    return await _with_last_lines(look, jobs[:ATTENTION])
 
 
 def _needs_attention(deployment: Mapping[str, Any]) -> bool:
@@ -107,10 +106,19 @@ def _needs_attention(deployment: Mapping[str, Any]) -> bool:
     return not serves or any(one["code"] in LASTING for one in deployment["conditions"])
 
 
-async def _failing_line(look: PageData, job: Mapping[str, Any]) -> str:
+async def _with_last_lines(look: PageData, jobs: list[Facts]) -> list[Facts]:
+    """Jobs, those that failed with their last line."""
+    failed = [job["id"] for job in jobs if job["state"] == "failed"]
+    lines = dict(zip(failed, await asyncio.gather(*(_failing_line(look, id_) for id_ in failed)), strict=True))
+    return [{**job, "line": lines.get(job["id"], "")} for job in jobs]
+
+
+async def _failing_line(look: PageData, job: str) -> str:
     """What the first failed task of a job printed last; empty when it is not among its first tasks."""
-    tasks = (await look.at(q.TasksQuery(job=job["id"], state="failed", limit=1)))["items"]
-    return last_line(tasks[0]) if tasks else ""
+    with contextlib.suppress(ProblemResponse):  # the job is deleted
+        tasks = (await look.at(q.TasksQuery(job=job, state="failed", limit=1)))["items"]
+        return last_line(tasks[0]) if tasks else ""
+    return ""
 
 
 async def jobs(look: PageData) -> Facts:
@@ -126,7 +134,7 @@ async def jobs(look: PageData) -> Facts:
     counts = shown["jobs"]
     total = counts.get(query["state"], 0) if query["state"] else sum(counts.values())
     return {
-        "jobs": found,
+        "jobs": {**found, "items": await _with_last_lines(look, found["items"])},
         "query": query,
         "counts": counts,
         "since": SINCE,
