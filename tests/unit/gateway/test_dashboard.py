@@ -165,11 +165,12 @@ async def test_the_page_of_a_deployment_shows_its_routes_and_its_update(iris: Ho
     assert re.search(r"0 to 5 routes.*<dd>24</dd>.*2 -&gt; 3: load of 24", text, re.DOTALL)
 
 
-async def test_a_deployment_tells_its_history_in_words_newest_first(iris: House):
+async def test_a_deployment_tells_its_history_in_words_oldest_first(iris: House):
     text = await page(iris, "/deployments/chat")
     history = text[text.index('id="history"') :]
     newest, oldest = 'href="#r1-1">r1-1</a> passes its probe', "chat has the wanted number of routes"
-    assert history.index(newest) < history.index(oldest)
+    assert history.index(oldest) < history.index(newest)
+    assert "What was decided, oldest first" in history
     assert "&lt;b&gt;503&lt;/b&gt;" in history
     assert not [name for name in DECISIONS if name in text]
 

@@ -246,7 +246,7 @@ async def deployment(look: PageData) -> Facts:
         "title": f"{shown['ready']} of {shown['replicas']} ready: {shown['name']}",
         "deployment": shown,
         "routes": await look.page_of(q.DeploymentRoutesQuery(deployment=shown["name"])),
-        "history": (await look.all_of(q.DeploymentHistoryQuery(deployment=shown["name"])))[: -DECISIONS_SHOWN - 1 : -1],
+        "history": (await look.all_of(q.DeploymentHistoryQuery(deployment=shown["name"])))[-DECISIONS_SHOWN:],
         "events": await _newest(look, Filter(deployment=shown["name"])),
         "proxy_url": look.gateway.proxy_url,
         "form_key": look.gateway.new_id(),
