@@ -132,6 +132,17 @@ async def test_a_failed_job_says_which_last_lines_its_tasks_share(iris: House):
     assert "<title>2 of 2 failed: /a · Iris</title>" in text
 
 
+async def test_a_job_that_was_killed_at_once_shows_why_and_no_time_axis(iris: House):
+    job, state = iris.state.jobs["/a"], iris.state
+    job.state, job.task_counts, job.finished_at = "killed", {"killed": 2}, job.submitted_at
+    for task in (state.tasks["/a/0"], state.tasks["/a/1"]):
+        task.state, task.attempts, task.pending_reason = "killed", [], None
+        task.cause, task.by = "cancelled", ActorView(name="mia", user="mia", role="admin")
+    text = await page(iris, "/jobs/%2Fa")
+    assert re.findall(r'class="c-end" title="">\s*cancelled <span class="faint">by (\w+)</span>', text) == ["mia"] * 2
+    assert re.findall(r"<text .*</text>", text) == []
+
+
 @pytest.mark.parametrize(
     ("words", "path"),
     [

@@ -27,6 +27,8 @@ ORDER = (
 CLASS = {display_name(state): css_class(state) for state in TaskState}
 _LEAST = 1.5
 """Per cent; a smaller part would not be seen."""
+_SHORTEST_S = 0.005
+"""An axis that is shorter has no ticks: no process starts and ends in this time."""
 _BAD = frozenset({"failed", "worker_failed", "unschedulable", "preempted"})
 
 
@@ -116,7 +118,11 @@ class Axis:
         return min(100.0, max(0.0, 100 * share))
 
     def ticks(self, count: int = 2) -> list[tuple[float, str]]:
-        """The positions and labels of the ticks; the last one of an open axis is now."""
+        """The positions and labels of the ticks; the last one of an open axis is now. None on one of no length: times
+        are whole milliseconds, and a shorter axis has no attempt.
+        """
+        if self._seconds < _SHORTEST_S:
+            return []
         words = (duration(self._seconds * n / count).split()[:2] for n in range(count + 1))
         ticks = [(100 * n / count, " ".join(largest)) for n, largest in enumerate(words)]
         return [*ticks[:-1], (100.0, "now")] if self._open else ticks
