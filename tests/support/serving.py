@@ -49,7 +49,8 @@ class Serving(World):
     Attributes:
         failing: routes whose probes fail, by id, and silent: of which nothing is heard.
         loads: the requests under way at each proxy, which reports them each second. queried: what the query gives.
-        broken: versions whose process exits 1 at once. unready: ids of routes that fail on their ready path.
+        broken: versions whose process exits at once, with `exit_code`.
+        unready: ids of routes that fail on their ready path.
     """
 
     def __init__(self, room: int = 12, policy: Policy | None = None, hosts: int = 2) -> None:
@@ -58,6 +59,7 @@ class Serving(World):
         self.silent: set[str] = set()
         self.unready: set[str] = set()
         self.broken: set[str] = set()
+        self.exit_code = 1
         self.never_ready: set[str] = set()
         self.stuck: set[str] = set()
         self.loads: dict[str, int] = {}
@@ -140,7 +142,7 @@ class Serving(World):
                 self.say(host.name, Stage(ref, KernelStatus.PREPARING, self.now_ms))
                 self.say(host.name, Stage(ref, KernelStatus.RUNNING, self.now_ms))
                 if self.ledger.jobs[ref.job].spec.command[-1] in self.broken:
-                    self.ends(ref, Ended(Cause.EXITED, exit_code=1))
+                    self.ends(ref, Ended(Cause.EXITED, exit_code=self.exit_code))
 
     def ends(self, ref: AttemptRef, ended: Ended) -> None:
         """The process of an attempt is gone."""

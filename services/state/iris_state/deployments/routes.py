@@ -136,7 +136,7 @@ def _ended(ledger: Ledger, deployment: Deployment, route: Route, job: Job | None
         return
     reason = route.reason or "its job is not known any more"
     if job is not None:
-        reason = job.error or f"its job has {job.state.name.lower()}"
+        reason = job.error or "its command has ended (exit code 0), though that of a route is to run on"
     fault = job is None or job.cause not in _NOT_ITS_FAULT
     served = route.served or route.is_available(deployment.min_ready_ms, now_ms)
     yield from _judged(deployment, route, table.RUNNING, Outcome.FAILURE, reason)

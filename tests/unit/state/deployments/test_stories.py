@@ -162,6 +162,15 @@ def test_a_service_that_always_exits_is_tried_a_few_times_and_says_why(world: Se
     assert world.codes() == []
 
 
+def test_a_route_whose_command_ends_without_error_has_to_run_on(world: Serving):
+    world.broken.add("1")
+    world.exit_code = 0
+    world.create(1)
+    world.go(5)
+    (told,) = world.query("deployment", deployment="chat")["conditions"]
+    assert told["message"].endswith("r1-1: its command has ended (exit code 0), though that of a route is to run on")
+
+
 def test_a_route_that_never_gets_healthy_is_replaced_at_its_start_timeout(world: Serving):
     world.never_ready.add("1")
     world.create(1)
