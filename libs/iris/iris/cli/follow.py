@@ -226,6 +226,11 @@ def left_alone(job: Job, error: Unreachable | TryAgain) -> BaseException:
     """Print how to return to a job whose gateway is away for too long; returns the error, which need not say so too."""
     if not job.ended:
         detached(job)
+    return without_return(error)
+
+
+def without_return(error: Unreachable | TryAgain) -> BaseException:
+    """The error of a gateway that is away for too long, without how the SDK returns to what it followed."""
     return error.__cause__ if isinstance(error.__cause__, Unreachable | TryAgain) else error
 
 

@@ -15,7 +15,7 @@ from iris.cli.commands.run.run import TASK_OPTIONS, read_pairs, send_code, send_
 from iris.cli.commands.serve.deployment_tables import DEPLOYMENTS, ROUTES, print_deployment, why_lines
 from iris.cli.commands.serve.route_deaths import RouteDeaths
 from iris.cli.exit_codes import ExitCode
-from iris.cli.follow import note
+from iris.cli.follow import note, without_return
 from iris.cli.output.tables import Row, print_object, print_page
 from iris.cli.output.terminal import raw_option
 from iris.cli.parsing.command import CliGroup
@@ -26,7 +26,7 @@ from iris.client.deployments import Deployment
 from iris.client.http.events import read_events
 from iris.client.http.transport import UrlQuery, in_path
 from iris.client.options.units import parse_duration
-from iris.client.problems import ClientError
+from iris.client.problems import ClientError, TryAgain, Unreachable
 from iris_core.spec.option_table import DeployOptions, TaskOptions, rows_of
 from iris_core.units import DURATION, counted
 from iris_core.views.events import RouteEvent
@@ -67,12 +67,16 @@ def read_deploy_options(client: Client, given: dict[str, Any]) -> tuple[tuple[st
 
 
 def finish(client: Client, found: Deployment, wait: bool, wait_timeout: str | None, form: str = "name") -> int:
-    """Wait if requested, and print the deployment. Raises DeploymentFailed, WaitTimeout."""
+    """Wait if requested, and print the deployment. Raises DeploymentFailed, WaitTimeout, Unreachable."""
     if wait or wait_timeout is not None:
         routes = counted(found.view.replicas, "route")
         note(f"{found.name}: waits for {routes} of revision {found.view.revision}")
         limit_s = None if wait_timeout is None else parse_duration(wait_timeout)
-        found.wait_ready(limit_s, on_look=RouteDeaths(client, found).tell)
+        try:
+            found.wait_ready(limit_s, on_look=RouteDeaths(client, found).tell)
+        except (Unreachable, TryAgain) as error:
+            note(f"{found.name} goes on; come back: iris deploy show {found.name}")
+            raise without_return(error) from None
         routes = counted(found.view.replicas, "route")
         note(f"{found.name} is ready: {found.view.ready} of {routes} {'serves' if found.view.ready == 1 else 'serve'}")
     print_object(msgspec.to_builtins(found.view), form)
