@@ -169,4 +169,4 @@ def test_following_output_says_once_that_the_gateway_is_away_and_back(iris):
     with answering(streams) as server:
         code, out, err = iris("logs", "-f", "--url", server.url, "/train")
     away = "waiting: the gateway is about to restart; jobs go on; trying again for up to 90 s"
-    assert (code, out, err) == (0, "line 1\n", f"{away}\nthe gateway answers again\n")
+    assert (code, out, err) == (0, "line 1\n", f"{away}\nthe request was answered\n")

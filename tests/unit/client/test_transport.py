@@ -301,12 +301,12 @@ def test_a_lost_stream_that_is_not_opened_again_is_said_once(wait):
     assert said == [("no replica of the state service leads", 90), "back"]
 
 
-def test_the_log_says_that_jobs_go_on_and_that_the_gateway_is_back(caplog):
+def test_the_log_says_that_jobs_go_on_and_that_the_request_is_answered(caplog):
     with answering(in_turn(refusing(), Said(201, job_view()))) as server:
         submit(server)
 
     waits = "no replica of the state service leads; jobs go on; trying again for up to 90 s"
-    assert caplog.messages == [waits, "the gateway answers again"]
+    assert caplog.messages == [waits, "the request was answered"]
 
 
 @pytest.mark.parametrize("wait", [Job.wait, lambda job: list(job.follow())])

@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem
 from iris.cli.parsing.option_pointers import option_of
 from iris.cli.parsing.suggestions import nearest_name
 from iris.client.client import Client
-from iris.client.http.transport import BACK, RETRY_FOR_S, UrlQuery, wait_text
+from iris.client.http.transport import ANSWERED, RETRY_FOR_S, UrlQuery, wait_text
 from iris.client.options.units import parse_duration
 from iris.client.problems import ClientError, NotFound, Rejected
 
@@ -64,7 +64,7 @@ def say_wait(why: str, seconds: float) -> None:
 
 
 def say_back() -> None:
-    click.echo(BACK, err=True)
+    click.echo(ANSWERED, err=True)
 
 
 def form_option(

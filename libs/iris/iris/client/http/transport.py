@@ -41,7 +41,7 @@ _UNSAID_S = 1.0
 """Shorter waits are not reported."""
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 2.0
-BACK = "the gateway answers again"
+ANSWERED = "the request was answered"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ def log_wait(why: str, seconds: float) -> None:
 
 def log_back() -> None:
     """Log that the request of `log_wait` is answered."""
-    log.warning(BACK)
+    log.warning(ANSWERED)
 
 
 class Wait:
