@@ -174,12 +174,11 @@ def test_a_change_to_what_a_deployment_has_is_none(iris, words, changed, same):
         assert (code, err) == (0, f"chat {said}\n")
 
 
-def test_a_ready_deployment_says_how_many_of_its_routes_serve(iris):
-    lacking = chat(ready=0, replicas=1)
-    _, out, _ = iris(Gateway(lacking), "show", "chat")
-    assert (out.count("but only 0 of 1 route serving"), "0 of 1 route\n" in out) == (1, True)
-    assert "chat is ready, but only 0 of 1 route serving, revision 1" in iris(Gateway(lacking), "why", "chat")[1]
-    assert "but only" not in iris(Gateway(), "show", "chat")[1]
+@pytest.mark.parametrize("status", ["ready", "scaling"])
+def test_a_deployment_says_how_many_of_its_routes_serve(iris, status):
+    lacking = chat(status=status, ready=0, replicas=2)
+    assert re.search(r"routes +0 of 2 serve\n", iris(Gateway(lacking), "show", "chat")[1])
+    assert f"chat is {status}, 0 of 2 serve, revision 1" in iris(Gateway(lacking), "why", "chat")[1]
 
 
 def test_an_update_that_says_nothing_is_refused(iris):
@@ -253,7 +252,7 @@ def test_show_counts_the_starts_that_failed(iris):
 
 def test_waiting_ends_when_its_time_is_over(iris):
     code, _, err = iris(Gateway(chat(ready=1)), "scale", "chat", 3, "--wait-timeout", "0.1s")
-    assert (code, "1 of 3 routes ready; it goes on" in err) == (ExitCode.WAIT_TIMEOUT, True)
+    assert (code, "chat: 1 of 3 routes serve after 0.1 s (ready); it goes on" in err) == (ExitCode.WAIT_TIMEOUT, True)
 
 
 def test_a_refusal_says_every_mistake(iris):
@@ -273,10 +272,11 @@ def test_a_change_of_another_version_is_a_conflict(iris):
 def test_looks_print_what_a_person_needs(iris):
     assert "unhealthy" in iris(Gateway(), "show", "chat")[1]
     _, listing, _ = iris(Gateway(), "list")
-    assert listing.splitlines()[1].split()[:4] == ["chat", "ready", "3/3", "1"]
+    assert listing.splitlines()[1].split()[:5] == ["chat", "ready", "3/3", "serve", "1"]
     assert "503 of /healthz" in iris(Gateway(), "routes", "chat")[1]
     why = iris(Gateway(), "why", "chat")[1].splitlines()
-    assert why[:2] == ["chat is ready, revision 1", "  6 tries to start a route have failed  (crash_loop)"]
+    assert why[0] == "chat is ready, 3 of 3 serve, revision 1"
+    assert why[1] == "  6 tries to start a route have failed  (crash_loop)"
     assert why[3].startswith("  chat/r1-1 RouteEviction success x 2 ")
     assert json.loads(iris(Gateway(), "show", "chat", "-o", "json")[1]) == chat()
 

@@ -186,6 +186,16 @@ async def test_a_deployment_tells_its_history_in_words_oldest_first(iris: House)
     assert not [name for name in DECISIONS if name in text]
 
 
+@pytest.mark.parametrize("status", ["ready", "scaling"])
+@pytest.mark.parametrize("path", ["/", "/deployments", "/deployments/chat"])
+async def test_pages_say_how_many_routes_of_a_deployment_serve(iris: House, path: str, status: str):
+    idle = {**iris.state.pages["deployment"], "status": status, "ready": 0}
+    iris.state.pages |= {"deployment": idle, "deployments": listing(idle)}
+    text = await page(iris, path)
+    assert "0 of 3 serve" in text
+    assert not re.search("of 3 (routes )?(ready|serving)", text)
+
+
 def test_every_handler_of_a_session_a_deployment_and_its_routes_has_words():
     rules = [one for table in (session_table, deployment_table, route_table) for one in vars(table).values()]
     names = {rule.name for rule in rules if hasattr(rule, "sources") and not callable(rule)}

@@ -101,9 +101,8 @@ class Deployment:
     def gave_up(self, timeout: float | None) -> WaitTimeout:
         """The error of a wait that lasted longer than ``timeout`` seconds."""
         seen = self._seen
-        ready = f"{seen.ready} of {counted(seen.replicas, 'route')} ready"
-        waited = f"after {round(timeout or 0.0, 1):g} s"
-        return WaitTimeout(f"{self.name} is not ready {waited}: {seen.status}, {ready}; it goes on")
+        serve = f"{seen.ready} of {counted(seen.replicas, 'route')} serve"
+        return WaitTimeout(f"{self.name}: {serve} after {round(timeout or 0.0, 1):g} s ({seen.status}); it goes on")
 
     def _has_come(self) -> bool:
         """Whether it is ready. Raises DeploymentFailed when it will not become ready."""

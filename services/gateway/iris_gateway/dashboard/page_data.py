@@ -243,7 +243,7 @@ async def deployment(look: PageData) -> Facts:
     shown = await look.at(q.DeploymentQuery(deployment=name))
     minutes = (await look.at(q.DeploymentRequestsQuery(deployment=shown["name"])))["minutes"]
     return {
-        "title": f"{shown['ready']} of {shown['replicas']} ready: {shown['name']}",
+        "title": f"{shown['ready']} of {shown['replicas']} serve: {shown['name']}",
         "deployment": shown,
         "routes": await look.page_of(q.DeploymentRoutesQuery(deployment=shown["name"])),
         "history": (await look.all_of(q.DeploymentHistoryQuery(deployment=shown["name"])))[-DECISIONS_SHOWN:],

@@ -18,7 +18,7 @@ _DECISIONS_SHOWN = 10
 DEPLOYMENTS = (
     Column("NAME", lambda row: row["name"]),
     Column("STATUS", lambda row: state_word(row["status"])),
-    Column("READY", lambda row: f"{row['ready']}/{row['replicas']}", right=True),
+    Column("ROUTES", lambda row: f"{row['ready']}/{row['replicas']} serve", right=True),
     Column("REVISION", lambda row: str(row["revision"]), right=True, gives=3),
     Column("USER", lambda row: row["user"], gives=1),
     Column("SINCE", lambda row: age(row["since"]), right=True, gives=2),
@@ -53,8 +53,8 @@ def print_deployment(found: Row, form: str) -> None:
     print_facts(
         [
             ("deployment", f"{found['name']}  ({found['id']})"),
-            ("status", f"{state_word(found['status'])} for {age(found['since'])}{lacking(found)}"),
-            ("ready", f"{found['ready']} of {counted(found['replicas'], 'route')}"),
+            ("status", f"{state_word(found['status'])} for {age(found['since'])}"),
+            ("routes", f"{found['ready']} of {found['replicas']} serve"),
             ("revision", revisions(found)),
             ("update", standing(found["update"])),
             ("scaling", scaling_rule(found)),
@@ -69,12 +69,6 @@ def print_deployment(found: Row, form: str) -> None:
     if routes:
         click.echo()
         print_table(routes, [column for column in ROUTES if form == "wide" or not column.wide])
-
-
-def lacking(found: Row) -> str:
-    """That a deployment has all of its routes, which is READY, and some do not serve; empty otherwise."""
-    short = found["status"] == "ready" and found.get("ready", found["replicas"]) < found["replicas"]
-    return f", but only {found['ready']} of {counted(found['replicas'], 'route')} serving" if short else ""
 
 
 ENDED = frozenset({"terminated", "failed_to_start"})
@@ -135,7 +129,8 @@ def condition_lines(found: Row) -> Iterator[str]:
 
 def why_lines(found: Row) -> Iterator[str]:
     """Why a deployment has its status, as lines."""
-    yield f"{found['deployment']} is {state_word(found['status'])}{lacking(found)}, revision {found['revision']}"
+    serve = f"{found['ready']} of {found['replicas']} serve"
+    yield f"{found['deployment']} is {state_word(found['status'])}, {serve}, revision {found['revision']}"
     if found.get("update"):
         yield f"  update: {standing(found['update'])}"
     yield from scaling_lines(found)
