@@ -272,7 +272,7 @@ def test_a_change_of_another_version_is_a_conflict(iris):
 def test_looks_print_what_a_person_needs(iris):
     assert "unhealthy" in iris(Gateway(), "show", "chat")[1]
     _, listing, _ = iris(Gateway(), "list")
-    assert listing.splitlines()[1].split()[:5] == ["chat", "ready", "3/3", "serve", "1"]
+    assert listing.splitlines()[1].split()[:4] == ["chat", "ready", "3/3", "1"]
     assert "503 of /healthz" in iris(Gateway(), "routes", "chat")[1]
     why = iris(Gateway(), "why", "chat")[1].splitlines()
     assert why[0] == "chat is ready, 3 of 3 serve, revision 1"

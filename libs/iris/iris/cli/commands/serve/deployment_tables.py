@@ -18,7 +18,7 @@ _DECISIONS_SHOWN = 10
 DEPLOYMENTS = (
     Column("NAME", lambda row: row["name"]),
     Column("STATUS", lambda row: state_word(row["status"])),
-    Column("ROUTES", lambda row: f"{row['ready']}/{row['replicas']} serve", right=True),
+    Column("READY", lambda row: f"{row['ready']}/{row['replicas']}", right=True),
     Column("REVISION", lambda row: str(row["revision"]), right=True, gives=3),
     Column("USER", lambda row: row["user"], gives=1),
     Column("SINCE", lambda row: age(row["since"]), right=True, gives=2),
