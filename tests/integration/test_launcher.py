@@ -20,9 +20,7 @@ from iris_core import subjects
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Register
 from iris_core.states import Cause, KernelStatus
-from iris_worker.data_directory import data_id
 from iris_worker.launcher import rescue
-from iris_worker.launcher.cgroups.abandoned import remove_tokens
 from tests.support.state import FakeState, template
 from tests.support.suspend import suspend
 from tests.support.worker import WorkerProcess, lives
@@ -62,17 +60,6 @@ def waiting(go: Path) -> str:
 
 def ends(register: Register) -> dict[AttemptRef, tuple[Cause, int | None]]:
     return {s.ref: (s.ended.cause, s.ended.exit_code) for s in register.attempts if s.ended is not None}
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root's worker has its tokens in memory")
-async def test_a_launcher_that_ends_without_its_worker_removes_the_tokens(worker: WorkerProcess):
-    """Nobody else would find them once the data directory is deleted."""
-    tokens = Path(f"/dev/shm/iris-{data_id(worker.data)}")
-    remove_tokens(str(tokens))
-    assert tokens.is_dir()
-    await worker.kill()
-    await until(lambda: not worker.launchers())
-    assert not tokens.exists()
 
 
 async def test_what_was_requested_before_a_worker_died_runs_once(

@@ -133,7 +133,7 @@ def test_an_update_fails_no_request_and_an_unhealthy_one_rolls_back(cluster: Clu
         chat.wait_ready(60)
         until(lambda: set(live(chat).values()) == {2}, "the old routes are gone")
         until(lambda: ask(cluster, "updated")["version"] == ["v2"], "the proxy knows")
-        chat.update(["sleep", "1000"], start_timeout="1s", progress_deadline="3s")
+        chat.update(["sleep", "1000"], start_timeout="1s", progress_deadline="8s")
         cluster.kill("state")
         with pytest.raises(DeploymentFailed, match="revision 2 is kept"):
             chat.wait_ready(60)

@@ -23,7 +23,6 @@ from msgspec import structs
 from iris_core import codec
 from iris_core.messages.message import AttemptRef
 from iris_service.subreaper import adopt_orphans
-from iris_worker.data_directory import MEMORY
 from iris_worker.launcher import adopt, rescue
 from iris_worker.launcher.cgroups import abandoned
 from iris_worker.launcher.cgroups.cgroup import Cgroups, NoGroups, name_of, open_groups
@@ -89,7 +88,6 @@ class Launcher:
     def __init__(self, root: Path, listener: socket.socket) -> None:
         self.connection: socket.socket | None = None
         self._root = root
-        self._tokens = f"{MEMORY}/{name_of(root)}"
         self._loop = EventLoop()
         self._listener = listener
         self._store = ProcessStore(root / "processes", adopt.boot_id())
@@ -130,7 +128,6 @@ class Launcher:
                 break
         self._templates.close()
         self._spawner.close()
-        abandoned.remove_tokens(self._tokens, time.monotonic() + abandoned.LOCK_S)
 
     def _recover(self) -> None:
         """Adopt what the previous launcher left, and kill what it has not recorded, or had only begun to start."""

@@ -67,18 +67,12 @@ def remove(directory: str, memory: str = MEMORY) -> None:
             os.close(fd)
 
 
-def remove_tokens(directory: str, until_s: float = 0.0) -> None:
-    """Remove the tokens that a worker has left in memory, unless it lives. Others may have made something there.
-
-    ``until_s``: how long to wait for its lock, by the monotonic clock: who ends closes one file after another.
-    """
+def remove_tokens(directory: str) -> None:
+    """Remove the tokens that a worker has left in memory, unless it lives. Others may have made something there."""
     with contextlib.suppress(OSError):
         fd = os.open(directory, _READ | os.O_NOFOLLOW)
         try:
-            is_ours = os.fstat(fd).st_uid == os.geteuid()
-            while is_ours and not (locked := _lock(fd, fcntl.LOCK_EX)) and time.monotonic() < until_s:
-                time.sleep(_TRY_S)
-            if is_ours and locked:
+            if os.fstat(fd).st_uid == os.geteuid() and _lock(fd, fcntl.LOCK_EX):
                 shutil.rmtree(directory)
         finally:
             os.close(fd)
