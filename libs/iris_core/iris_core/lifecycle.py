@@ -7,7 +7,7 @@ docs/design/semantics.md#sessions, docs/design/semantics.md#tasks-and-attempts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, TypeVar
@@ -194,3 +194,8 @@ def derive(
         if row.matches(status, counts, facts):
             return row
     return None
+
+
+def by_source(table: Sequence[Derivation[W, P]], statuses: Iterable[W]) -> dict[W, tuple[Derivation[W, P], ...]]:
+    """The rows that may match in each status, in the order of the table."""
+    return {status: tuple(row for row in table if not row.sources or status in row.sources) for status in statuses}

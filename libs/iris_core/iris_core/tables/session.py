@@ -110,7 +110,10 @@ PROMOTE_TO_TERMINATED = Promotion(
 ENDINGS: tuple[Promotion, ...] = (DETECT_CANCELLATION, DETECT_TERMINATION, REGRESS_TO_PENDING)
 """Judged before the handlers, so that no handler succeeds for a session that has ended."""
 
-PROMOTIONS: tuple[Promotion, ...] = (*ENDINGS, PROMOTE_TO_PREPARED, PROMOTE_TO_RUNNING, PROMOTE_TO_TERMINATED)
+PROGRESS: tuple[Promotion, ...] = (PROMOTE_TO_PREPARED, PROMOTE_TO_RUNNING, PROMOTE_TO_TERMINATED)
+"""Judged after the handlers."""
+
+PROMOTIONS: tuple[Promotion, ...] = (*ENDINGS, *PROGRESS)
 """Judged in this order: ends come first."""
 
 SINGLE = {

@@ -7,11 +7,11 @@ docs/design/semantics.md#sessions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from iris_core.lifecycle import derive
+from iris_core.lifecycle import by_source, derive
 from iris_core.messages.state_worker import Ended
 from iris_core.states import (
     FAILURES,
@@ -60,15 +60,22 @@ _LATE = {PREPARE.name: KERNEL_UNPREPARED, START.name: KERNEL_UNSTARTED}
 """The members of a gang that delayed the others; they are charged, and the others restart with them."""
 
 
-def promote(ledger: Ledger, job: Job, rows: Sequence[Promotion] = session_table.PROMOTIONS) -> SessionMoved | None:
-    """The transition of a gang's session that follows from its kernels by one of these rows; None when it stays, or has
-    ended.
+ENDINGS = by_source(session_table.ENDINGS, SessionStatus)
+PROGRESS = by_source(session_table.PROGRESS, SessionStatus)
+PROMOTIONS = by_source(session_table.PROMOTIONS, SessionStatus)
+
+
+def promote(
+    ledger: Ledger, job: Job, rows: Mapping[SessionStatus, Sequence[Promotion]] = PROMOTIONS
+) -> SessionMoved | None:
+    """The transition of a gang's session that follows from its kernels by one of these rows, which are listed by the
+    status that they start from; None when it stays, or has ended.
     """
     session, kernels = job.session, ledger.kernels.get(job.number)
-    if session is None or kernels is None:
+    if session is None or kernels is None or not (judged := rows[session.status]):
         return None
     facts = {"ended_badly": sum(job.counts[state] for state in _BADLY), "leader_done": int(job.leader_is_done)}
-    row = derive(rows, kernels, facts, session.status)
+    row = derive(judged, kernels, facts, session.status)
     return SessionMoved(job.number, row.target, row.name) if row is not None else None
 
 

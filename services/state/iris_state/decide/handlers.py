@@ -82,3 +82,6 @@ DELIVERING = {PREPARE.name: SessionStatus.SCHEDULED, START.name: SessionStatus.P
 """The handlers that run whenever an order was accepted or failed, and the status in which each waits for acceptance;
 other handlers run by timers.
 """
+
+AWAITING = frozenset(DELIVERING.values())
+"""The statuses in which a handler waits until every order was accepted; it succeeds then and not before."""

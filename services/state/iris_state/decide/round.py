@@ -16,10 +16,10 @@ from iris_core.access.actor import Actor
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.scheduler_state import OCCUPIED
 from iris_core.states import Cause, KernelStatus, TaskState, WorkerState
-from iris_core.tables.session import ENDINGS, OWNER, SessionRule
+from iris_core.tables.session import OWNER, SessionRule
 from iris_state.decide import cascade, coordinator
 from iris_state.decide.conclude import conclude
-from iris_state.decide.handlers import DELIVERING, REPORTS, SessionFacts, SessionId
+from iris_state.decide.handlers import AWAITING, DELIVERING, REPORTS, SessionFacts, SessionId
 from iris_state.decide.retention import Retention
 from iris_state.deployments.reconciler import Reconciler
 from iris_state.effects.deliveries import Deliveries
@@ -208,11 +208,12 @@ class Round:
         job = self.ledger.jobs.get(number)
         if job is None:
             return
-        if job.is_gang:
-            promoted = coordinator.promote(self.ledger, job, ENDINGS)
+        if job.session is not None:
+            promoted = coordinator.promote(self.ledger, job, coordinator.ENDINGS)
             if promoted is None:
-                self._round_of((job.number, GANG))
-                promoted = coordinator.promote(self.ledger, job)
+                if job.session.status in AWAITING and not self.deliveries.is_wanting(job):
+                    self._round_of((job.number, GANG))
+                promoted = coordinator.promote(self.ledger, job, coordinator.PROGRESS)
             if promoted is not None:
                 self.apply(promoted)
         moved = cascade.job(job) if has_moved else None

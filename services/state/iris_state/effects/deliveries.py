@@ -74,13 +74,20 @@ class Deliveries:
 
     def wanting(self, job: Job) -> tuple[int, ...]:
         """The members of a gang whose workers have not accepted the order of the session's status."""
+        return tuple(self._wanting(job))
+
+    def is_wanting(self, job: Job) -> bool:
+        """Whether there is such a member."""
+        return next(self._wanting(job), None) is not None
+
+    def _wanting(self, job: Job) -> Iterator[int]:
         starting = job.session is not None and job.session.status in START.sources
-        return tuple(
-            index
-            for index, task in job.numbered()
-            if task.current is not None
-            and not self._has(job, AttemptRef(job.number, index, task.current.number), starting=starting)
-        )
+        for index, task in job.numbered():
+            current = task.current
+            if current is None:
+                continue
+            if not self._has(job, AttemptRef(job.number, index, current.number), starting=starting):
+                yield index
 
     def _has(self, job: Job, ref: AttemptRef, *, starting: bool) -> bool:
         if (ref, starting) in self._taken.get(job.number, ()):
