@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 from benchmarks import account, floor
@@ -77,13 +78,10 @@ async def _rounds(
 
 async def round_of(url: str, watcher: Watcher, name: str, gangs: int, spec: Mapping[str, Any]) -> float:
     """Gangs a second of as many jobs. Raises RuntimeError when not all succeeded."""
-    clients = [Gateway(url) for _ in range(CLIENTS)]
     names = [f"/{name}-{number}" for number in range(gangs)]
     began = time.perf_counter()
-    shares = [names[first :: len(clients)] for first in range(len(clients))]
-    await asyncio.gather(
-        *(asyncio.to_thread(_submit, client, share, spec) for client, share in zip(clients, shares, strict=True))
-    )
+    shares = [names[first::CLIENTS] for first in range(CLIENTS)]
+    await asyncio.gather(*(asyncio.to_thread(_submit, url, share, spec) for share in shares))
     ended = await watcher.until_ended(set(names), within_s=60 + gangs / 5)
     failed = {job: state for job, state in watcher.states.items() if job in names and state != "succeeded"}
     if failed:
@@ -91,6 +89,7 @@ async def round_of(url: str, watcher: Watcher, name: str, gangs: int, spec: Mapp
     return gangs / (ended - began)
 
 
-def _submit(client: Gateway, names: Sequence[str], spec: Mapping[str, Any]) -> None:
-    for name in names:
-        client.submit(name=name, replicas=MEMBERS, coscheduling=GROUP, **spec)
+def _submit(url: str, names: Sequence[str], spec: Mapping[str, Any]) -> None:
+    with closing(Gateway(url)) as client:
+        for name in names:
+            client.submit(name=name, replicas=MEMBERS, coscheduling=GROUP, **spec)

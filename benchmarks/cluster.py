@@ -57,10 +57,9 @@ class Cluster:
         command = [sys.executable, "-m", self.programs.get(service, f"iris_{service}")]
         for setting in (f"nats.url={self.nats_url}", "run.gc=quiet", "run.log_level=warning", *settings):
             command += ["--set", setting]
-        log = (self.directory / f"{service}-{len(self.started)}.log").open("wb")
-        process = subprocess.Popen(
-            command, stdout=log, stderr=log, env={**os.environ, **self.environment, **environment}, cwd=HOME
-        )
+        variables = {**os.environ, **self.environment, **environment}
+        with (self.directory / f"{service}-{len(self.started)}.log").open("wb") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=log, env=variables, cwd=HOME)
         self.started.append(process)
         self.processes.setdefault(service, []).append(psutil.Process(process.pid))
         if self.group is not None:

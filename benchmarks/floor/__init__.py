@@ -1,5 +1,5 @@
-"""What this machine does at most, without any of Iris: small programs in C, compiled where there is a compiler, a round
-trip through a server, and bare HTTP handlers.
+"""What this machine does at most, without any of Iris: small programs in C, compiled where there is a compiler, a loop
+in Python, a round trip through a server, and bare HTTP handlers.
 
 Rows and the guard compare with them in the same run, so that a slow hour of the machine does not count.
 """
@@ -23,7 +23,7 @@ _HERE = Path(__file__).resolve().parent
 
 
 class Floor(NamedTuple):
-    """What a program in C reached: ``rate`` a second, and CPU seconds of it and of all it started."""
+    """What a program reached: ``rate`` a second, and CPU seconds of it and of all it started."""
 
     rate: float
     cpu_s: float
@@ -45,6 +45,13 @@ def append(count: int) -> Floor | None:
     """Appends to a file, each synced; None without a C compiler."""
     with tempfile.TemporaryDirectory(prefix="iris-floor-") as text:
         return _run("append", str(count), str(Path(text) / "file"))
+
+
+def interpreted(count: int) -> Floor:
+    """Rounds of what services do in Python around a start; see `benchmarks.floor.interpreted`."""
+    command = [sys.executable, "-m", "benchmarks.floor.interpreted", str(count)]
+    rate, cpu_s = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    return Floor(float(rate), float(cpu_s))
 
 
 def round_trip(nats_url: str, count: int) -> float:

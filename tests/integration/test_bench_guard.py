@@ -33,7 +33,7 @@ PLANTS = Path(__file__).parents[1] / "support" / "plants"
 def test_a_regression_is_found_by_its_figure(plant: str, found_by: str):
     if plant == "sandboxes" and (os.geteuid() != 0 or shutil.which("bwrap") is None):
         pytest.skip("sandboxes are made once per slot by root, with bubblewrap")
-    figures = guard.measure(IRIS_PLANT=plant, PYTHONPATH=str(PLANTS))
+    figures = guard.measure(PYTHON_PLANT=plant, PYTHONPATH=str(PLANTS))
     if found_by not in figures:
         pytest.skip(f"{found_by} cannot be measured here")
     wanted = limits.read()

@@ -1,4 +1,4 @@
-"""Runs at each start of Python: makes the services cost more, as ``IRIS_PLANT`` says, for tests of the guard.
+"""Runs at each start of Python: makes the services cost more, as VARIABLE says, for tests of the guard.
 
 Nothing of Iris is imported here: a module is changed when a service imports it.
 """
@@ -46,7 +46,7 @@ def more_messages(module: ModuleType) -> None:
     on_order = module.WorkerService._on_order
 
     def talkative(self: Any, message: Any) -> None:
-        for _ in range(64):
+        for _ in range(256):
             self._bus.publish(f"iris.worker.{self.id}.heartbeat", b"")
         on_order(self, message)
 
@@ -62,6 +62,10 @@ PLANTS: dict[str, tuple[str, Callable[[ModuleType], None]]] = {
     "commits": ("iris_worker.agent.agent", lone_stages),
     "messages": ("iris_worker.service", more_messages),
 }
+
+
+VARIABLE = "PYTHON_PLANT"
+"""The name of a plant. Launchers inherit variables of Python, and none of Iris."""
 
 
 class _Planter(importlib.abc.MetaPathFinder):
@@ -87,5 +91,5 @@ class _Planter(importlib.abc.MetaPathFinder):
         return spec
 
 
-if "IRIS_PLANT" in os.environ:
-    sys.meta_path.insert(0, _Planter(*PLANTS[os.environ["IRIS_PLANT"]]))
+if VARIABLE in os.environ:
+    sys.meta_path.insert(0, _Planter(*PLANTS[os.environ[VARIABLE]]))

@@ -21,3 +21,9 @@ def test_programs_in_c_reach_a_rate() -> None:
 def test_bare_handlers_answer_every_path_with_a_kilobyte(kind: str) -> None:
     with floor.handler(kind) as url:
         assert len(httpx.get(f"{url}/v1/jobs").content) == 1024
+
+
+def test_rounds_in_python_have_a_rate_and_take_cpu() -> None:
+    reached = floor.interpreted(3)
+    assert reached.rate > 0
+    assert reached.cpu_s > 0
