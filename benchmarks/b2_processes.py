@@ -89,7 +89,7 @@ async def round_of(gateway: Gateway, watcher: Watcher, name: str, tasks: int, sp
     began = time.perf_counter()
     await asyncio.to_thread(gateway.submit, name=name, replicas=tasks, **spec)
     ended = await watcher.until_ended({name}, within_s=60 + tasks / 10)
-    counts = gateway.job(name)["task_counts"]
-    if counts != {"succeeded": tasks}:
-        raise RuntimeError(f"{name} did not succeed: {counts}")
+    job = gateway.job(name)
+    if job["task_counts"] != {"succeeded": tasks}:
+        raise RuntimeError(f"{name} did not succeed: {job['task_counts']}: {job['error']}")
     return tasks / (ended - began)
