@@ -18,7 +18,7 @@ from iris_bus.contract import Connection
 from iris_core.messages.state_worker import Stop
 from iris_core.spec.resources import ResourceRequest
 from iris_core.states import Cause
-from iris_worker.launcher.cgroups.cgroup import NoGroups, groups_below, open_groups
+from iris_worker.launcher.cgroups.cgroup import NoGroups, groups_below, name_of, open_groups
 from iris_worker.launcher.cgroups.files import UNIFIED, Cgroup, own_directories
 from tests.support.state import FakeState
 from tests.support.worker import WorkerProcess, forget_tokens, lives, number_from
@@ -221,6 +221,18 @@ def test_only_the_thread_that_starts_processes_moves_between_groups(tmp_path: Pa
         other.join()
         groups.close()
     assert groups_of("thread-self") == home
+
+
+def test_a_launcher_that_ends_leaves_the_groups_to_the_next_one(tmp_path: Path):
+    first, second = open_groups(tmp_path), open_groups(tmp_path)
+    first.close()
+    try:
+        group = second.take(Cgroup(pids=64))
+        assert groups_of("thread-self")["pids"].endswith(f"/{group.number}")
+        second.give(group)
+    finally:
+        second.close()
+    assert not Path(f"/sys/fs/cgroup/pids{groups_of('thread-self')['pids']}", name_of(tmp_path)).exists()
 
 
 @pytest.mark.parametrize("mib", [0, 4])

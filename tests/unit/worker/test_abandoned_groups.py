@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from math import inf
 from pathlib import Path
 
-from iris_worker.launcher.cgroups.abandoned import find, hold, remove, remove_tokens
+from iris_worker.launcher.cgroups.abandoned import AT_ONCE, find, hold, hold_again, remove, remove_tokens
 
 
 def test_groups_are_removed_unless_their_launcher_lives(tmp_path: Path):
@@ -29,6 +29,33 @@ def test_a_group_with_a_process_stays_without_its_launcher(tmp_path: Path):
     (tmp_path / "iris-1-a/1/process").touch()
     remove(f"{tmp_path}/iris-1-a")
     assert [path.name for path in (tmp_path / "iris-1-a").iterdir()] == ["1"]
+
+
+def test_a_launcher_gets_its_lock_between_two_steps_of_another(tmp_path: Path):
+    path = f"{tmp_path}/iris-1-a"
+    for number in range(2 * AT_ONCE):
+        (tmp_path / "iris-1-a" / str(number)).mkdir(parents=True)
+    assert remove(path)
+    held = hold(path, until_s=0.0)
+    assert not remove(path)
+    assert len(os.listdir(path)) == AT_ONCE
+    os.close(held)
+    assert remove(path)
+    assert not remove(path)
+    assert not os.path.exists(path)
+
+
+def test_a_lock_that_was_not_free_is_taken_later(tmp_path: Path):
+    path = tmp_path / "iris-1-a"
+    path.mkdir()
+    other = os.open(path, os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    held = hold(str(path), until_s=0.0)
+    os.close(other)
+    hold_again([held])
+    assert not remove(str(path))
+    assert path.exists()
+    os.close(held)
 
 
 def test_only_directories_of_launchers_are_found(tmp_path: Path):

@@ -119,7 +119,7 @@ class Executor:
         root = settings.root
         self.logs = OutputLogs(host.worker_id(settings), settings.log_limits)
         self.slots = Workspaces(root)
-        self._tokens = abandoned.hold(self.slots.tokens, 0.0, 0o711)
+        self._tokens = abandoned.hold(self.slots.tokens, mode=0o711)
         self.environments = EnvironmentStore(root / "environments", settings.environment_limits, self.slots.trash.throw)
         self._agent = agent
         self._clock = clock

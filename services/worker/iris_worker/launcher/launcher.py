@@ -265,9 +265,10 @@ class Launcher:
         self._loop.call_later(_MEASURE_S, self._measure)
 
     def _tidy(self, directories: list[str]) -> None:
-        """Remove groups of launchers that will not return, a directory at a time: what is started does not wait."""
+        """Remove groups of launchers that will not return, a few at a time: what is started does not wait."""
         if directories:
-            abandoned.remove(directories.pop())
+            if not abandoned.remove(directories[-1]):
+                directories.pop()
             self._loop.call_later(_TIDY_S, self._tidy, directories)
 
     # ── processes ───────────────────────────────────────────────────────────────────────────────────────────────

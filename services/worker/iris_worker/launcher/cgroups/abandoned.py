@@ -24,16 +24,20 @@ from iris_worker.launcher.cgroups import access
 _NAME = re.compile(r"iris-[0-9a-f]+-[0-9a-f]+")
 _READ = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _TRY_S = 0.025
-LOCK_S = 1.0
+LOCK_S = 3.0
 """What a launcher waits for its locks. No other one has them for so long, but any user may lock a directory."""
+AT_ONCE = 16
+"""Groups that are removed while the lock is held, which a launcher that starts waits for."""
 
 
-def hold(directory: str, until_s: float, mode: int = 0o755) -> int:
+def hold(directory: str, until_s: float | None = None, mode: int = 0o755) -> int:
     """Create the directory if missing, and return a descriptor that holds a shared lock: other launchers remove only
     unlocked directories.
 
-    If the lock is not free until then, by the monotonic clock, the descriptor is returned without it. Raises OSError.
+    If the lock is not free until then, by the monotonic clock, or for LOCK_S, the descriptor is returned without it.
+    Raises OSError.
     """
+    until_s = time.monotonic() + LOCK_S if until_s is None else until_s
     while True:
         with contextlib.suppress(FileExistsError):
             os.mkdir(directory, mode)
@@ -45,6 +49,17 @@ def hold(directory: str, until_s: float, mode: int = 0o755) -> int:
         time.sleep(_TRY_S)
 
 
+def hold_again(fds: Iterable[int]) -> None:
+    """Take the locks of these descriptors that were not free before."""
+    for fd in fds:
+        _lock(fd, fcntl.LOCK_SH)
+
+
+def is_alone(fd: int) -> bool:
+    """Whether no other launcher holds the directory, which none gets from then on."""
+    return _lock(fd, fcntl.LOCK_EX)
+
+
 def find(parents: Iterable[str]) -> list[str]:
     """The directories of groups of all launchers; none of a parent that cannot be read."""
     found: list[str] = []
@@ -54,17 +69,22 @@ def find(parents: Iterable[str]) -> list[str]:
     return found
 
 
-def remove(directory: str, memory: str = MEMORY) -> None:
-    """Remove what no process is in, unless the launcher lives. What cannot be removed stays for the next launcher."""
+def remove(directory: str, memory: str = MEMORY) -> bool:
+    """Remove a few groups that no process is in, unless the launcher lives; returns whether more may be removed.
+
+    What cannot be removed stays for the next launcher.
+    """
     with contextlib.suppress(OSError):
         fd = os.open(directory, _READ)
         try:
             if _lock(fd, fcntl.LOCK_EX):
-                access.remove(directory)
-                if not os.path.exists(directory):
-                    remove_tokens(f"{memory}/{os.path.basename(directory)}")
+                removed = access.remove(directory, AT_ONCE)
+                if os.path.exists(directory):
+                    return removed == AT_ONCE
+                remove_tokens(f"{memory}/{os.path.basename(directory)}")
         finally:
             os.close(fd)
+    return False
 
 
 def remove_tokens(directory: str) -> None:

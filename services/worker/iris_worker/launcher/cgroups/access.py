@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable
+from math import inf
 
 _READ_BYTES = 1 << 16
 
@@ -54,11 +55,18 @@ def tree(directory: str) -> Iterable[str]:
     return [path for path, _, _ in os.walk(directory)] if has_groups else (directory,)
 
 
-def remove(directory: str) -> None:
-    """Remove a group and the groups in it; what still has a process stays, for the next launcher."""
+def remove(directory: str, most: float = inf) -> int:
+    """Remove a group and the groups in it, at most so many; returns how many. What still has a process stays, for the
+    next launcher.
+    """
+    removed = 0
     for path, _, _ in os.walk(directory, topdown=False):
         with contextlib.suppress(OSError):
             os.rmdir(path)
+            removed += 1
+        if removed >= most:
+            break
+    return removed
 
 
 def numbers(base: str) -> list[int]:

@@ -180,10 +180,11 @@ class Cgroups:
         return [base for base in found if base not in self._directories]
 
     def close(self) -> None:
-        """Remove all groups that are empty."""
+        """Remove all groups that are empty, unless the next launcher has them already."""
         self.go_home()
-        for base in self._directories:
-            access.remove(base)
+        for controller, base in self._bases.items():
+            if abandoned.is_alone(self._fds[controller]):
+                access.remove(base)
 
     def _move(self) -> Group:
         """Enter an empty group."""
@@ -240,6 +241,7 @@ class Cgroups:
     def _make(self) -> Group:
         group = Group(self._next, late=self._unlimited, cpu_us=0)
         self._next += 1
+        abandoned.hold_again(self._entries)
         for base in self._directories:
             os.mkdir(f"{base}/{group.number}", 0o755)
         for (controller, name), value in files.ONCE[self._version].items():
