@@ -25,7 +25,7 @@ from iris_gateway.dashboard import actions, deployment_actions, job_changes, pag
 from iris_gateway.dashboard.assets import ASSETS, VERSION
 from iris_gateway.dashboard.live import PAUSE_S, Rendered, changed, rendered
 from iris_gateway.dashboard.page_reads import Facts, PageData
-from iris_gateway.dashboard.render import is_compiled
+from iris_gateway.dashboard.render import compiled
 from iris_gateway.dashboard.responses import HEADERS, HTML, THEME_COOKIE, THEMES, fields_of, first, html, text_of
 from iris_gateway.http.endpoint import Answers, Call, Endpoint, EndpointHandler
 from iris_gateway.http.problem import ProblemResponse
@@ -48,7 +48,7 @@ def page(path: str, title: str, template: str, collect: Callable[[PageData], Awa
         shared = {"title": title, "here": path, "caller": caller}
         facts = await collect(look)
         draw = partial(text_of, call.request, template, **{**shared, "now": datetime.now(UTC), **facts})
-        return rendered(draw() if is_compiled(template) else await asyncio.to_thread(draw), at)
+        return rendered(draw() if template in compiled() else await asyncio.to_thread(draw), at)
 
     async def show(call: Call) -> Response:
         caller, live = identify(call.gateway, call.request), call.gateway.live

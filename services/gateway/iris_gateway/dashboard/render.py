@@ -164,16 +164,14 @@ def environment() -> Environment:
     return made
 
 
-def is_compiled(template: str) -> bool:
-    """Whether a page was rendered before. The first time takes 100 ms and more: jinja compiles what it is made of."""
-    return template in _RENDERED
-
-
-_RENDERED: set[str] = set()
+@cache
+def compiled() -> set[str]:
+    """Pages rendered before. The first time takes 100 ms and more: jinja compiles what they are made of."""
+    return set()
 
 
 def page(template: str, **facts: Any) -> str:
     """Render one page. ``facts`` holds at least the title, and ``now`` if the page shows times."""
     text = in_one_direction(environment().get_template(template).render(facts))
-    _RENDERED.add(template)
+    compiled().add(template)
     return text
