@@ -58,10 +58,11 @@ class Acknowledged:
         for thread in self._running:
             thread.join(30)
 
-    def more(self, count: int, seconds: float = 30) -> None:
-        """Return when so many more have been acknowledged."""
-        wanted = len(self.names) + count
-        until(lambda: len(self.names) >= wanted, f"{count} more submissions are acknowledged", seconds)
+    def more(self, count: int) -> None:
+        """Return when so many more have been acknowledged. How long that takes is the disk's affair."""
+        before = len(self.names)
+        for wanted in range(before + 1, before + count + 1):
+            until(lambda wanted=wanted: len(self.names) >= wanted, f"submission {wanted} is acknowledged")
 
     def _submit(self, thread: int) -> None:
         client = Client(self.cluster.url, token=self.cluster.token, timeout_s=15, retry_for_s=0)
@@ -91,6 +92,7 @@ def end_at_once(cluster: Cluster) -> None:
 def bury(cluster: Cluster) -> None:
     """What `end_at_once` left standing, and whatever else there is."""
     cluster.client.close()
+    cluster.up.kill()  # /proc does not show the words it was started with, so it is not among those that are left
 
     def left() -> list[psutil.Process]:
         return [process for process in psutil.process_iter() if cluster.owns(process)]
