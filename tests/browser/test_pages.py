@@ -127,6 +127,7 @@ async def test_what_a_job_waits_for_is_read_without_being_cut_or_covered(iris: H
             for width in (390, 1280):
                 await page.resize(width)
                 assert (path, width, await page.value(COVERED)) == (path, width, [])
+                assert (path, width, False not in await page.value(heights)) == (path, width, True)
     assert await page.value(heights) == [True, True]
 
 
