@@ -1,9 +1,11 @@
 """systemd as the first process of a page's machines, which starts units of `/etc/systemd/system` and no others.
 
-A machine has its own `/run` and `/tmp` then. Units see the interpreter of the tests, even where it is in somebody's
-home, and nothing else there. A machine's control groups are below one of their own, in the hierarchy that systemd keeps
-for itself and that has no limits, so units are tracked by groups as they are on a host. The directory of hierarchies is
-its own too, because systemd adds some and makes it read-only.
+A machine has its own `/run` and `/tmp` then; what machines share stands in that `/tmp` too. Units see the interpreter
+and the packages of the tests, even where they are in somebody's home or below `/tmp`, and nothing else there. A
+machine's control groups are below one of their own, in the hierarchy that systemd keeps for itself and that has no
+limits, so units are tracked by groups as they are on a host: in one of version 2 the machines would have the same
+groups, and delete each other's. The directory of hierarchies is its own too, because
+systemd adds some and makes it read-only.
 """
 
 from __future__ import annotations
@@ -16,13 +18,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.house.repository import ROOT
 from tests.support.cluster import until
 
 _GROUPS = Path("/sys/fs/cgroup/systemd")
 _PROGRAM = Path("/lib/systemd/systemd")
 _BOOT = """
 new=/var/lib/tmp
-mkdir -p $new && mount -t tmpfs -o mode=1777 tmpfs $new && mkdir -p $new{below} && mount --bind {here} $new{below} &&
+mkdir -p $new && mount -t tmpfs -o mode=1777 tmpfs $new || exit
+for path in $KEPT; do
+    shown=$new${{path#/tmp}}
+    [ "$path" = "${{path#/tmp/}}" ] || {{ mkdir -p "$shown" && mount --bind "$path" "$shown" || exit; }}
+done
 mount --rbind $new /tmp && mount -t tmpfs -o mode=755 tmpfs /run &&
 mkdir -p {group}/$NAME && echo $$ > {group}/$NAME/cgroup.procs && exec unshare --cgroup sh -eu {here}/systemd
 """
@@ -32,7 +39,7 @@ mkdir /run/groups && mount --rbind {root} /run/groups && mount -t tmpfs -o mode=
 for path in /run/groups/*/; do
     name=$(basename "$path")
     mkdir "{root}/$name"
-    [ "$name" = {groups.name} ] || mount --rbind "$path" "{root}/$name"
+    case "$name" in {groups.name}|unified) ;; *) mount --rbind "$path" "{root}/$name" ;; esac
 done
 umount -R /run/groups
 mount -t cgroup -o none,name=systemd systemd {groups}
@@ -41,12 +48,14 @@ for name in sysinit basic network-online shutdown multi-user page; do
     printf '[Unit]\\nDefaultDependencies=no\\nAllowIsolate=yes\\n' > /etc/systemd/system/$name.target
 done
 mkdir -p /etc/systemd/system/service.d
-printf '[Service]\nProtectHome=tmpfs\nBindReadOnlyPaths={python}\n' > /etc/systemd/system/service.d/python.conf
+echo "[Service]
+ProtectHome=tmpfs
+BindReadOnlyPaths={python}" > /etc/systemd/system/service.d/python.conf
 : > /etc/fstab
 hostname > /etc/hostname
 tr -d - < /proc/sys/kernel/random/uuid > /etc/machine-id
 exec env -i container=other SYSTEMD_UNIT_PATH=/etc/systemd/system PATH=/usr/sbin:/usr/bin:/sbin:/bin \\
-    {program} --system --unit=page.target --log-target=null < /dev/null
+    {program} --system --unit=page.target --log-target=null systemd.legacy_systemd_cgroup_controller=1 < /dev/null
 """
 
 
@@ -60,10 +69,10 @@ def refusal() -> str:
 @contextmanager
 def systemd(directory: Path) -> Iterator[tuple[str, ...]]:
     """What becomes the first process of machines on ``directory``; their groups are gone after the block."""
-    below = str(directory).removeprefix("/tmp")  # wherever tests keep their files, /tmp still shows them
     group = _GROUPS / f"iris-{uuid.uuid4().hex[:12]}"
-    (directory / "boot").write_text(_BOOT.format(here=directory, below=below, group=group))
-    places = {"groups": _GROUPS, "root": _GROUPS.parent, "program": _PROGRAM, "python": sys.base_prefix}
+    (directory / "boot").write_text(_BOOT.format(here=directory, group=group))
+    python = f"{ROOT} {sys.prefix} {sys.base_prefix}"
+    places = {"groups": _GROUPS, "root": _GROUPS.parent, "program": _PROGRAM, "python": python}
     (directory / "systemd").write_text(_SYSTEMD.format(**places))
     try:
         yield ("sh", "-eu", str(directory / "boot"))
