@@ -75,4 +75,7 @@ WATCH_SHIFTS = """(() => {
 })()"""
 """Sums in `shifted` how much has moved under the reader since the page was opened."""
 
-FIRST_PAINT_MS = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+BLOCKING = """performance.getEntriesByType('resource').filter((one) => one.renderBlockingStatus === 'blocking')
+    .map((one) => new URL(one.name).pathname)"""
+ELEMENTS = "document.querySelectorAll('*').length"
+"""Files that are loaded before anything is painted, and how much is painted: what the first paint takes depends on."""

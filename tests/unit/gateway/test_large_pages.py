@@ -1,4 +1,4 @@
-"""Every page of a large cluster is made within its budget of server time, and none grows with the number of records."""
+"""Every page of a large cluster is made within its budget of CPU, and none grows with the number of records."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from benchmarks import floor
 from iris_core.codec import to_json
 from iris_core.subjects import event
 from iris_core.views.events import JobEvent
@@ -15,7 +16,8 @@ from tests.support.large import LARGE_PATHS, large, show
 
 pytestmark = pytest.mark.soak  # making the records takes longer than all other tests of pages
 
-BUDGET_S = 0.150
+ROUNDS = 100
+"""Of the floor in Python, in whose CPU a page is made at most: 0.15 s. The slowest page takes 0.6 of it."""
 BYTES = 400_000
 EVENTS = 25_000
 
@@ -35,15 +37,15 @@ async def iris(ledger) -> AsyncIterator[House]:
         yield made
 
 
-async def test_each_page_is_made_in_time_and_of_bounded_size(iris: House):
-    took, sizes = {}, {}
+async def test_each_page_takes_bounded_cpu_and_is_of_bounded_size(iris: House):
+    of_floor, sizes = {}, {}
     for path in LARGE_PATHS:
-        best = float("inf")
+        turns = []
         for _ in range(3):
             began = time.process_time()
             response = await iris.http.get(path)
-            best = min(best, time.process_time() - began)
+            turns.append((time.process_time() - began) / floor.interpreted(ROUNDS).cpu_s)
             assert response.status_code == 200, response.text
-        took[path], sizes[path] = best, len(response.content)
-    assert {path: seconds for path, seconds in took.items() if seconds > BUDGET_S} == {}
+        of_floor[path], sizes[path] = min(turns), len(response.content)
+    assert {path: ratio for path, ratio in of_floor.items() if ratio > 1} == {}
     assert {path: size for path, size in sizes.items() if size > BYTES} == {}
