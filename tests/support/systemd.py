@@ -3,9 +3,9 @@
 A machine has its own `/run` and `/tmp` then; what machines share stands in that `/tmp` too. Units see the interpreter
 and the packages of the tests, even where they are in somebody's home or below `/tmp`, and nothing else there. A
 machine's control groups are below one of their own, in the hierarchy that systemd keeps for itself and that has no
-limits, so units are tracked by groups as they are on a host: in one of version 2 the machines would have the same
-groups, and delete each other's. The directory of hierarchies is its own too, because
-systemd adds some and makes it read-only.
+limits, so units are tracked by groups as they are on a host. The other hierarchies are those of the host, where systemd
+would delete the empty groups of everybody: one of version 2 is not there, and those with limits are read-only. The
+directory of hierarchies is its own too, because systemd adds some and makes it read-only.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ mkdir /run/groups && mount --rbind {root} /run/groups && mount -t tmpfs -o mode=
 for path in /run/groups/*/; do
     name=$(basename "$path")
     mkdir "{root}/$name"
-    case "$name" in {groups.name}|unified) ;; *) mount --rbind "$path" "{root}/$name" ;; esac
+    case "$name" in {groups.name}|unified) continue ;; esac
+    mount --bind "$path" "{root}/$name" && mount -o remount,bind,ro "{root}/$name"
 done
 umount -R /run/groups
 mount -t cgroup -o none,name=systemd systemd {groups}
