@@ -38,6 +38,9 @@ print(os.getuid(), os.path.dirname(os.getcwd()), "template" in open("/proc/self/
 while not os.path.exists(f"SHARED/go-{index}"):
     time.sleep(0.01)
 """
+LEAVES = """import os, time
+open(f"/tmp/left-{os.getpid()}", "wb").write(bytes(40 << 20))
+"""
 ROOT = CLONES[:2]
 
 
@@ -53,18 +56,24 @@ class Shared:
         self.state = state
         self.worker = worker
         self.files = place / "shared"
-        self._script = str(place / "shown" / "waits.py")
         self._modules = str(place / "shown")
 
-    async def begin(self, *indices: int, job: int = JOB, preload: tuple[str, ...] = ("counted",)) -> list[AttemptRef]:
+    async def begin(
+        self, *indices: int, job: int = JOB, preload: tuple[str, ...] = ("counted",), script: str = "waits"
+    ) -> list[AttemptRef]:
         """Returns once all of them have begun."""
         refs = [AttemptRef(job, index, 0) for index in indices]
-        variables = {"PYTHONPATH": self._modules}
-        work = template(PYTHON, self._script, job=job, preload=preload, env=variables, replicas=40)
+        variables, path = {"PYTHONPATH": self._modules}, f"{self._modules}/{script}.py"
+        work = template(PYTHON, path, job=job, preload=preload, env=variables, replicas=40)
         await self.state.tell([work], run=refs)
         for ref in refs:
             await self.state.running(ref)
         return refs
+
+    def sandboxes(self) -> list[psutil.Process]:
+        """What holds them, of which each ends with all that is in its `/tmp`."""
+        found = psutil.Process(self.worker.launcher_pid).children(recursive=True)
+        return [one for one in found if lives(one) and command(one).endswith("sleep infinity")]
 
     async def said(self, ref: AttemptRef) -> tuple[str, str, str]:
         """Its user, its slot, and whether it is a clone."""
@@ -91,7 +100,7 @@ async def sharing(
     for name in ("shown", "shared"):
         (place / name).mkdir()
     (place / "shared").chmod(0o777)
-    for name, text in (("counted", COUNTED), ("waits", WAITS)):
+    for name, text in (("counted", COUNTED), ("waits", WAITS), ("leaves", LEAVES + WAITS)):
         text = text.replace("SHARED", str(place / "shared")).replace("MARK", mark).replace("THREADS", str(threads))
         (place / "shown" / f"{name}.py").write_text(text)
     binds = f"{place / 'shown'}:ro,{place / 'shared'}"
@@ -229,3 +238,20 @@ async def test_attempts_without_control_groups_share_nothing(
         assert (await host.said(first))[:2] != (await host.said(second))[:2]
         assert host.imports() == 2
         await asyncio.gather(host.end(first), host.end(second))
+
+
+async def test_files_that_ended_attempts_have_left_in_memory_end_with_their_slot(
+    state: FakeState, nats_url: str, place: Path, mark: str
+):
+    async with sharing(ROOT[0], state, nats_url, place, mark) as host:
+        first, second = await host.begin(1, 2, script="leaves")
+        slot, before = (await host.said(first))[1], host.sandboxes()
+        await host.end(first)
+        [third] = await host.begin(3, script="leaves")
+        assert (await host.said(third))[1] != slot
+        await asyncio.gather(host.end(second), host.end(third))
+        await until(lambda: not host.sandboxes())
+        assert before
+        [fourth] = await host.begin(4)
+        assert (await host.said(fourth))[2] == "True"
+        await host.end(fourth)

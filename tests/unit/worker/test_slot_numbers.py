@@ -79,3 +79,14 @@ def test_slots_of_an_earlier_worker_are_given_when_its_attempts_have_left():
     assert [numbers.reserve(JOB), numbers.reserve()] == [0, 2]
     numbers.give(1)
     assert numbers.reserve() == 1
+
+
+def test_a_retired_slot_is_free_when_its_last_attempt_has_ended():
+    numbers = SlotNumbers()
+    assert [numbers.reserve(JOB), numbers.reserve(JOB)] == [0, 0]
+    numbers.retire(0)
+    assert numbers.reserve(JOB) == 1
+    numbers.give(0)
+    assert numbers.reserve(JOB) == 1
+    numbers.give(0)
+    assert numbers.reserve(OTHER) == 0

@@ -391,6 +391,8 @@ class Executor:
             self.containers.collect(container, exited.exit, partial(self._on_collected, exited.ref))
             return
         self.attempts.exited(attempt)
+        if exited.exit.full:
+            self.slots.numbers.retire(attempt.slot.number)
         exit_, attempt.blamed, attempt.usage = attempt.blamed or exited.exit, None, None
         if attempt.on_exit is not None:
             attempt.on_exit(exit_)

@@ -46,14 +46,14 @@ class SlotNumbers:
         free = self._free or self._left
         number = free.pop() if free else self._next
         self._next = max(self._next, number + 1)
-        self._forget(number)
+        self.retire(number)
         if job:
             self._job[number] = job
             self._of_job.setdefault(job, []).append(number)
         return number
 
-    def _forget(self, number: int) -> None:
-        """It is no job's any more."""
+    def retire(self, number: int) -> None:
+        """It is no job's any more: no further attempt gets it while others have it."""
         if job := self._job.pop(number, 0):
             self._of_job[job].remove(number)
             if not self._of_job[job]:
@@ -79,7 +79,7 @@ class SlotNumbers:
         for free in (self._free, self._left):
             if number in free:
                 free.remove(number)
-        self._forget(number)
+        self.retire(number)
 
     def is_shared(self, number: int, job: int) -> bool:
         """Whether others of this job may have it too."""

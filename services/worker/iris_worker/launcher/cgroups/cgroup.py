@@ -145,7 +145,8 @@ class Cgroups:
         Files that they have left in memory stay charged to it, so no other attempt has it then.
         """
         usage = self.usage(group)
-        group.spoilt |= usage.peak_bytes > _LEFT_BYTES and self._left_bytes(group) > _LEFT_BYTES
+        group.left_bytes = self._left_bytes(group) if usage.peak_bytes > _LEFT_BYTES else 0
+        group.spoilt |= group.left_bytes > _LEFT_BYTES
         if group is not self._here and group.limits is not None:
             group.cpu_us = group.limits.cpu_us + usage.cpu_us
         self.give(group)

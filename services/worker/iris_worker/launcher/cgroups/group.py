@@ -16,6 +16,7 @@ class Group:
         early, late: what was written; None: anything.
         cpu_us: what was used in it so far, while nobody is in it; else None.
         over: it held more memory than its limit before that was set. spoilt: it is not used again.
+        left_bytes: files in memory that its processes have left, once they have ended.
     """
 
     number: int
@@ -25,3 +26,4 @@ class Group:
     cpu_us: int | None = None
     over: bool = False
     spoilt: bool = False
+    left_bytes: int = 0

@@ -76,11 +76,13 @@ class Runner:
             whether it is to be made by another one.
         on_other_child: told of each child that has ended and is no attempt's, its wait status, and why it could not
             become its program.
+        on_full: told of a slot whose sandbox is ended, as attempts have left too much there and none runs.
     """
 
     def __init__(self, loop: EventLoop, spawner: Spawner, groups: Cgroups | None, observer: Observer) -> None:
         self.on_unbegun: Callable[[Process], bool] = lambda process: False
         self.on_other_child: Callable[[int, int, Exception | None], object] = lambda pid, status, error: None
+        self.on_full: Callable[[int], object] = lambda slot: None
         self._loop = loop
         self._spawner = spawner
         self._sandboxes = spawner.sandboxes
@@ -90,7 +92,7 @@ class Runner:
         self.commands = SpawnedCommands(spawner, self._known, groups, observer.on_command_exit, self._kill)
         self.usage = UsageMeter(loop, self._known, groups)
         self._strays = Strays(spawner.attempts, self._known, self._sandboxes, lambda pid: pid in self.spares)
-        self.spares = Spares(loop, groups, self._strays.left_in)
+        self.spares = Spares(loop, groups, self._strays.left_in, self._leave)
         self._lingering: list[Process] = []
         self._watching = False
         loop.watch_children(self.reap)
@@ -370,6 +372,7 @@ class Runner:
         if process.group is not None and self._groups is not None:
             process.group.spoilt |= process.is_given_up
             process.exit = of_group(process, process.exit, self._groups.end(process.group))
+            process.exit = structs.replace(process.exit, full=self._leave(process.slot, process.group))
         if process.link is not None:
             process.exit = structs.replace(process.exit, result=sent_by(process.link))
         if isinstance(process.error, NeedsShell) and not process.terminated:
@@ -378,6 +381,14 @@ class Runner:
             self._observer.on_exit(
                 process.ref, to_refusal(process.error) if process.error is not None else process.exit
             )
+
+    def _leave(self, slot: int, group: Group) -> bool:
+        """What has ended in a slot has left this; returns whether no further attempt may have that."""
+        full = self._sandboxes.add_left(slot, group.left_bytes)
+        if full and not self.is_used(slot):
+            self.on_full(slot)
+            self._sandboxes.end(slot)
+        return full
 
     def _close_terminal(self, process: Process) -> None:
         """What was shown and no worker could see is output of the attempt."""

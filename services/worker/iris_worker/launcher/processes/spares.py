@@ -52,12 +52,20 @@ class Spares:
     Args:
         groups: control groups; None where there are none.
         find_strays: returns what else runs in a slot that has no attempt, or all that ends with.
+        on_left: told of a slot, and of a group in which one of these has ended there.
     """
 
-    def __init__(self, loop: EventLoop, groups: Cgroups | None, find_strays: Callable[[EmptySlot], list[int]]) -> None:
+    def __init__(
+        self,
+        loop: EventLoop,
+        groups: Cgroups | None,
+        find_strays: Callable[[EmptySlot], list[int]],
+        on_left: Callable[[int, Group], object],
+    ) -> None:
         self._loop = loop
         self._groups = groups
         self._find_strays = find_strays
+        self._on_left = on_left
         self._by_pid: dict[int, _Spare] = {}
         self._leaving: set[_Spare] = set()
         self._emptying: dict[int, _Emptying] = {}
@@ -90,7 +98,8 @@ class Spares:
             if self._groups.kill(spare.group):
                 self._loop.call_later(_LINGER_S, self._clear, spare)
                 return
-            self._groups.give(spare.group)
+            self._groups.end(spare.group)
+            self._on_left(spare.slot, spare.group)
         self._leaving.discard(spare)
         if spare.slot in self._emptying:
             self._check(spare.slot)

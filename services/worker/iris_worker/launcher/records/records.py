@@ -44,6 +44,7 @@ class Exit(_Record, frozen=True):
         error: why it could not be started, in words for a person; then ``code`` is a shell's for the mistake of its
             owner, and None for a fault of this host.
         result: of a call whose process may make another; empty: it is in a file, or there is none.
+        full: attempts have left so many files in the memory of its slot that no further one may have that.
     """
 
     code: int | None = None
@@ -53,6 +54,7 @@ class Exit(_Record, frozen=True):
     error: str = ""
     usage: TaskUsage | None = None
     result: bytes = b""
+    full: bool = False
 
 
 class StoredProbe(_Record, frozen=True):

@@ -36,6 +36,8 @@ _TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")
 _QUEUES = "/dev/mqueue"
 OWN_NETWORK = "--unshare-net"
 _TRIED = ("/bin/sh", "-c", ":")
+_MOST_LEFT_BYTES = 32 << 20
+"""Files that attempts may leave in the memory of a sandbox: they count for no limit any more."""
 
 
 @dataclass(slots=True, eq=False)
@@ -47,6 +49,7 @@ class _Namespaces:
         init: the first process inside; all end with it. It starts nothing itself.
         places: the directories of attempts that it shows, and device and inode of each.
         fresh: what `_contents` found before the first attempt. checked: it found that before the present one.
+        left_bytes: files in memory that attempts have left in it.
     """
 
     plan: Confine
@@ -56,6 +59,7 @@ class _Namespaces:
     places: dict[str, tuple[int, int]]
     fresh: tuple[int, ...] | None = None
     checked: bool = False
+    left_bytes: int = 0
 
     def serves(self, plan: Confine, shown: tuple[str, ...]) -> bool:
         """Whether it is as wanted, with the directories that are there now."""
@@ -308,6 +312,18 @@ class Sandboxes:
         init = held.init
         self._end(slot)
         return init
+
+    def add_left(self, slot: int, left_bytes: int) -> bool:
+        """An attempt has left so many bytes of files in a sandbox; returns whether that is full of them."""
+        if (held := self._by_slot.get(slot)) is None:
+            return False
+        held.left_bytes += left_bytes
+        return held.left_bytes > _MOST_LEFT_BYTES
+
+    def end(self, slot: int) -> None:
+        """End a sandbox, with all that is in it."""
+        if slot in self._by_slot:
+            self._end(slot)
 
     def holds_orphans(self, slot: int) -> bool:
         """Whether processes are in its sandbox whose parents have ended."""

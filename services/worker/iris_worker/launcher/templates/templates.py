@@ -86,7 +86,7 @@ class Templates:
         self._next = 1
         self._files = root / "templates"
         self._reused = ReusedProcesses(loop, runner, spawner, observer.on_cloned, observer.on_begun, observer.on_again)
-        runner.on_other_child = self._ended
+        runner.on_other_child, runner.on_full = self._ended, partial(self.end_in, key="")
 
     def start(self, request: StartTemplate) -> None:
         """Start a template, unless it is there."""
