@@ -85,8 +85,8 @@ def test_what_ends_a_process_or_is_no_exception_is_the_end_of_its_call(cluster, 
         "RemoteError: the function raised BaseException: mine",
         "RecursionError: maximum recursion depth exceeded",
         "TypeError: the result cannot be sent back: Could not pickle object as excessively deep recursion required.",
-        f"JobFailed: /{name}/6 failed: killed by signal 15",
-        f"JobFailed: /{name}/7 failed: killed by signal 9",
+        f"JobFailed: /{name}/6 failed: killed by signal 15 (SIGTERM)",
+        f"JobFailed: /{name}/7 failed: killed by signal 9 (SIGKILL: perhaps out of memory)",
         "well",
     ]
 

@@ -29,6 +29,15 @@ def test_the_death_of_a_process_says_whose_results_are_lost(calls: int, words: s
     assert (error.exit_code, str(error)) == (7, f"/m/2 failed: {words}")
 
 
+def test_the_death_of_a_process_says_what_its_host_knows_of_it() -> None:
+    """A call over its memory limit was "killed by signal 9", and only `iris why` said for what."""
+    limit = "memory limit 100MiB reached, peak 100MiB"
+    killed = msgspec.structs.replace(DIED, exit_code=None, signal=9, error=limit)
+    assert str(death_of("/m/2", killed, 1)) == f"/m/2 failed: {limit}"
+    stopped = msgspec.structs.replace(DIED, cause="timeout", signal=15, error="killed by signal 15 (SIGTERM)")
+    assert str(death_of("/m/2", stopped, 1)) == "/m/2 killed: timeout"
+
+
 def ended(error: str | None, attempts: list[Any], cause: str | None = None) -> TaskView:
     return TaskView(
         task="/m/2",

@@ -95,8 +95,10 @@ def test_a_result_is_what_the_runner_wrote(workdir: Path):
 def test_without_a_result_that_is_one_the_end_of_the_process_is_it(workdir: Path, content: bytes | None):
     if content is not None:
         (workdir / ".iris-call/result").write_bytes(content)
-    killed = Ended(Cause.EXITED, None, 9)
-    assert result_of(REF, read_result(str(workdir)), killed) == CallResult(3, 1, "died", b"", Cause.EXITED, None, 9)
+    killed = Ended(Cause.EXITED, None, 9, "memory limit 1MiB reached")
+    assert result_of(REF, read_result(str(workdir)), killed) == CallResult(
+        *(3, 1, "died", b"", Cause.EXITED, None, 9), error="memory limit 1MiB reached"
+    )
 
 
 def test_no_link_of_a_task_is_followed(tmp_path: Path, workdir: Path):

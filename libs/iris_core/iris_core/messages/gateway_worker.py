@@ -44,7 +44,7 @@ class CallResult(ServiceMessage, frozen=True):
     Attributes:
         kind: value, error, or chunk (the outcomes of several calls); died: the process ended without a result.
         data: its pickle, as the runner wrote it; empty when it is ``stored`` as the attempt's artifact.
-        cause, code, signal: how the attempt ended.
+        cause, code, signal: how the attempt ended. error: of one that died, in a line for a person.
     """
 
     index: int
@@ -55,6 +55,7 @@ class CallResult(ServiceMessage, frozen=True):
     code: int | None = None
     signal: int | None = None
     stored: bool = False
+    error: str = ""
 
 
 class CallResults(ServiceMessage, frozen=True):

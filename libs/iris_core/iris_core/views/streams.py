@@ -67,7 +67,7 @@ class CallResultView(View, kw_only=True):
     Attributes:
         kind: value, error, chunk (the outcomes of several calls); died: the process ended without a result.
         data: base64 of what the runner wrote; empty when it is ``stored`` as the attempt's artifact.
-        cause, exit_code, signal: how the attempt ended.
+        cause, exit_code, signal: how the attempt ended. error: of one that died, in a line for a person.
     """
 
     index: int
@@ -78,6 +78,7 @@ class CallResultView(View, kw_only=True):
     exit_code: int | None
     signal: int | None
     stored: bool
+    error: str = ""
 
 
 class ResultsView(View):

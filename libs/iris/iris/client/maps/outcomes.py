@@ -21,7 +21,6 @@ from iris_core.views.streams import CallResultView
 
 _END_WITHIN_S = 60.0
 _RETRY_S = 0.05
-_NOT_FOUND = 127
 
 CallOutcome = tuple[Any, BaseException | None]
 """The value of a call, or its exception."""
@@ -109,10 +108,10 @@ def death_of(name: str, result: CallResultView, calls: int) -> JobEnded:
     words = f"killed by signal {result.signal}" if result.signal else f"exit code {result.exit_code}"
     if result.exit_code == 0:
         words = "it exited without a result"
-    elif result.exit_code == _NOT_FOUND:
-        words += f", as of a command that is not found: `iris why {name}` says whether its host has a `python`"
     elif result.cause != "exited":
         words = result.cause.replace("_", " ")
+    elif result.error:
+        words = result.error
     return _died(name, state, words + _lost(calls), result)
 
 

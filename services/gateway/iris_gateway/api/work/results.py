@@ -80,6 +80,7 @@ def _shown(result: CallResult) -> CallResultView:
         exit_code=result.code,
         signal=result.signal,
         stored=result.stored,
+        error=result.error,
     )
 
 

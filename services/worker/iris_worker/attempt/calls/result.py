@@ -26,7 +26,8 @@ def result_of(ref: AttemptRef, data: bytes, ended: Ended) -> CallResult:
     """The result of an attempt that has ended, from what it has left; of one that left none how it ended."""
     kind = _KINDS.get(data[:1].lower())
     if kind is None or len(data) > _LIMIT + 1:
-        return CallResult(ref.index, ref.attempt, "died", b"", ended.cause, ended.exit_code, ended.signal)
+        how = (ended.cause, ended.exit_code, ended.signal)
+        return CallResult(ref.index, ref.attempt, "died", b"", *how, error=ended.error)
     stored = data[:1].isupper()
     return CallResult(
         *(ref.index, ref.attempt, kind, b"" if stored else data[1:]),
