@@ -231,7 +231,9 @@ def test_show_reads_the_whole_history_of_a_job_to_tell_the_newest(capfd):
 
     with answering(answer) as server:
         assert main(["show", "/train", "--url", server.url]) == 0
-    assert "the newest" in capfd.readouterr().out
+    printed = capfd.readouterr().out
+    assert "history, the newest 20 of 501:" in printed
+    assert "the newest" in printed.splitlines()[-1]
 
 
 LIMITS = {"requests_per_s": 2000, "intake_per_s": 64 << 20, "watchers_per_user": 7, "uploads_per_user": 4}

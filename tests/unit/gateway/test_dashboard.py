@@ -187,6 +187,26 @@ async def test_a_deployment_tells_its_history_in_words_oldest_first(iris: House)
     assert not [name for name in DECISIONS if name in text]
 
 
+async def test_a_deployment_says_that_it_had_further_decisions(iris: House):
+    row = iris.state.pages["deployment_history"]["items"][0]
+    rows = [{**row, "reason": f"number {number}."} for number in range(130)]
+    iris.state.pages["deployment_history"] = {"items": rows, "next_cursor": None}
+    history = (await page(iris, "/deployments/chat")).partition('id="history"')[2]
+    assert "The newest 100 of 130 decisions." in history
+    assert 'href="/v1/deployments/chat/history?limit=500"' in history
+    assert ("number 29." in history, "number 30." in history, "number 129." in history) == (False, True, True)
+
+
+async def test_a_job_says_that_it_had_further_decisions(iris: House):
+    rows = [{**iris.state.pages["deployment_history"]["items"][0], "entity": "j1-0"}] * 100
+    iris.state.pages["history"] = {"items": rows, "next_cursor": None}
+    assert "The first" not in (await page(iris, "/jobs/j1")).partition('id="history"')[2]
+    iris.state.pages["history"] = {"items": rows, "next_cursor": "7"}
+    history = (await page(iris, "/jobs/j1")).partition('id="history"')[2]
+    assert "The first 100 decisions." in history
+    assert 'href="/v1/jobs/j1/history?limit=500"' in history
+
+
 @pytest.mark.parametrize("status", ["ready", "scaling"])
 @pytest.mark.parametrize("path", ["/", "/deployments", "/deployments/chat"])
 async def test_pages_say_how_many_routes_of_a_deployment_serve(iris: House, path: str, status: str):

@@ -183,7 +183,7 @@ async def job(look: PageData) -> Facts:
         "query": {"state": state},
         "grid": await _grid(look, shown, spec),
         "tree": await look.at(q.TreeQuery(job=shown["id"])),
-        "history": (await look.at(q.HistoryQuery(job=shown["id"], limit=100)))["items"],
+        "history": await look.at(q.HistoryQuery(job=shown["id"], limit=DECISIONS_SHOWN)),
         "events": await _newest(look, own),
         "output": await output_of(look, shown, look.number("task"), look.number("attempt")),
     }
@@ -246,7 +246,8 @@ async def deployment(look: PageData) -> Facts:
         "title": f"{shown['ready']} of {shown['replicas']} serve: {shown['name']}",
         "deployment": shown,
         "routes": await look.page_of(q.DeploymentRoutesQuery(deployment=shown["name"])),
-        "history": (await look.all_of(q.DeploymentHistoryQuery(deployment=shown["name"])))[-DECISIONS_SHOWN:],
+        "history": await look.all_of(q.DeploymentHistoryQuery(deployment=shown["name"])),
+        "decisions_shown": DECISIONS_SHOWN,
         "events": await _newest(look, Filter(deployment=shown["name"])),
         "proxy_url": look.gateway.proxy_url,
         "form_key": look.gateway.new_id(),

@@ -148,8 +148,10 @@ def conditions(ledger: Ledger, record: Deployment) -> Iterator[ConditionView]:
         message = f"{pacing.STARTS} tries to start a route have failed, and no more are made until the deployment is"
         yield ConditionView(code="crash_loop", message=f"{message} changed or resumed: {_last_failure(record)}")
     elif known.pacing.failures:
-        message = f"{known.pacing.failures} tries in a row to start a route have failed; the next one waits"
-        yield ConditionView(code="back_off", message=f"{message}: {_last_failure(record)}")
+        failures = known.pacing.failures
+        tries = "1 try to start a route has" if failures == 1 else f"{failures} tries in a row to start a route have"
+        message = f"{tries} failed; the next one waits: {_last_failure(record)}"
+        yield ConditionView(code="back_off", message=message)
     if known.failed:
         kept = f"; revision {record.revision} is kept" if record.revision != known.failed else ""
         code = "rolled_back" if kept else "update_failed"

@@ -171,6 +171,17 @@ def test_a_route_whose_command_ends_without_error_has_to_run_on(world: Serving):
     assert told["message"].endswith("r1-1: its command has ended (exit code 0), though that of a route is to run on")
 
 
+def test_a_back_off_counts_the_failed_tries_in_words(world: Serving):
+    world.broken.add("1")
+    world.create(1)
+    world.go(5)
+    (told,) = world.query("deployment", deployment="chat")["conditions"]
+    assert told["message"].startswith("1 try to start a route has failed; the next one waits: r1-1: ")
+    world.go(15)
+    (told,) = world.query("deployment", deployment="chat")["conditions"]
+    assert told["message"].startswith("2 tries in a row to start a route have failed; the next one waits: r1-2: ")
+
+
 def test_a_route_that_never_gets_healthy_is_replaced_at_its_start_timeout(world: Serving):
     world.never_ready.add("1")
     world.create(1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
@@ -152,10 +151,11 @@ def show_causes(client: Client, job: Row) -> None:
 def show_history(client: Client, job: str, task: int | None, *, wide: bool) -> None:
     """What was judged last of a job's sessions, or of one task's; without ``wide`` only what did not succeed."""
     rows = client.pages(f"/v1/jobs/{in_path(job)}/history", dict, {} if task is None else {"task": task})
-    shown = deque((row for row in rows if wide or row["result"] != "SUCCESS"), _JUDGEMENTS_SHOWN)
-    if shown:
-        click.echo("\nhistory:")
-        print_table(shown, HISTORY)
+    found = [row for row in rows if wide or row["result"] != "SUCCESS"]
+    if found:
+        more = len(found) > _JUDGEMENTS_SHOWN
+        click.echo(f"\nhistory, the newest {_JUDGEMENTS_SHOWN} of {len(found):,}:" if more else "\nhistory:")
+        print_table(found[-_JUDGEMENTS_SHOWN:], HISTORY)
 
 
 def job_facts(job: Row) -> Iterator[tuple[str, str]]:
