@@ -8,6 +8,7 @@ import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from iris_bus.contract import Connection
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Stop
+from iris_core.spec.jobs import Environment
 from iris_core.states import Cause
 from tests.integration.test_sandbox import CLONES, PYTHON, own_users
 from tests.integration.test_templates import lives
@@ -59,12 +61,17 @@ class Shared:
         self._modules = str(place / "shown")
 
     async def begin(
-        self, *indices: int, job: int = JOB, preload: tuple[str, ...] = ("counted",), script: str = "waits"
+        self,
+        *indices: int,
+        job: int = JOB,
+        preload: tuple[str, ...] = ("counted",),
+        script: str = "waits",
+        **of_job: Any,
     ) -> list[AttemptRef]:
         """Returns once all of them have begun."""
         refs = [AttemptRef(job, index, 0) for index in indices]
         variables, path = {"PYTHONPATH": self._modules}, f"{self._modules}/{script}.py"
-        work = template(PYTHON, path, job=job, preload=preload, env=variables, replicas=40)
+        work = template(PYTHON, path, job=job, preload=preload, env=variables, replicas=40, **of_job)
         await self.state.tell([work], run=refs)
         for ref in refs:
             await self.state.running(ref)
@@ -134,6 +141,20 @@ async def test_an_attempt_ends_alone_with_what_it_has_started(
         assert {await host.said(third), await host.said(fourth)} == {await host.said(first)}
         await asyncio.gather(host.end(third), host.end(fourth))
         assert host.imports() == 1
+
+
+@pytest.mark.parametrize("mode", ROOT)
+async def test_an_attempt_takes_the_environment_that_its_slot_shows(
+    mode: str, state: FakeState, nats_url: str, place: Path, mark: str
+):
+    """Another one was to be built: the Python of the host is a new one, or somebody has deleted what was kept."""
+    async with sharing(mode, state, nats_url, place, mark) as host:
+        [first] = await host.begin(1, environment=Environment())
+        for kept in (host.worker.data / "environments").glob("*.json"):
+            kept.unlink()
+        [second] = await host.begin(2, environment=Environment())
+        assert await host.said(first) == await host.said(second)
+        await asyncio.gather(host.end(first), host.end(second))
 
 
 @pytest.mark.parametrize("mode", ROOT)

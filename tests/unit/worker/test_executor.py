@@ -406,6 +406,23 @@ async def test_a_template_that_failed_for_a_stopped_attempt_is_made_again(opened
     assert (executor.attempts.by_ref[other].template, executor.attempts.by_ref[other].fresh) == ("1", "")
 
 
+@pytest.mark.parametrize(("stops", "note"), [(True, ""), (False, "it is not cloned: its template has ended again and")])
+async def test_stops_of_attempts_are_no_failures_of_their_template(opened: Open, stops: bool, note: str):
+    executor = await opened()
+    refs = [AttemptRef(1, index, 0) for index in range(4)]
+    *tasks, last = await preloading(executor, *refs)
+    for ref, task in zip(refs, tasks, strict=False):
+        if stops:
+            executor.kill(ref, 0, 0)
+            await task
+        executor.preloading.on_state(TemplateState("1"))
+        await asyncio.sleep(0)
+    executor.preloading.on_state(TemplateState("1", ready=True))
+    assert await last is None
+    attempt = executor.attempts.by_ref[refs[-1]]
+    assert (attempt.fresh[: len(note) or 1], attempt.template) == (note, "1" if stops else "")
+
+
 async def test_a_template_that_failed_is_the_failure_of_all_that_wait_for_it(opened: Open):
     executor = await opened()
     tasks = await preloading(executor, A, AttemptRef(1, 1, 0))

@@ -149,7 +149,7 @@ class ProxyPolicy(_Part, frozen=True):
 
     Attributes:
         first_byte_s: until the first byte of the response. idle_s: between bytes of a request's body, or of a streamed
-            response. total_s: for the whole request.
+            response. total_s: for the whole request; without it a body or a response may take any time, if bytes come.
         body_bytes: largest body of a request. max_outstanding: requests of one route at a time; further requests wait
             for at most ``queue_s``.
         affinity: ``header:NAME`` or ``cookie``: requests with the same value go to the same route while it is healthy.

@@ -76,7 +76,7 @@ class Builder:
         try:
             plan = await asyncio.to_thread(_plan, template, wanted, Path(slot.workdir))
             async with self._turn(plan.key, ref, template, f"builds {plan.title}"):
-                if (directory := self._store.find(plan.key)) is not None:
+                if (directory := self._store.find(plan.key) or self._shown_in(slot)) is not None:
                     self._store.use(ref, directory)
                     return None
                 return await self._build(ref, template, plan, slot)
@@ -84,6 +84,12 @@ class Builder:
             return Ended(Cause.EXITED, NOT_FOUND, error=f"environment: {error}")
         except OSError as error:
             return Ended(Cause.INFRASTRUCTURE, error=f"environment: {error}")
+
+    def _shown_in(self, slot: Workspace) -> str | None:
+        """The environment of an attempt that runs in a shared slot, whose sandbox shows no other; None: none runs."""
+        others = self._executor.attempts.by_ref.values()
+        beside = (one.environment for one in others if one.slot.number == slot.number and one.launched)
+        return next(filter(None, beside), None)
 
     @contextlib.asynccontextmanager
     async def _turn(self, key: str, ref: AttemptRef, template: TaskTemplate, doing: str) -> AsyncIterator[None]:

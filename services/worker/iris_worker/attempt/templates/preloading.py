@@ -34,10 +34,13 @@ _REMEMBERED = 1000
 
 
 class _Heard(NamedTuple):
-    """What has become of a template, and the end of what one that has failed has printed."""
+    """What has become of a template, and the end of what one that has failed has printed. ``stopped``: it has ended
+    because the attempt that it was made for was stopped.
+    """
 
     state: TemplateState
     tail: str
+    stopped: bool
 
 
 class Preloading:
@@ -70,6 +73,7 @@ class Preloading:
         self._on_change = on_change
         self._known: dict[str, TemplateState] = {}
         self._waiting: dict[str, dict[AttemptRef, asyncio.Future[_Heard | None]]] = {}
+        self._stopped: set[str] = set()  # templates that end because the attempts they were made for were stopped
 
     async def provide(self, ref: AttemptRef, template: TaskTemplate) -> Ended | None:
         """Have a prepared attempt cloned, if that is possible; returns its end when preloading has failed."""
@@ -77,11 +81,14 @@ class Preloading:
         attempt.fresh = self._unfit(template)
         if attempt.fresh:
             return None
-        key = self._key(attempt, template)
-        for _ in range(_TRIES):
+        key, tries = self._key(attempt, template), 0
+        while tries < _TRIES:
             state = self._known.get(key) or await self._wait(key, attempt, template)
             if isinstance(state, Ended):
                 return state
+            if state is None:
+                continue
+            tries += 1
             if state.ready:
                 attempt.template = key
                 if template.calls is not None and template.calls.reuse > 1 and self._launcher.version < REUSE:
@@ -127,8 +134,10 @@ class Preloading:
             return self._requests.of_template("", attempt, template).bare
         return f"{template.job}/{attempt.slot.number}" if self._requests.confines else str(template.job)
 
-    async def _wait(self, key: str, attempt: RunningAttempt, template: TaskTemplate) -> TemplateState | Ended:
-        """What has become of a template that is being made, or of a new one."""
+    async def _wait(self, key: str, attempt: RunningAttempt, template: TaskTemplate) -> TemplateState | Ended | None:
+        """What has become of a template that is being made, or of a new one. None: it was made for another attempt, and
+        has ended with that.
+        """
         ref = attempt.ref
         if not self._agent.on_building(ref):
             return Ended(Cause.CANCELLED, error="stopped before it started")
@@ -154,15 +163,17 @@ class Preloading:
                 del self._waiting[key]
         if heard is None:
             return Ended(Cause.CANCELLED, error="stopped before it started")
-        return self._failed(attempt, *heard) if heard.state.failed else heard.state
+        if heard.stopped:
+            return None
+        return self._failed(attempt, heard) if heard.state.failed else heard.state
 
-    def _failed(self, attempt: RunningAttempt, state: TemplateState, tail: str) -> Ended:
+    def _failed(self, attempt: RunningAttempt, heard: _Heard) -> Ended:
         """The end of an attempt whose template has failed: the end of what that has printed is output of all."""
         if not self._logs.follows(attempt.ref):
             self._logs.follow(attempt.slot, self._clock.steady_s())
             with contextlib.suppress(OSError):  # the disk is full
-                os.write(attempt.slot.err, f"{tail}\n".encode())
-        return Ended(Cause.EXITED, 1, error=f"preloading: {state.text}", stderr_tail=tail)
+                os.write(attempt.slot.err, f"{heard.tail}\n".encode())
+        return Ended(Cause.EXITED, 1, error=f"preloading: {heard.state.text}", stderr_tail=heard.tail)
 
     def _begin(self, key: str, attempt: RunningAttempt, template: TaskTemplate) -> None:
         if not self._logs.follows(attempt.ref):  # what preloading prints begins its output
@@ -180,8 +191,10 @@ class Preloading:
         """The launcher tells of a template."""
         self._known.pop(state.key, None)
         waiting = self._waiting.pop(state.key, {})
+        stopped = state.key in self._stopped and not state.ready
+        self._stopped.discard(state.key)
         if state.directory and state.directory not in self._directories(waiting):
-            state = TemplateState(state.key)  # that attempt was stopped, which may be the reason
+            state, stopped = TemplateState(state.key), True  # that attempt was stopped, which may be the reason
         if state.ready or (state.text and not state.failed and not state.key.startswith(BARE_KEY)):
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
@@ -190,7 +203,7 @@ class Preloading:
         tail = next((last_lines(slot.err) for slot in slots if slot.below == state.directory), "")
         for future in waiting.values():
             if not future.done():
-                future.set_result(_Heard(state, tail))
+                future.set_result(_Heard(state, tail, stopped))
 
     def _directories(self, waiting: Mapping[AttemptRef, asyncio.Future[_Heard | None]]) -> set[str]:
         """Of the attempts that still wait."""
@@ -201,6 +214,7 @@ class Preloading:
         for key, waiting in self._waiting.items():
             if (future := waiting.get(ref)) is not None:
                 if next(iter(waiting)) == ref:
+                    self._stopped.add(key)
                     self._launcher.send(EndTemplate(key))
                     self._launcher.flush()
                 if not future.done():
