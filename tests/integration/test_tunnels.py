@@ -197,6 +197,21 @@ def test_the_command_answers_at_a_port_here_until_the_task_ends(cluster: Cluster
     assert (refused.code, "is not [LOCAL:]REMOTE" in refused.err) == (2, True)
 
 
+def test_a_named_port_is_that_of_the_attempt_that_runs(cluster: Cluster):
+    job = serving(cluster)
+    with subprocess.Popen(
+        [*IRIS, "port-forward", job.name, "web"], env=cluster.environ, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        before = process.stdout.readline().split()
+        assert cluster.iris("requeue", f"{job.name}/0").code == 0
+        after = process.stdout.readline().split()
+        assert (after[0], after[3] != before[3]) == (before[0], True)
+        assert int(after[3]) == port_of(cluster, f"{job.name}/0")
+        job.cancel()
+        assert process.wait(60) == 0
+
+
 def test_a_notebook_is_used_left_and_ended(cluster: Cluster):
     command = (sys.executable, "-c", SERVER.replace("IRIS_PORT_WEB", "IRIS_PORT_NOTEBOOK"))
     with TerminalCommand(cluster.environ, "notebook", "--name", "nb", "--", *command) as first:

@@ -236,6 +236,32 @@ def test_show_reads_the_whole_history_of_a_job_to_tell_the_newest(capfd):
     assert "the newest" in printed.splitlines()[-1]
 
 
+@pytest.mark.parametrize(
+    "words",
+    ["ls", "events", "queue", "queue --gated", "deploy list", "deploy routes chat", "audit", "session list"],
+)
+def test_a_listing_says_when_it_is_not_all(words, capfd):
+    left = 0
+
+    def answer(request):
+        most = int(request.path.partition("limit=")[2].partition("&")[0])
+        return Said(200, {"items": [{"id": "7"}] * min(left, most), "next_cursor": "more" if left > most else None})
+
+    with answering(answer) as server:
+
+        def listed(count, *more):
+            nonlocal left
+            left = count
+            assert main([*words.split(), *more, "-o", "jsonl", "--url", server.url]) == 0
+            printed = capfd.readouterr()
+            return len(printed.out.splitlines()), printed.err
+
+        rows, said = listed(400)
+        assert said == f"there are more than these {rows}; --limit N lists N\n"
+        assert listed(rows) == (rows, "")
+        assert listed(400, "-n", "3") == (3, "")
+
+
 LIMITS = {"requests_per_s": 2000, "intake_per_s": 64 << 20, "watchers_per_user": 7, "uploads_per_user": 4}
 LOOKS = [
     (("show", "/train"), "/train"),

@@ -24,6 +24,11 @@ def test_a_start_names_the_token_file_it_cannot_use(tmp_path: Path, content: byt
             read(str(paths.token_file))
 
 
+def test_a_token_file_that_is_not_there_is_not_listed_as_an_empty_one(tmp_path: Path, capfd):
+    assert main(["admin", "token", "ls", "--file", str(tmp_path / "tokens")]) == 2
+    assert f"there is no file {tmp_path}/tokens" in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("words", [("",), ("ann", "--expires", "")])
 def test_a_token_with_an_empty_user_or_time_is_refused(tmp_path: Path, words: tuple[str, ...]):
     file = tmp_path / "tokens"

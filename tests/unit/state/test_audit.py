@@ -187,6 +187,23 @@ def test_the_history_of_a_deployment_says_who_changed_it():
     assert world.query("jobs")["items"][0]["submitted_by"] is None  # a route is submitted by Iris
 
 
+def test_the_audit_says_to_what_a_deployment_was_set():
+    world, template = World(), RouteTemplate(command=("serve",), ports=("http",))
+    deploy(world, "create", ANN, spec=DeploymentSpec(name="chat", template=template, replicas=2))
+    deploy(world, "scale", ANN, replicas=1)
+    deploy(world, "update", ANN, patch=b'{"template": {"command": ["other"]}}')
+    assert deploy(world, "rollback", ANN) == "accepted"
+    told = [row.partition(": ")[2] for row in rows(world, of="chat")]
+    assert told == ["to the revision before", "", "to 1 route", ""]
+
+
+def test_the_audit_has_limits_in_the_units_in_which_they_are_set(world):
+    limits = {"max_band": 3, "max_pending_tasks": 7, "max_running_cpu": 500, "max_running_memory": 4 << 30}
+    world.admin("set_quota", "ann", MIA, **limits)
+    told = "max_band batch, max_pending_tasks 7, max_running_cpu 0.5, max_running_memory 4GiB"
+    assert rows(world, of="ann")[0] == f"mia set_quota user ann: {told}"
+
+
 def test_everything_survives_a_restart_and_a_restore(world):
     world.cancel("/a", MIA, "it burns")
     world.admin("drain", "w0", MIA)

@@ -43,9 +43,10 @@ class PortForward:
 
     Attributes:
         address: where it answers.
+        port: on which a process of the task listens; may be set anew, for further connections.
 
     Args:
-        port: on which a process of the task listens. local_port: 0: a free one.
+        local_port: 0: a free one.
         on_trouble: called, from a thread, with why a connection could not be made or was ended.
 
     Raises OSError when the local port is taken.
@@ -61,8 +62,8 @@ class PortForward:
         on_trouble: Callable[[str], object] | None = None,
     ) -> None:
         self._api = api
-        self._task = task
-        self._port = port
+        self.task = task
+        self.port = port
         self._on_trouble = on_trouble or (lambda why: None)
         self._open: set[_Forwarded] = set()
         self._left = threading.Event()
@@ -98,7 +99,7 @@ class PortForward:
         with line:
             line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             try:
-                remote = RemotePort(self._api, self._task, self._port)
+                remote = RemotePort(self._api, self.task, self.port)
             except ClientError as error:
                 self._on_trouble(str(error))
                 line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)

@@ -19,6 +19,7 @@ from iris_core.limits import SENTENCE
 from iris_core.quota import QUOTA_LIMITS
 from iris_core.spec.serving import DeploymentSpec
 from iris_core.states import PriorityBand
+from iris_core.units import counted
 
 ReasonText = Annotated[str, Meta(max_length=SENTENCE, description="Why; shown with it, and in the audit.")]
 
@@ -95,16 +96,24 @@ class UpdateDeployment(DeploymentAction, frozen=True, kw_only=True):
 
 class ScaleDeployment(DeploymentAction, frozen=True, kw_only=True):
     action = "scale"
-    detail = "to {.replicas} routes"
+    detail = "to {.goal}"
     replicas: int = 0
+
+    @property
+    def goal(self) -> str:
+        return counted(self.replicas, "route")
 
 
 class RollBackDeployment(DeploymentAction, frozen=True, kw_only=True):
     """``revision``: 0 is the one before."""
 
     action = "rollback"
-    detail = "to revision {.revision}"
+    detail = "to {.goal}"
     revision: int = 0
+
+    @property
+    def goal(self) -> str:
+        return f"revision {self.revision}" if self.revision else "the revision before"
 
 
 class PauseDeployment(DeploymentAction, frozen=True, kw_only=True):

@@ -26,6 +26,8 @@ from iris_core.messages.gateway_state import (
     SubmitJob,
     UserCommand,
 )
+from iris_core.quota import QUOTA_LIMITS
+from iris_core.states import PriorityBand, display_name
 from iris_core.units import counted
 from iris_state.commands.execute import ANONYMOUS, owner
 from iris_state.records.changes import Audited
@@ -100,9 +102,18 @@ def _submit(ledger: Ledger, command: SubmitJob) -> Audited | None:
 
 def _admin(ledger: Ledger, command: AdminCommand) -> Audited:
     asked, target = command.asked, command.target
-    words = ", ".join(f"{key} {value}" for key, value in sorted(command.arguments.items()))
-    kind, user, detail = ("worker", "", asked.reason) if isinstance(asked, WorkerAction) else ("user", target, words)
+    if isinstance(asked, WorkerAction):
+        kind, user, detail = "worker", "", asked.reason
+    else:
+        kind, user = "user", target
+        detail = ", ".join(_set_to(name, value) for name, value in sorted(command.arguments.items()))
     return Audited(actor_of(command.caller), asked.action, kind, target, target, user, clipped(detail))
+
+
+def _set_to(name: str, value: Any) -> str:
+    """``max_running_cpu 0.5``, as the admin has set it."""
+    unit = next((limit.unit for limit in QUOTA_LIMITS if limit.name == name), None)
+    return f"{name} {unit.show(value) if unit is not None else display_name(PriorityBand(value))}"
 
 
 def _deploy(ledger: Ledger, command: DeployCommand) -> Audited | None:

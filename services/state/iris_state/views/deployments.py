@@ -142,7 +142,9 @@ def _scaling(ledger: Ledger, record: Deployment) -> ScalingView | None:
 
 
 def conditions(ledger: Ledger, record: Deployment) -> Iterator[ConditionView]:
-    """The conditions of a deployment, most urgent first."""
+    """The conditions of a deployment, most urgent first; none of one that is deleted."""
+    if record.status in (DeploymentLifecycle.DESTROYING, DeploymentLifecycle.DESTROYED):
+        return
     known = record.rollout
     if known.pacing.stopped:
         message = f"{pacing.STARTS} tries to start a route have failed, and no more are made until the deployment is"

@@ -180,6 +180,8 @@ def test_a_back_off_counts_the_failed_tries_in_words(world: Serving):
     world.go(15)
     (told,) = world.query("deployment", deployment="chat")["conditions"]
     assert told["message"].startswith("2 tries in a row to start a route have failed; the next one waits: r1-2: ")
+    world.deploy("delete")
+    assert world.codes() == []  # none waits any more
 
 
 def test_a_route_that_never_gets_healthy_is_replaced_at_its_start_timeout(world: Serving):

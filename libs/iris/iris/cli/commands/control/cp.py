@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from iris.cli.commands.control.exec import task_of
 from iris.cli.exit_codes import ExitCode
 from iris.cli.follow import note
 from iris.cli.parsing.command import CliCommand
@@ -34,7 +35,7 @@ class TaskPath(click.ParamType):  # type: ignore[type-arg]
 
 
 @click.command(cls=CliCommand)
-@click.argument("source", type=TaskPath(), metavar="TASK:PATH")
+@click.argument("source", type=TaskPath(), metavar="TASK|JOB:PATH")
 @click.argument("directory", type=click.Path(file_okay=False, path_type=Path), metavar="DIR")
 @connected
 def cp(client: Client, source: tuple[str, str], directory: Path) -> int:
@@ -42,7 +43,7 @@ def cp(client: Client, source: tuple[str, str], directory: Path) -> int:
 
     Files keep their times and permissions, not their owners. A link that leads out of the directory ends the copy.
     """
-    task, path = source
+    task, path = task_of(client, source[0]), source[1]
     directory.mkdir(parents=True, exist_ok=True)
     where, _, name = path.rstrip("/").rpartition("/")
     command = ("tar", "-C", where or ("/" if path.startswith("/") else "."), "-cf", "-", "--", name or ".")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import time
+from collections.abc import Mapping
 
 import click
 
@@ -18,7 +19,7 @@ from iris.client.executions import RemoteCommand
 from iris.client.problems import ClientError
 from iris.client.tunnels import PortForward
 
-_LOOK_S = 1.0
+LOOK_S = 1.0
 _PORT = re.compile(r"((?P<local>\d{1,5}):)?((?P<number>\d{1,5})|(?P<name>[A-Za-z][A-Za-z0-9_-]{0,31}))\Z")
 _LARGEST = 65_535
 _BEFORE = ("pending", "assigned", "building")
@@ -36,18 +37,24 @@ def port_forward(client: Client, task: str, ports: tuple[str, ...]) -> int:
     """
     wanted = [read_port(text) for text in ports]
     task = task_of(client, task)
-    until_it_runs(client, task)
+    attempt, named = until_it_runs(client, task), dict[str, PortForward]()
     with contextlib.ExitStack() as held:
         for local, remote in wanted:
             number = remote if isinstance(remote, int) else named_port(client, task, remote)
             forward = held.enter_context(open_port(client, task, number, local))
-            click.echo(f"{forward.address[0]}:{forward.address[1]} is port {number} of {task}")
+            say(forward)
+            if isinstance(remote, str):
+                named[remote] = forward
         try:
-            until_it_ends(client, task)
+            until_it_ends(client, task, attempt, named)
         except KeyboardInterrupt:
             return ExitCode.DETACHED
     note(f"{task} is not running any more")
     return ExitCode.SUCCEEDED
+
+
+def say(forward: PortForward) -> None:
+    click.echo(f"{forward.address[0]}:{forward.address[1]} is port {forward.port} of {forward.task}")
 
 
 def read_port(text: str) -> tuple[int | None, int | str]:
@@ -91,22 +98,35 @@ def open_port(client: Client, task: str, number: int, local: int | None) -> Port
     raise click.UsageError(f"cannot listen on port {local}: {mistake}")
 
 
-def until_it_runs(client: Client, task: str) -> None:
-    """Wait while a task has not started. Raises UsageError when it has ended."""
+def until_it_runs(client: Client, task: str) -> int:
+    """Wait while a task has not started; returns the attempt that runs. Raises UsageError when the task has ended."""
     said = False
-    while (state := client.task(task).state) in _BEFORE:
+    while (view := client.task(task)).state in _BEFORE:
         if not said:
-            note(f"{task} is {state}; waits until it runs (iris why {task})")
+            note(f"{task} is {view.state}; waits until it runs (iris why {task})")
             said = True
-        time.sleep(_LOOK_S)
-    if state != "running":
-        raise click.UsageError(f"{task} has ended ({state}); ports of a running task only are forwarded")
+        time.sleep(LOOK_S)
+    if view.state != "running":
+        raise click.UsageError(f"{task} has ended ({view.state}); ports of a running task only are forwarded")
+    return view.attempts[-1].number
 
 
-def until_it_ends(client: Client, task: str) -> None:
-    """Wait while a task runs; a gateway may be silent for a while."""
-    running = True
-    while running:
-        time.sleep(_LOOK_S)
+def until_it_ends(client: Client, task: str, attempt: int, named: Mapping[str, PortForward]) -> None:
+    """Wait until a task has ended; a gateway may be silent for a while.
+
+    Args:
+        attempt: for which the ports are known. named: ports that have other numbers in the next attempt.
+    """
+    while True:
+        time.sleep(LOOK_S)
         with contextlib.suppress(ClientError):
-            running = client.task(task).state == "running"
+            view = client.task(task)
+            if view.state in _BEFORE:
+                continue
+            if view.state != "running":
+                return
+            if view.attempts[-1].number != attempt:
+                for name, forward in named.items():
+                    forward.port = named_port(client, task, name)
+                    say(forward)
+                attempt = view.attempts[-1].number

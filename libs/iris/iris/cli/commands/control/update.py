@@ -17,7 +17,7 @@ from iris_core.spec.option_table import JobOptions, rows_of
 _OF_JOB: dict[str, dict[str, Any]] = {
     **{row.name: {"help": row.option.help} for row in rows_of(JobOptions) if row.name in UpdateOptions.__annotations__},
     "band": {"help": "Another band."},
-    "timeout": {"help": "Kill a task that runs longer than 2h; none: no limit."},
+    "timeout": {"help": "Kill a task that runs longer: 2h; none: no limit."},
     "max_parallel": {"help": "Tasks of the job that run at a time; all: no limit.", "type": str},
     "labels": {"help": "Add or replace a label."},
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import msgspec
 
-from iris.cli.output.tables import Column, Row, print_json, state_word, table_lines, terminal_width
+from iris.cli.output.tables import Column, Row, note_rest, one_more, print_json, state_word, table_lines, terminal_width
 from iris.cli.output.times import show_millis
 from iris.cli.parsing.command import CliCommand
 from iris.cli.parsing.options import NAME, connected, form_option
@@ -32,12 +32,13 @@ def events(
         for message in client.stream("/v1/events", query):
             print_event({"id": message.id, "type": message.name, **msgspec.json.decode(message.data)}, form)
         return
-    found = list(client.pages("/v1/events", dict, query, limit))
+    found = list(client.pages("/v1/events", dict, query, one_more(limit)))
     if form == "json":
-        print_json({"items": found, "next_cursor": None})
-        return
-    for event in reversed(found):
-        print_event(event, form)
+        print_json({"items": found[:limit], "next_cursor": None})
+    else:
+        for event in reversed(found[:limit]):
+            print_event(event, form)
+    note_rest(found, limit)
 
 
 def print_event(event: Row, form: str) -> None:

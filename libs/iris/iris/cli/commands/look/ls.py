@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import click
 
-from iris.cli.output.tables import Column, Row, print_page, state_word
+from iris.cli.output.tables import Column, Row, one_more, print_page, state_word
 from iris.cli.output.times import age, show_moment, span_between, standing
 from iris.cli.parsing.command import CliCommand
 from iris.cli.parsing.options import connected, form_option, full
@@ -108,11 +108,12 @@ def ls(
         "order": order,
         "without_routes": None if routes or prefix or parent else True,
     }
+    most = None if everything else limit
     while True:
-        found = list(client.pages("/v1/jobs", dict, query, None if everything else limit))
+        found = list(client.pages("/v1/jobs", dict, query, one_more(most)))
         if watch and form in ("table", "wide"):
             click.clear()
-        print_page(map(addressed, found) if form == "name" else found, columns_of(found, form), form)
+        print_page(map(addressed, found) if form == "name" else found, columns_of(found, form), form, limit=most)
         if not watch:
             return
         time.sleep(_WATCH_S)

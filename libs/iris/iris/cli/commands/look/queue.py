@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from iris.cli.output.tables import Column, Row, print_page
+from iris.cli.output.tables import Column, Row, one_more, print_page
 from iris.cli.output.times import age
 from iris.cli.parsing.command import CliGroup
 from iris.cli.parsing.flags import with_options
@@ -68,7 +68,13 @@ def queue(
         most = None if everything else limit
         with connect(ctx, url, context) as client:
             if gated:
-                print_page(client.pages("/v1/queue/gated", dict, None, most), GATED_COLUMNS, form, name="job")
+                print_page(
+                    client.pages("/v1/queue/gated", dict, None, one_more(most)),
+                    GATED_COLUMNS,
+                    form,
+                    name="job",
+                    limit=most,
+                )
             else:
                 show(client, most, form)
 
@@ -84,7 +90,7 @@ def show(client: Client, limit: int | None, form: str) -> None:
             click.echo(f"not in the queue: {row['job']} ({row['job_id']}, {tasks}): {reason_words(row)}", err=True)
         if len(outside) > _GATED_SHOWN:
             click.echo("not in the queue: further jobs; list them: iris queue --gated", err=True)
-    print_page(client.pages("/v1/queue", dict, None, limit), COLUMNS, form, name="job")
+    print_page(client.pages("/v1/queue", dict, None, one_more(limit)), COLUMNS, form, name="job", limit=limit)
 
 
 selectors = with_options(

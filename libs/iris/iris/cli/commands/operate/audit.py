@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from iris.cli.output.tables import Column, print_page
+from iris.cli.output.tables import Column, one_more, print_page
 from iris.cli.output.times import show_moment
 from iris.cli.parsing.command import CliCommand
 from iris.cli.parsing.options import connected, form_option
@@ -39,4 +39,4 @@ COLUMNS = (
 def audit(client: Client, by: str | None, of: str | None, since: str | None, limit: int, form: str) -> None:
     """Show who did what, newest first: all for admins, for others what concerns them."""
     query = {"by": by, "of": of, "since": since}
-    print_page(client.pages("/v1/audit", dict, query, limit), COLUMNS, form, name="id")
+    print_page(client.pages("/v1/audit", dict, query, one_more(limit)), COLUMNS, form, name="id", limit=limit)

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import click
 
-from iris.cli.output.tables import Column, Row, print_facts, print_object, print_page, print_table, state_word
+from iris.cli.output.tables import (
+    Column,
+    Row,
+    one_more,
+    print_facts,
+    print_object,
+    print_page,
+    print_table,
+    state_word,
+)
 from iris.cli.output.times import age
 from iris.cli.parsing.command import CliGroup
 from iris.cli.parsing.options import NAME, connected, form_option
@@ -47,7 +56,8 @@ def session() -> None:
 def list_sessions(client: Client, job: str | None, status: str | None, limit: int, form: str) -> None:
     """List sessions."""
     path = f"/v1/jobs/{in_path(job)}/sessions" if job else "/v1/sessions"
-    print_page(client.pages(path, dict, {"status": status}, limit), COLUMNS, form, name="id")
+    found = client.pages(path, dict, {"status": status}, one_more(limit))
+    print_page(found, COLUMNS, form, name="id", limit=limit)
 
 
 @session.command("show")

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from iris.cli.commands.control.port_forward import open_port, until_it_ends
+from iris.cli.commands.control.port_forward import LOOK_S, open_port
 from iris.cli.commands.run.run import TASK_OPTIONS, read_options, send_workdir
 from iris.cli.exit_codes import JOB_EXITS, ExitCode
 from iris.cli.follow import note, note_warnings, summarise
@@ -26,7 +26,7 @@ from iris.client.client import Client
 from iris.client.executions import RemoteCommand, RemotePort
 from iris.client.jobs import Job
 from iris.client.options.units import parse_duration
-from iris.client.problems import Conflict
+from iris.client.problems import ClientError, Conflict
 from iris.client.tunnels import PortForward
 from iris_core.units import DURATION
 
@@ -97,10 +97,19 @@ def notebook(
             click.echo(f"http://{forward.address[0]}:{forward.address[1]}{path}?token={token}")
             sys.stdout.flush()
             note(f"{job.name} runs; come back: iris notebook --attach {job.id}    end it: Ctrl-C")
-            until_it_ends(client, task)
+            _until_it_ends(client, task)
         return _ended(job)
     except KeyboardInterrupt:
         return _interrupted(job)
+
+
+def _until_it_ends(client: Client, task: str) -> None:
+    """Wait while a task runs; a gateway may be silent for a while."""
+    running = True
+    while running:
+        time.sleep(LOOK_S)
+        with contextlib.suppress(ClientError):
+            running = client.task(task).state == "running"
 
 
 def _attached(client: Client, name: str) -> Job:

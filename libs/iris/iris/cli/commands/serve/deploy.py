@@ -16,7 +16,7 @@ from iris.cli.commands.serve.deployment_tables import DEPLOYMENTS, ROUTES, print
 from iris.cli.commands.serve.route_deaths import RouteDeaths
 from iris.cli.exit_codes import ExitCode
 from iris.cli.follow import note, without_return
-from iris.cli.output.tables import Row, print_object, print_page
+from iris.cli.output.tables import Row, one_more, print_object, print_page
 from iris.cli.output.terminal import raw_option
 from iris.cli.parsing.command import CliGroup
 from iris.cli.parsing.flags import flag_option, with_options
@@ -205,8 +205,8 @@ def delete(client: Client, name: str) -> None:
 @connected
 def list_deployments(client: Client, status: str | None, user: str | None, limit: int, form: str) -> None:
     """List deployments, newest first."""
-    found = client.pages("/v1/deployments", dict, {"status": status, "user": user}, limit)
-    print_page(found, DEPLOYMENTS, form)
+    found = client.pages("/v1/deployments", dict, {"status": status, "user": user}, one_more(limit))
+    print_page(found, DEPLOYMENTS, form, limit=limit)
 
 
 @deploy.command("show")
@@ -227,7 +227,8 @@ def show(client: Client, name: str, form: str) -> None:
 @connected
 def routes(client: Client, name: str, limit: int, form: str) -> None:
     """List the routes of a deployment, newest first, with the last few that have ended."""
-    print_page(client.pages(f"/v1/deployments/{in_path(name)}/routes", dict, None, limit), ROUTES, form, name="id")
+    found = client.pages(f"/v1/deployments/{in_path(name)}/routes", dict, None, one_more(limit))
+    print_page(found, ROUTES, form, name="id", limit=limit)
 
 
 @deploy.command("why")

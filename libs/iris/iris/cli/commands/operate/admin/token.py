@@ -72,6 +72,8 @@ def add(user: str, role: Role, name: str, expires: str | None, file: Path) -> No
 @form_option()
 def ls(file: Path, form: str) -> None:
     """List the tokens of a file; the tokens themselves are not in it."""
+    if not file.exists():
+        raise InvalidOption(f"there is no file {file}; iris admin token add makes it")
     print_page(map(described, tokens_in(file, read(file))), COLUMNS, form)
 
 
