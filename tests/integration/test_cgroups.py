@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import glob
 import os
 import shutil
 import signal
@@ -18,8 +19,10 @@ from iris_bus.contract import Connection
 from iris_core.messages.state_worker import Stop
 from iris_core.spec.resources import ResourceRequest
 from iris_core.states import Cause
-from iris_worker.launcher.cgroups.cgroup import NoGroups, groups_below, name_of, open_groups
+from iris_worker.launcher.cgroups import access
+from iris_worker.launcher.cgroups.cgroup import NoGroups
 from iris_worker.launcher.cgroups.files import UNIFIED, Cgroup, own_directories
+from iris_worker.launcher.cgroups.hierarchies import groups_below, name_of, open_groups
 from tests.support.state import FakeState
 from tests.support.worker import WorkerProcess, forget_tokens, lives, number_from
 
@@ -233,6 +236,25 @@ def test_a_launcher_that_ends_leaves_the_groups_to_the_next_one(tmp_path: Path):
     finally:
         second.close()
     assert not Path(f"/sys/fs/cgroup/pids{groups_of('thread-self')['pids']}", name_of(tmp_path)).exists()
+
+
+@pytest.mark.parametrize("keys", [("cpu",), ("cpu", "pids", "memory")])
+@pytest.mark.parametrize("below", ["", "/[0-9]*"])
+def test_groups_that_something_else_has_removed_are_made_anew(tmp_path: Path, keys: tuple[str, ...], below: str):
+    """A systemd of a container that shares them does so, with those that are empty."""
+    own = own_directories(Path("/proc/self/mountinfo").read_text(), Path("/proc/self/cgroup").read_text())
+    groups, bases = open_groups(tmp_path), [f"{own[key]}/{name_of(tmp_path)}" for key in keys]
+    try:
+        groups.give(groups.take(Cgroup(pids=64)))
+        groups.go_home()
+        for path in [path for base in bases for path in glob.glob(f"{base}{below}")]:
+            access.remove(path)
+        group = groups.take(Cgroup(pids=64))
+        entered = groups_of("thread-self")
+        assert all(entered[key].endswith(f"/{name_of(tmp_path)}/{group.number}") for key in keys)
+        groups.give(group)
+    finally:
+        groups.close()
 
 
 @pytest.mark.parametrize("mib", [0, 4])

@@ -25,8 +25,9 @@ from iris_core.messages.message import AttemptRef
 from iris_service.subreaper import adopt_orphans
 from iris_worker.launcher import adopt, rescue
 from iris_worker.launcher.cgroups import abandoned
-from iris_worker.launcher.cgroups.cgroup import Cgroups, NoGroups, name_of, open_groups
+from iris_worker.launcher.cgroups.cgroup import Cgroups, NoGroups
 from iris_worker.launcher.cgroups.files import CgroupSupport
+from iris_worker.launcher.cgroups.hierarchies import name_of, open_groups
 from iris_worker.launcher.kernel.event_loop import EventLoop
 from iris_worker.launcher.processes.exits import to_refusal
 from iris_worker.launcher.processes.process import Process

@@ -18,13 +18,11 @@ import errno
 import os
 import signal
 import time
-from collections.abc import Collection, Mapping
-from pathlib import Path
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from msgspec import structs
 
-from iris_worker.data_directory import data_id
 from iris_worker.launcher.cgroups import abandoned, access, files
 from iris_worker.launcher.cgroups.files import UNIFIED, Cgroup, CgroupSupport, CgroupValues, GroupFile, GroupUsage
 from iris_worker.launcher.cgroups.group import Group
@@ -74,6 +72,8 @@ class Cgroups:
         self._open: dict[tuple[int, str], int] = {}
         self._spares: list[Group] = []
         self._next = 1 + max((number for base in self._directories for number in access.numbers(base)), default=-1)
+        for key, path in self._bases.items():
+            self._set_up(key, path)
         self._kills = os.path.exists(f"{self._members}/{self._move().number}/cgroup.kill")
         self.go_home()
 
@@ -87,9 +87,46 @@ class Cgroups:
         """A group for the next process that is started: this process is in it now. Raises OSError."""
         group = self._here
         if group is None or group.limits is not None or group.spoilt:
-            group = self._move()
+            group = self._retried(self._move)
         group.limits = self._begin(group, limits)
         return group
+
+    def _retried(self, enter: Callable[[], Group]) -> Group:
+        """Enter a group, once more where something else on this host has removed directories, as it may while no
+        process is in them. Raises OSError.
+        """
+        try:
+            return enter()
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENODEV):
+                raise
+            self._restore()
+            return enter()
+
+    def _restore(self) -> None:
+        """Make the directories of all groups anew that are gone, and forget the groups that are. Raises OSError."""
+        gone = {key: path for key, path in self._bases.items() if not os.path.isdir(path)}
+        until_s = time.monotonic() + abandoned.LOCK_S
+        held = {path: abandoned.hold(path, until_s) for path in set(gone.values())}
+        closed = {self._fds[key] for key in gone}
+        for key, path in gone.items():
+            self._fds[key] = held[path]
+            self._set_up(key, path)
+        self._entries = tuple(dict.fromkeys(self._fds.values()))
+        for file in [file for file in self._open if file[0] in closed]:
+            os.close(self._open.pop(file))
+        for fd in closed:
+            os.close(fd)
+        spares, self._spares = self._spares, []
+        for group in spares:
+            self._remove(group.number)
+
+    def _set_up(self, key: str, path: str) -> None:
+        """Prepare the directory of all groups in one hierarchy."""
+        if self._version == 2:
+            enable_controllers(path)
+        elif key == "cpu":  # all tasks together weigh what all processors do, not what one process beside them does
+            access.put(f"{path}/cpu.shares", str(1024 * (os.cpu_count() or 1)))
 
     def _begin(self, group: Group, limits: Cgroup) -> Cgroup:
         """Set what no member has to be there for; the limits of the group, with what it has used before."""
@@ -102,6 +139,9 @@ class Cgroups:
 
     def place(self, pid: int, limits: Cgroup) -> Group:
         """A group for a process that has one thread, and is in another group of this launcher. Raises OSError."""
+        return self._retried(lambda: self._place(pid, limits))
+
+    def _place(self, pid: int, limits: Cgroup) -> Group:
         group = self._spares.pop() if self._spares else self._make()
         try:
             group.limits = self._begin(group, limits)
@@ -366,79 +406,7 @@ class Cgroups:
         return fd
 
 
-# ── finding them ────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def open_groups(root: Path) -> Cgroups:
-    """The groups of the launcher of the worker with this data directory. Raises NoGroups."""
-    own = files.own_directories(access.get("/proc/self/mountinfo"), access.get("/proc/self/cgroup"))
-    return groups_below(own, name_of(root))
-
-
-def name_of(root: Path) -> str:
-    """The name of the directories of groups of a data directory's launcher. Raises OSError."""
-    return f"iris-{data_id(root)}"
-
-
-def groups_below(own: dict[str, str], name: str) -> Cgroups:
-    """Groups in directories of this name below the present ones, by controller. Raises NoGroups."""
-    homes = {key: own[key] for key in files.WANTED[1] if key in own}
-    until_s = time.monotonic() + abandoned.LOCK_S
-    try:
-        if not homes and UNIFIED in own:
-            return Cgroups(2, [own[UNIFIED]], _bases_2(own[UNIFIED], name, until_s))
-        return Cgroups(1, set(homes.values()), _bases_1(homes, name, until_s))
-    except OSError as error:
-        raise NoGroups(f"{error.filename}: {error.strerror}") from error
-
-
-def _bases_1(homes: dict[str, str], name: str, until_s: float) -> dict[str, Base]:
-    """Directories below the present groups of this process, in each hierarchy where it may make one."""
-    bases: dict[str, Base] = {}
-    refused = OSError(errno.ENOENT, "not mounted", "/sys/fs/cgroup")
-    for key, home in homes.items():
-        try:
-            bases[key] = _base(home, name, until_s)
-        except OSError as error:
-            refused = error
-    if not bases:
-        raise refused
-    if "cpu" in bases:  # all tasks together weigh what all processors do, not what one process beside them does
-        access.put(f"{bases['cpu'].path}/cpu.shares", str(1024 * (os.cpu_count() or 1)))
-    return bases
-
-
-def _bases_2(own: str, name: str, until_s: float) -> dict[str, Base]:
-    """A directory in the group above, where that is delegated to us, or else in the root group.
-
-    Only a group without processes can have controllers for the groups in it, so it is not in that of this process.
-    """
-    above = [str(path) for path in (Path(own), *Path(own).parents) if (path / "cgroup.procs").exists()]
-    roots = [path for path in above[-1:] if not os.path.exists(f"{path}/cgroup.events")]
-    parents = [*(path for path in above[1:2] if _is_delegated(path)), *roots]
-    if not parents:
-        raise NoGroups(f"{own}: the group above it is not delegated")
-    base = _base(parents[0], name, until_s, enable=True)
-    usable = access.get(f"{base.path}/cgroup.controllers").split()
-    _enable(base.path)
-    return {key: base for key in (*files.WANTED[2], UNIFIED) if key in usable or key == UNIFIED}
-
-
-def _is_delegated(path: str) -> bool:
-    for attribute in ("user.delegate", "trusted.delegate"):  # set by systemd
-        with contextlib.suppress(OSError):
-            if os.getxattr(path, attribute) == b"1":
-                return True
-    return os.geteuid() != 0 and os.access(f"{path}/cgroup.procs", os.W_OK)
-
-
-def _base(parent: str, name: str, until_s: float, enable: bool = False) -> Base:
-    if enable:
-        _enable(parent)
-    return Base(f"{parent}/{name}", abandoned.hold(f"{parent}/{name}", until_s))
-
-
-def _enable(parent: str) -> None:
+def enable_controllers(parent: str) -> None:
     """Let groups in this one have controllers, where it has them itself."""
     for controller in files.WANTED[2]:
         with contextlib.suppress(OSError):
