@@ -64,3 +64,10 @@ def test_a_refusal_names_the_option_that_was_given(iris):
         words = ("--url", server.url, "deploy", "create", "chat", "--scale-window", "5s", "--", "serve")
         _, _, err = iris(*words)
     assert err.splitlines()[0] == "error: --scale-window: 5 s is shorter than the cooldown, which is 15 s"
+
+
+def test_a_refused_slice_names_the_option_of_slices(iris):
+    mistake = {"pointer": "/resources/device/variant", "message": "no TPU variant 'v5litepod-17'"}
+    with answering(lambda _: problem(422, "invalid", "one mistake", errors=[mistake])) as server:
+        _, _, err = iris("--url", server.url, "run", "--tpu", "v5litepod-17", "--", "true")
+    assert err.splitlines()[0] == "error: --tpu: no TPU variant 'v5litepod-17'"

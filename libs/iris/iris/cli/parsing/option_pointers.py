@@ -6,23 +6,27 @@ Out of scope: what is refused (`iris_core.admission.jobs`, `iris_core.admission.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import click
 
 from iris_core.spec.option_table import field_words
 
 _UNIT = re.compile(r"_s\Z")
-_WORDS = {"environment/packages": "workdir", "bundle": "workdir"}
+_WORDS = {"environment/packages": "workdir", "bundle": "workdir", "resources/device": "tpu"}
 """Fields whose option is not called as they are."""
 
 
-def option_of(pointer: str, command: click.Command) -> str:
-    """``--scale-window`` of ``/scaling/window_s``; the pointer itself when no option of the command gave it."""
+def option_of(pointer: str, command: click.Command, given: Collection[str] = ()) -> str:
+    """``--scale-window`` of ``/scaling/window_s``; the pointer itself when no option of the command gave it.
+
+    ``given``: the parameters that were; of several that may have given the field, one of these has.
+    """
     path = pointer.strip("/").removeprefix("template/")
     options = {param.name: max(param.opts, key=len) for param in command.params if isinstance(param, click.Option)}
-    named = (options.get(name) for name in _names(path))
-    return next((option for option in named if option), pointer)
+    named = [name for name in _names(path) if name in options]
+    found = next((name for name in named if name in given), named[0] if named else "")
+    return options[found] if found else pointer
 
 
 def _names(path: str) -> Iterable[str]:

@@ -40,7 +40,7 @@ def connected(command: F) -> F:
             except NotFound as problem:
                 raise with_nearest(client, problem) from None
             except Rejected as problem:
-                raise with_options(ctx.command, problem) from None
+                raise with_options(ctx, problem) from None
 
     return with_client  # type: ignore[return-value]
 
@@ -86,9 +86,12 @@ def full(name: str) -> str:
     return name if name.startswith("/") or _ID.match(name) else f"/{name}"
 
 
-def with_options(command: click.Command, problem: Rejected) -> Rejected:
+def with_options(ctx: click.Context, problem: Rejected) -> Rejected:
     """The same problem, whose mistakes name the options that were given instead of the fields of a request."""
-    named = (msgspec.structs.replace(one, pointer=option_of(one.pointer, command)) for one in problem.mistakes)
+    given = {name for name, value in ctx.params.items() if value}
+    named = (
+        msgspec.structs.replace(one, pointer=option_of(one.pointer, ctx.command, given)) for one in problem.mistakes
+    )
     return problem.explained(problem.document.detail, tuple(named))
 
 
