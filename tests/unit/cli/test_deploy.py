@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import signal
+import threading
 from typing import Any
 
 import pytest
@@ -206,6 +208,22 @@ def test_waiting_for_what_will_not_come_ends_at_once_and_says_why(iris, then, sa
     under_way = chat(revision=2, status="deploying")
     code, _, err = iris(Gateway(under_way, under_way, then), "resume", "chat", "--wait")
     assert (code, said in err) == (ExitCode.JOB_FAILED, True)
+
+
+def test_ctrl_c_while_waiting_says_that_the_deployment_goes_on(iris):
+    gateway = Gateway(chat(status="scaling", ready=1))
+
+    def interrupts_once_asked(asked: Asked) -> Said:
+        if gateway.changes and asked.method == "GET":
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        return gateway(asked)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        code, _, err = iris(interrupts_once_asked, "scale", "chat", 3, "--wait")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (code, err.splitlines()[-1]) == (130, "chat goes on; come back: iris deploy show chat")
 
 
 def test_waiting_for_a_gateway_that_is_away_ends_with_how_to_go_on(iris):

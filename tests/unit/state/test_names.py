@@ -1,9 +1,12 @@
 """Names of jobs and idempotency keys: what is valid, and what a repeated one does. docs/design/semantics.md#jobs."""
 
+import json
+
 import pytest
 
 from iris_core.quota import Quota
 from iris_core.spec.jobs import MAX_REPLICAS, JobSpec
+from tests.support.world import World
 
 
 def test_a_live_name_is_taken(script):
@@ -37,6 +40,15 @@ def test_keep_returns_the_live_one(script):
         cancel /a
         submit /a if_exists=keep    -> created j2
     """)
+
+
+def test_keep_says_that_the_live_one_was_submitted_before():
+    world = World()
+    first, other = (JobSpec(name="/a", command=(command,)) for command in ("train", "other"))
+    answers = [world.submit(spec, if_exists="keep") for spec in (first, other)]
+    made, kept = (json.loads(answer.body)["warnings"] for answer in answers)
+    assert not any("submitted before" in warning for warning in made)
+    assert kept == ["/a (j1) was submitted before; it goes on as it is, whatever was asked for now"]
 
 
 def test_replace_cancels_the_live_one_first(script):

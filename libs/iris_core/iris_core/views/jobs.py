@@ -166,7 +166,7 @@ class JobView(View, kw_only=True):
     """A job. ``interrupted`` is the latest interruption while a task that has been placed before is pending again.
 
     ``ended_by``: whose command ended it; null when nobody's did.
-    ``warnings`` are only in the answer to the submission or rerun that created the job.
+    ``warnings`` are only in the answer to the submission or rerun that created the job, or returned a live one.
     ``spec_abridged``: a listing truncates a long specification. ``rerun_of``: the id of the job that it repeats, while
     that is kept; its tasks have the same indexes. ``next_run``: the id of the next job of its name. ``parent_id``: null
     while its parent is not known. ``gates``: what it waits or has waited for; ``waiters``: the first jobs that wait for

@@ -36,6 +36,7 @@ from iris_state.records.changes import Answered
 
 _FOUND = frozenset({"accepted", "ok"})
 """The statuses of answers with a job that existed before the command: a cancelled or a kept one."""
+_JOB_ANSWERS = {"created": views.admitted, "ok": views.kept}
 
 
 class CommandExecutor:
@@ -81,7 +82,7 @@ class CommandExecutor:
                 what = "is about" if status in _FOUND else "has made"
                 words = views.refusal(f"this request {what} job {body.decode()}, which has ended and is forgotten")
                 return Answer(Code.CONFLICT.value, words)
-            word = views.admitted if status == "created" else views.job
+            word = _JOB_ANSWERS.get(status, views.job)
             body = word(self._ledger, job, caller)
         elif body.startswith(b"d"):
             deployment = self._ledger.deployments.get(int(body[1:]))

@@ -32,7 +32,7 @@ def refusal(detail: str, mistakes: Sequence[Mistake] = ()) -> bytes:
 
 
 def job(ledger: Ledger, record: Job, caller: Caller) -> bytes:
-    """The answer to a command about a job; with ``if_exists=keep`` it may be another user's."""
+    """The answer to a command about a job; it may be another user's."""
     return codec.to_json(privacy.shown(caller, jobs.job_view(ledger, record)))
 
 
@@ -40,6 +40,14 @@ def admitted(ledger: Ledger, record: Job, caller: Caller) -> bytes:
     """The answer to the submission that created a job."""
     view = jobs.job_view(ledger, record)
     view.warnings = [*capacity.warnings(ledger, record), *jobs.dropped_gates(ledger, record)]
+    return codec.to_json(privacy.shown(caller, view))
+
+
+def kept(ledger: Ledger, record: Job, caller: Caller) -> bytes:
+    """The answer to a submission that created none, for a job of this name lives."""
+    view = jobs.job_view(ledger, record)
+    before = f"{record.name} ({record.id}) was submitted before"
+    view.warnings = [f"{before}; it goes on as it is, whatever was asked for now"]
     return codec.to_json(privacy.shown(caller, view))
 
 

@@ -62,7 +62,8 @@ TablePart = tuple[Column, list[str]]
 
 def state_word(state: str) -> str:
     """A state in its colour; colours are dropped where stdout is not a terminal."""
-    return click.style(state, fg=COLOURS.get(state.lower()))
+    colour = COLOURS.get(state.lower())
+    return click.style(state, fg=colour) if colour else state
 
 
 def print_rows(items: Sequence[Row], columns: Sequence[Column], form: str, *, name: str = "name") -> None:

@@ -158,7 +158,7 @@ def run(
         if detach:
             click.echo(job.name)
             return ExitCode.SUCCEEDED
-        note(f"{job.name} submitted")
+        note(f"{job.name} {f'is {job.view.state}' if if_exists == 'keep' else 'submitted'}")
         if sys.stderr.isatty():
             note(f"  {client.address.url.rstrip('/')}/jobs/{job.id}")
     except KeyboardInterrupt:

@@ -77,6 +77,9 @@ def finish(client: Client, found: Deployment, wait: bool, wait_timeout: str | No
         except (Unreachable, TryAgain) as error:
             note(f"{found.name} goes on; come back: iris deploy show {found.name}")
             raise without_return(error) from None
+        except KeyboardInterrupt:
+            note(f"\n{found.name} goes on; come back: iris deploy show {found.name}")
+            return ExitCode.DETACHED
         routes = counted(found.view.replicas, "route")
         note(f"{found.name} is ready: {found.view.ready} of {routes} {'serves' if found.view.ready == 1 else 'serve'}")
     print_object(msgspec.to_builtins(found.view), form)
