@@ -25,3 +25,16 @@ def test_a_task_that_printed_nothing_says_why_it_ended():
         "exit code 1",
         "its worker was lost",
     ]
+
+
+def test_tasks_that_printed_nothing_are_grouped_by_their_exit_codes():
+    codes = {0: 1, 1: 2, 2: 1, 3: None}
+    tasks = [
+        {**failed(index), "exit_code": code, "attempts": [{"exit_code": code, "error": f"ran for {index} s"}]}
+        for index, code in codes.items()
+    ]
+    assert [group.indexes for group in failure_groups(tasks)] == [[0, 2], [1], [3]]
+    assert [str(group) for group in failure_groups([failed(0), {**failed(1), "exit_code": 2}])] == [
+        "1 x exit code 1 (task 0)",
+        "1 x exit code 2 (task 1)",
+    ]

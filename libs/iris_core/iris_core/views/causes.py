@@ -46,12 +46,15 @@ class FailureGroup(msgspec.Struct):
 
 
 def failure_groups(tasks: Iterable[Mapping[str, Any]]) -> list[FailureGroup]:
-    """Failed tasks, as the API shows them, by their last line, numbers aside; the `SHOWN` largest groups first."""
-    groups: dict[str, FailureGroup] = {}
+    """Failed tasks, as the API shows them, by their last line, numbers aside, and those that printed none by how they
+    ended; the `SHOWN` largest groups first.
+    """
+    groups: dict[tuple[object, ...], FailureGroup] = {}
     for one in tasks:
-        line = last_line(one)
+        line, last = last_line(one), _last(one)
         new = FailureGroup(one["job"], line, one["id"], [], _stderr(one)[-LAST_LINES:])
-        groups.setdefault(_NUMBER.sub("#", line), new).indexes.append(one["index"])
+        ended = () if last_printed(one) else (one.get("exit_code"), last.get("signal"))
+        groups.setdefault((_NUMBER.sub("#", line), *ended), new).indexes.append(one["index"])
     return sorted(groups.values(), key=lambda group: -group.count)[:SHOWN]
 
 
