@@ -68,10 +68,19 @@ def test_an_option_of_the_wrong_shape_is_refused_in_words(client, options, messa
         assert str(refused.value) == message
 
 
-def test_a_value_of_the_wrong_type_is_refused_in_words(client):
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"replicas": "three"}, "replicas must be a whole number, not a string"),
+        ({"env": {"A": 1}}, "a value of env must be a string, not a whole number"),
+        ({"env": {1: "A"}}, "a key of env must be a string, not a whole number"),
+        ({"labels": {"a": None}}, "a value of labels must be a string, not null"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_refused_in_words(client, options, message):
     with pytest.raises(InvalidOption) as refused:
-        client.run(["true"], replicas="three")
-    assert str(refused.value) == "replicas must be a whole number, not a string"
+        client.run(["true"], **options)
+    assert str(refused.value) == message
 
 
 @pytest.mark.parametrize(

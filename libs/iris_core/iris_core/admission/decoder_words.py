@@ -21,7 +21,7 @@ _PARTS = {"str": "characters", "array": "items", "object": "members"}
 def place_of(message: str) -> str:
     """The path of the value, with slashes: ``replicas``, ``env/A``; empty for the whole."""
     place = message.partition(_PLACE)[2].rstrip("`")
-    return re.sub(r"[.\[\]]+", "/", place.removeprefix("key in ").removeprefix("$")).strip("/")
+    return re.sub(r"[.\[\]]+", "/", place.removeprefix("key` in `").removeprefix("$")).strip("/")
 
 
 def choices_hint(kind: Any, place: str = "") -> str:

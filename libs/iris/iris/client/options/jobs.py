@@ -126,7 +126,8 @@ def job_spec(
 def _wrong(message: str) -> str:
     """The decoder's message with the option's name: ``replicas must be a whole number, not a string``."""
     place = place_of(message)
-    return with_choices(f"{place.removesuffix('_s')} {in_words(message)}".strip(), JobSpec, place)
+    whose = "a key of " if "`key` in `" in message else "a value of " if place in ("env", "labels") else ""
+    return with_choices(f"{whose}{place.removesuffix('_s')} {in_words(message)}".strip(), JobSpec, place)
 
 
 def read_replicas(options: JobOptions, gang: int) -> int:
