@@ -257,7 +257,7 @@ def test_a_listing_says_when_it_is_not_all(words, capfd):
             return len(printed.out.splitlines()), printed.err
 
         rows, said = listed(400)
-        assert said == f"there are more than these {rows}; --limit N lists N\n"
+        assert said == f"there are more than these {rows}; list more with --limit N\n"
         assert listed(rows) == (rows, "")
         assert listed(400, "-n", "3") == (3, "")
 

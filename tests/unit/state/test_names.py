@@ -48,7 +48,7 @@ def test_keep_says_that_the_live_one_was_submitted_before():
     answers = [world.submit(spec, if_exists="keep") for spec in (first, other)]
     made, kept = (json.loads(answer.body)["warnings"] for answer in answers)
     assert not any("submitted before" in warning for warning in made)
-    assert kept == ["/a (j1) was submitted before; it goes on as it is, whatever was asked for now"]
+    assert kept == ["/a (j1) was submitted before; it goes on as it is, and nothing of this request is applied"]
 
 
 def test_replace_cancels_the_live_one_first(script):

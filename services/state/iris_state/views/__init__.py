@@ -47,7 +47,7 @@ def kept(ledger: Ledger, record: Job, caller: Caller) -> bytes:
     """The answer to a submission that created none, for a job of this name lives."""
     view = jobs.job_view(ledger, record)
     before = f"{record.name} ({record.id}) was submitted before"
-    view.warnings = [f"{before}; it goes on as it is, whatever was asked for now"]
+    view.warnings = [f"{before}; it goes on as it is, and nothing of this request is applied"]
     return codec.to_json(privacy.shown(caller, view))
 
 

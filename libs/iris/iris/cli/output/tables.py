@@ -101,7 +101,7 @@ def note_rest(found: Sequence[Row], limit: int | None) -> None:
     if limit is None or len(found) <= limit:
         return
     if click.get_current_context().get_parameter_source("limit") is ParameterSource.DEFAULT:
-        click.echo(f"there are more than these {limit}; --limit N lists N", err=True)
+        click.echo(f"there are more than these {limit}; list more with --limit N", err=True)
 
 
 def print_object(found: Row, form: str, *, name: str = "name") -> bool:
