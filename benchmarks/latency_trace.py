@@ -43,7 +43,7 @@ def main() -> None:
         at = median([way[place] for way in ways])
         print(f"{at:6.2f} ms  {(at - before) / whole:4.0%}  {subject:26} {meaning}")
         before = at
-    print(f"of {len(ways)} of {JOBS} jobs; the others had their messages in another order")
+    print(f"medians of {len(ways)} jobs; the messages of {JOBS - len(ways)} others came in another order")
 
 
 async def _ways(url: str, nats_url: str) -> list[list[float]]:

@@ -261,11 +261,10 @@ class Round:
             self.stop_again.set((delivered.worker, stop.ref), retry_ms)
 
     def _round_of(self, session: SessionId, error: str = "") -> None:
-        """Run the handler of a session's status on it."""
+        """Run the handler of a session's status on it, if that is about orders."""
         status, _ = coordinator.seen(self.ledger, session)
         rule = OWNER.get(status) if status is not None else None
-        awaited = DELIVERING.get(rule.name) if rule is not None else None
-        if rule is not None and awaited is not None and (error or status is awaited):
+        if rule is not None and rule.name in DELIVERING:
             self.show(rule, [session], error)
 
     def show(self, rule: SessionRule, sessions: Iterable[SessionId], error: str = "") -> None:

@@ -372,7 +372,8 @@ class Runner:
         if process.group is not None and self._groups is not None:
             process.group.spoilt |= process.is_given_up
             process.exit = of_group(process, process.exit, self._groups.end(process.group))
-            process.exit = structs.replace(process.exit, full=self._leave(process.slot, process.group))
+            if self._leave(process.slot, process.group):
+                process.exit = structs.replace(process.exit, full=True)
         if process.link is not None:
             process.exit = structs.replace(process.exit, result=sent_by(process.link))
         if isinstance(process.error, NeedsShell) and not process.terminated:
