@@ -133,11 +133,11 @@ class Template:
     def _serve(self) -> None:
         self.places = _places_below(self.workdir)
         while True:
-            data, control, _, _ = self.control.recvmsg(MESSAGE_BYTES, _socket.CMSG_SPACE(4 * 4))
-            if not data:
+            size, control, _, _ = self.control.recvmsg_into([self.room], _socket.CMSG_SPACE(4 * 4))
+            if not size:
                 return
             fds = _descriptors(control)
-            call = marshal.loads(data)
+            call = marshal.loads(self.room)
             call["change"] = self.environ.change(call["env"])
             if not self.clone():
                 self._call(call, fds)
