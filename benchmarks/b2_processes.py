@@ -6,9 +6,10 @@ What runs here serves B2f and B2i too: tasks that leave files, and containers.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +48,21 @@ def hosts() -> list[tuple[str, ...]]:
 
 def bundle(made: Cluster) -> str:
     """Upload the working directory that `FILES` reads; its digest."""
-    with Client(made.url, token=TOKEN) as client, tempfile.TemporaryDirectory() as text:
+    with Client(made.url, token=TOKEN) as client, _directory() as directory:
+        return client.send_bundle(directory).digest
+
+
+def spawned_files() -> floor.Floor | None:
+    """The processes of `FILES`, started by the C loop."""
+    with _directory() as directory:
+        return floor.spawn(FLOOR // 4, command=FILES["command"], directory=directory)
+
+
+@contextlib.contextmanager
+def _directory() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as text:
         (Path(text) / "input.txt").write_text("a line of the bundle\n")
-        return client.send_bundle(Path(text)).digest
+        yield Path(text)
 
 
 def row(

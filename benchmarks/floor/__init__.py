@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 from urllib.parse import urlsplit
@@ -29,9 +29,11 @@ class Floor(NamedTuple):
     cpu_s: float
 
 
-def spawn(count: int, at_once: int = 4) -> Floor | None:
-    """Processes of /bin/true started and awaited; None without a C compiler."""
-    return _run("spawn", str(count), str(at_once))
+def spawn(
+    count: int, at_once: int = 4, command: Sequence[str] = ("/bin/true",), directory: Path | None = None
+) -> Floor | None:
+    """Processes started and awaited; None without a C compiler."""
+    return _run("spawn", str(count), str(at_once), *command, directory=directory)
 
 
 def isolate(count: int, at_once: int = 4) -> Floor | None:
@@ -95,7 +97,7 @@ def handler(kind: str) -> Iterator[str]:
         process.wait()
 
 
-def _run(program: str, *words: str) -> Floor | None:
+def _run(program: str, *words: str, directory: Path | None = None) -> Floor | None:
     compiler = shutil.which("cc")
     if compiler is None:
         return None
@@ -103,7 +105,7 @@ def _run(program: str, *words: str) -> Floor | None:
         binary = str(Path(text) / program)
         subprocess.run([compiler, "-O2", "-o", binary, str(_HERE / f"{program}.c")], check=True)
         before = _children_cpu_s()
-        done = subprocess.run([binary, *words], check=True, capture_output=True, text=True)
+        done = subprocess.run([binary, *words], check=True, capture_output=True, text=True, cwd=directory)
         return Floor(float(done.stdout), _children_cpu_s() - before)
 
 
