@@ -69,7 +69,7 @@ def test_a_link_that_leads_outside_is_refused(tmp_path, target):
 def test_a_pipe_is_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe")
 
-    with pytest.raises(InvalidOption, match="neither a file nor a directory"):
+    with pytest.raises(InvalidOption, match=r"neither a file nor a directory .* name it in .irisignore"):
         pack(tmp_path)
 
 
