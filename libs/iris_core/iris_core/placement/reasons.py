@@ -89,7 +89,8 @@ EXPLANATIONS: Mapping[ReasonCode, Explanation] = {
     ReasonCode.GANG_NEEDS_GROUP: Explanation(
         "No group of hosts has a free host for every task of the gang; the reason names the best group and who holds "
         "the rest of it.",
-        "Wait for those jobs to end, ask for fewer tasks, or add a group that is large enough.",
+        "Wait for those jobs to end, ask for fewer tasks or slices, or add a group that is large enough. When fewer "
+        "groups are large enough than it needs, only the last two help.",
     ),
     ReasonCode.BEHIND: Explanation(
         "There was capacity, and tasks before it in the queue took it.",
