@@ -8,10 +8,11 @@ import pytest
 
 from iris import Client
 from iris.client.http.address import ClusterFile
+from iris.client.http.contexts import Context, Contexts, contexts_path, save_contexts
 from iris.client.problems import InvalidOption
 from iris.cluster import launch
 from iris.cluster.__main__ import draw
-from iris.cluster.launch import look_proxy, look_scheduler, look_workers, remarks
+from iris.cluster.launch import elsewhere, look_proxy, look_scheduler, look_workers, remarks
 from iris.cluster.options import StartedCluster, StartOptions
 from iris.cluster.paths import ClusterPaths
 from iris.cluster.programs import ClusterPrograms
@@ -305,3 +306,31 @@ def test_a_start_that_another_has_begun_may_take_as_long_as_that_was_given(tmp_p
         code = launch.join(ClusterPaths(tmp_path))
     assert code != 0
     assert "the cluster is not ready after 0.01 s: the bus is away" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("shell", "said"),
+    [
+        ({"IRIS_DATA": "/data"}, []),
+        ({"IRIS_DATA": "/data", "IRIS_URL": "http://localhost:1"}, []),
+        (
+            {"IRIS_DATA": "/data", "IRIS_URL": "http://iris.example:8080"},
+            [
+                "from this shell, iris and the SDK go to http://iris.example:8080 (IRIS_URL), not here; to go here: "
+                "export IRIS_URL=http://127.0.0.1:1"
+            ],
+        ),
+        (
+            {"IRIS_DATA": "/other", "IRIS_CONTEXT": "shared"},
+            [
+                "from this shell, iris and the SDK go to http://iris.example:8080 (the context in use), not here; to "
+                "go here: export IRIS_DATA=/data IRIS_URL=http://127.0.0.1:1"
+            ],
+        ),
+    ],
+)
+def test_commands_that_would_go_to_another_gateway_are_said(tmp_path, shell, said):
+    environ = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path), **shell}
+    save_contexts(contexts_path(environ), Contexts("", {"shared": Context("http://iris.example:8080")}))
+
+    assert elsewhere("http://127.0.0.1:1", Path("/data"), environ) == said

@@ -26,9 +26,9 @@ from iris.cli.exit_codes import ExitCode
 from iris.cli.follow import note
 from iris.cli.output.progress import StatusLine
 from iris.client.client import Client
-from iris.client.http.address import ClusterFile, data_dir, read_cluster, read_token
+from iris.client.http.address import ClusterFile, data_dir, find_gateway, read_cluster, read_token
 from iris.client.http.transport import HttpRequest
-from iris.client.problems import ClientError, Problem
+from iris.client.problems import ClientError, InvalidOption, NoGateway, Problem
 from iris.cluster.options import StartedCluster, StartOptions
 from iris.cluster.paths import ClusterPaths, lock_holder
 from iris.cluster.process import ISOLATED
@@ -72,7 +72,7 @@ def launch(data: Path, config: Path | None, given: Mapping[str, Any], *, detach:
         return ExitCode.UNEXPECTED
     if not started.auth:
         note(f"warning: no authentication: whoever reaches {started.url} is admin and runs commands as you")
-    for warning in started.warnings:
+    for warning in (*started.warnings, *elsewhere(started.url, data)):
         note(f"warning: {warning}")
     if detach:
         for line in remarks(started, data) if sys.stderr.isatty() else ():
@@ -136,6 +136,21 @@ def remarks(started: StartedCluster, data: Path) -> list[str]:
     if not started.sandbox:
         lines.append("tasks run as you without a sandbox; --sandbox confines them")
     return lines
+
+
+def elsewhere(url: str, data: Path, environ: Mapping[str, str] = os.environ) -> list[str]:
+    """That commands of this shell go to another gateway than the cluster's, and what brings them here; empty: they do
+    not, or find none.
+    """
+    try:
+        found = find_gateway(environ=environ)
+        given = f"IRIS_URL={url}" if data == data_dir(environ) else f"IRIS_DATA={shlex.quote(str(data))} IRIS_URL={url}"
+    except (InvalidOption, NoGateway, RuntimeError):  # the last: a user without a home, as in a container
+        return []
+    if found.url.replace("//localhost:", "//127.0.0.1:") == url:
+        return []
+    source = "the context in use" if found.origin == "context" else found.origin
+    return [f"from this shell, iris and the SDK go to {found.url} ({source}), not here; to go here: export {given}"]
 
 
 def is_default(data: Path) -> bool:
