@@ -5,6 +5,7 @@ import gc
 import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from hashlib import sha256
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ import httpx
 import pytest
 
 from iris_bus.contract import Message
+from iris_gateway.auth.bearer import Keyring, parse_tokens
 from iris_gateway.http.problem import ProblemResponse
 from iris_gateway.streams.event import EVERYTHING, Filter, of_run, read_event
 from iris_gateway.streams.feed import PIECE, Feed, Lagging
@@ -266,6 +268,21 @@ async def test_a_draining_gateway_ends_its_streams():
         assert (await response.aread()).startswith(b"retry")
 
 
+async def test_a_stream_ends_before_it_tells_a_revoked_token_more():
+    keyring = parse_tokens(f"ada user {sha256(b's-ada').hexdigest()}\nmia user {sha256(b's-mia').hexdigest()}")
+    async with house(keyring, token_file="tokens") as iris, listening(iris) as http, AsyncExitStack() as stack:
+        opened = [
+            await stack.enter_async_context(
+                http.stream("GET", "/v1/events", headers={**SSE, "Authorization": f"Bearer s-{who}"})
+            )
+            for who in ("ada", "mia")
+        ]
+        iris.gateway.keyring = Keyring(keyring.tokens[1:])
+        await iris.state.tell_job("/a", "running")
+        assert await some(opened[0], 1) == []
+        assert len(await some(opened[1], 1)) == 1
+
+
 async def test_streams_are_opened_up_to_the_limit_and_freed_afterwards():
     async with house(watchers=1) as iris, listening(iris) as http:
         async with http.stream("GET", "/v1/events", headers=SSE) as response:
@@ -289,7 +306,7 @@ async def test_one_users_streams_leave_room_for_anothers():
 async def test_a_stream_counts_from_when_it_is_allowed_to_when_it_is_dropped():
     """Two that were asked for at a time were both allowed, since each counted once its first byte was sent."""
     async with house(watchers_per_user=1) as iris:
-        call: Any = SimpleNamespace(gateway=iris.gateway, caller=SimpleNamespace(user="ann"))
+        call: Any = SimpleNamespace(gateway=iris.gateway, caller=SimpleNamespace(user="ann"), request=None)
         allowed = stream(call, frames(httpx.Response(200)))  # type: ignore[arg-type]
         with pytest.raises(ProblemResponse, match="ann has 1 streams open"):
             stream(call, frames(httpx.Response(200)))  # type: ignore[arg-type]

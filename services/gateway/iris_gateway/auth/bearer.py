@@ -31,7 +31,11 @@ class Keyring:
     tokens: tuple[Token, ...] = ()
 
     def identify(self, secret: str, now_ms: int) -> Caller:
-        """The caller whose token this is. Raises ProblemResponse unauthenticated.
+        """The caller whose token this is. Raises ProblemResponse unauthenticated."""
+        return self.token_of(secret, now_ms).caller
+
+    def token_of(self, secret: str, now_ms: int) -> Token:
+        """The valid token. Raises ProblemResponse unauthenticated.
 
         Every token is compared, each in constant time.
         """
@@ -44,7 +48,11 @@ class Keyring:
             raise unauthenticated("unknown token: it was revoked, or belongs to another cluster")
         if found.has_expired(now_ms):
             raise unauthenticated(f"the token {found.name} of {found.caller.user} has expired; ask for a new one")
-        return found.caller
+        return found
+
+    def accepts(self, token: Token, now_ms: int) -> bool:
+        """Whether a token that was valid before still is."""
+        return token in self.tokens and not token.has_expired(now_ms)
 
 
 def bearer_of(authorization: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import msgspec
 from starlette.requests import Request
 
+from iris_core.access.token_file import Token
 from iris_core.messages.gateway_state import Caller
 from iris_core.spec.serving import SECURE_TOKEN_COOKIE, TASK_TOKEN, TOKEN_COOKIE
 from iris_gateway.auth.bearer import ANONYMOUS, bearer_of, checked_user, no_form, own_form, own_machine, own_pages
@@ -55,16 +56,36 @@ def _authenticated(gateway: Gateway, request: Request, *, with_cookie: bool, tas
     if gateway.open:
         user = checked_user(request.headers.get("x-iris-user", "")) or ANONYMOUS
         return Caller(user=user, role="admin", claimed=True)
-    authorization = request.headers.get("authorization")
-    if authorization is None and with_cookie and token_cookie(request) in request.cookies:
-        return identify_person(gateway, request.cookies[token_cookie(request)])  # a task has no cookie
-    secret = bearer_of(authorization or "")
+    secret, is_cookie = _secret_of(request, with_cookie=with_cookie)
+    if is_cookie:
+        return identify_person(gateway, secret)  # a task has no cookie
     if secret.startswith(TASK_TOKEN):
         caller = gateway.task_tokens.identify(secret, gateway.now_ms())
         if not task:
             raise ProblemResponse("forbidden", "the token of a task only grants access to jobs of its own subtree")
         return caller
     return identify_person(gateway, secret)
+
+
+def _secret_of(request: Request, *, with_cookie: bool) -> tuple[str, bool]:
+    """The token of a request, and whether it is from the cookie. Raises Problem unauthenticated."""
+    authorization = request.headers.get("authorization")
+    if authorization is None and with_cookie and token_cookie(request) in request.cookies:
+        return request.cookies[token_cookie(request)], True
+    return bearer_of(authorization or ""), False
+
+
+def listed_token(gateway: Gateway, request: Request) -> Token | None:
+    """The token of the token file that a request came with; None: it came with none, or that of a task or the issuer.
+
+    Raises Problem unauthenticated.
+    """
+    if gateway.open:
+        return None
+    secret, _ = _secret_of(request, with_cookie=request.method in SAFE)
+    if secret.startswith(TASK_TOKEN) or (gateway.issuer is not None and secret.count(".") == 2):
+        return None
+    return gateway.keyring.token_of(secret, gateway.now_ms())
 
 
 def token_cookie(request: Request) -> str:

@@ -13,8 +13,11 @@ from collections.abc import AsyncIterator
 from starlette.responses import Response, StreamingResponse
 
 from iris_bus.contract import Unavailable
+from iris_core.access.token_file import Token
 from iris_core.codec import to_json
 from iris_core.subjects import EVENTS, Stream
+from iris_gateway.auth.identity import listed_token
+from iris_gateway.gateway import Gateway
 from iris_gateway.http.endpoint import EVENT_STREAM, Call
 from iris_gateway.http.problem import ProblemResponse
 from iris_gateway.streams.event import EventRecord, Filter
@@ -31,7 +34,10 @@ def frame(name: str, data: object, sequence: int = 0) -> bytes:
 
 
 def stream(call: Call, body: AsyncIterator[bytes]) -> Response:
-    """An endless response, counted until it ends or is dropped. Raises ProblemResponse when too many are open."""
+    """An endless response, counted until it ends or is dropped; it ends when its token is revoked or expires.
+
+    Raises ProblemResponse when too many are open, unauthenticated.
+    """
     gateway = call.gateway
     if gateway.closing:
         raise _closing()
@@ -40,8 +46,9 @@ def stream(call: Call, body: AsyncIterator[bytes]) -> Response:
         raise ProblemResponse("too_many_requests", f"{everybody} streams are open on this gateway, which is the limit")
     if own >= gateway.settings.watchers_per_user:
         raise ProblemResponse("too_many_requests", f"{call.caller.user} has {own} streams open, which is the limit")
+    token = listed_token(gateway, call.request)
     opened = _OpenStream(gateway.streams, call.caller.user)
-    response = StreamingResponse(_counted(opened, body), media_type=EVENT_STREAM, headers=_HEADERS)
+    response = StreamingResponse(_counted(gateway, token, opened, body), media_type=EVENT_STREAM, headers=_HEADERS)
     weakref.finalize(response, opened.leave)  # it may never be sent
     return response
 
@@ -66,9 +73,13 @@ class _OpenStream:
             del self._watching[self._user]
 
 
-async def _counted(opened: _OpenStream, body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def _counted(
+    gateway: Gateway, token: Token | None, opened: _OpenStream, body: AsyncIterator[bytes]
+) -> AsyncIterator[bytes]:
     try:
         async for piece in body:
+            if token is not None and not gateway.keyring.accepts(token, gateway.now_ms()):
+                return
             yield piece
     finally:
         opened.leave()
