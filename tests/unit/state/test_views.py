@@ -1,10 +1,14 @@
 """Views, pages and refusals in answers to queries."""
 
 import pytest
+from msgspec import to_builtins
 
 from iris_core.states import TaskState
 from iris_state.records.entities import Minute
 from iris_state.records.indexes.minutes import count
+from iris_state.records.ledger import Ledger
+from iris_state.snapshots import snapshot
+from iris_state.views.cluster.hosts import worker_view
 
 
 def items(script, what, **arguments):
@@ -96,6 +100,20 @@ def test_workers_and_slices(script):
     worker = script.world.query("worker", id="s1")
     assert (worker["committed"]["cpu_millis"], worker["tasks"], worker["building"]) == (1000, ["/a/0"], 1)
     assert worker["registered_at"] <= worker["last_heartbeat_at"]
+
+
+def test_a_new_leader_says_since_when_a_host_is_lost(script):
+    """It counted from the snapshot that it had loaded, so that a dead host seemed to have been heard of lately."""
+    script.play("""
+        worker w0 cpu=4
+        lose w0
+    """)
+    shown = script.world.query("worker", id="w0")["last_heartbeat_at"]
+    script.play("wait 600")
+    loaded = Ledger()
+    snapshot.restore(loaded, snapshot.read(snapshot.cut(script.world.ledger, 1, script.world.now_ms)))
+    for ledger in (script.world.ledger, loaded, script.world.replayed().ledger):
+        assert to_builtins(worker_view(ledger, ledger.workers["w0"]))["last_heartbeat_at"] == shown
 
 
 def test_a_host_whose_heartbeat_is_late_is_said_to_be_silent(script):

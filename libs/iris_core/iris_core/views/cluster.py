@@ -61,8 +61,9 @@ class DemandView(View, kw_only=True):
 class WorkerView(View, kw_only=True):
     """A host with the first of the ``task_count`` attempts that are open on it.
 
-    ``tasks``: their tasks by name, ``task_ids``: by id. ``version``: of its worker. ``clock_ahead_ms``: its clock less
-    the state service's when its last heartbeat arrived.
+    ``tasks``: their tasks by name, ``task_ids``: by id. ``version``: of its worker.
+    ``last_heartbeat_at``: of a host that is LOST, when it was declared so. ``clock_ahead_ms``: its clock less the state
+    service's when its last heartbeat arrived.
     ``by``: who has drained it, or marked it lost. ``warnings``: what of its configuration does not agree with the host.
     """
 

@@ -34,6 +34,7 @@ USERS = 200
 
 def worker_view(ledger: Ledger, worker: Worker) -> WorkerView:
     presence = ledger.presence[worker.id]
+    heard_ms = worker.lost_ms if worker.state is WorkerState.LOST else presence.heartbeat_ms
     return WorkerView(
         id=worker.id,
         state=worker.state.value,
@@ -42,7 +43,7 @@ def worker_view(ledger: Ledger, worker: Worker) -> WorkerView:
         committed=asdict(presence.committed),
         tasks=[f"{ledger.jobs[number].name}/{index}" for number, index, _ in islice(presence.open, TASKS)],
         building=presence.building,
-        last_heartbeat_at=moment(presence.heartbeat_ms),
+        last_heartbeat_at=moment(heard_ms),
         detail=shortened(_detail(ledger, worker), MAX_TEXT),
         task_count=len(presence.open),
         registered_at=moment(worker.registered_ms),
