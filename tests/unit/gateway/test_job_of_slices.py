@@ -1,4 +1,4 @@
-"""The page of a job of several slices."""
+"""The page of a job of several slices, of a gang by levels, and of an array."""
 
 from __future__ import annotations
 
@@ -56,3 +56,14 @@ async def test_a_gang_by_levels_shows_where_each_member_is():
         ("rack r2", "block b1"),
     ]
     assert [one in text for one in ("--group-by rack:preferred", "--group-by block")] == [True, True]
+
+
+async def test_values_of_an_array_are_shown_where_they_are_not_the_indexes():
+    story = Story(time.time_ns() // 1_000_000)
+    numbers = [story.job(f"/ada/{i}", 90 + i, replicas=3, array=array) for i, array in enumerate(("1000-1002", "0-2"))]
+    ledger, _ = story.applied()
+    async with house() as iris:
+        show(iris, ledger)
+        texts = [(await iris.http.get(f"/jobs/j{number}")).text for number in numbers]
+    assert [re.findall(r"= (\d+)</span>", text) for text in texts] == [["1000", "1001", "1002"], []]
+    assert ["c-task valued" in text for text in texts] == [True, False]

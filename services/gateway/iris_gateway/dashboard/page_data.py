@@ -172,6 +172,7 @@ async def job(look: PageData) -> Facts:
         "bands": BANDS,
         "facts": facts_of(spec),
         "value_of": spec.array_index,
+        "valued": bool(spec.array) and spec.array_index(spec.replicas - 1) != spec.replicas - 1,
         "snippets": (("Command line", snippets.cli_of(spec)), ("Python", snippets.sdk_of(spec))),
         "axis": Axis(shown["submitted_at"], shown["finished_at"], look.now),
         "failures": failure_groups(failed),
