@@ -54,6 +54,12 @@ def test_a_map_over_nothing_is_empty_and_has_no_job(cluster):
     assert cluster.client.map(len, []).results() == []
 
 
+def test_a_map_that_no_host_could_ever_take_warns(cluster):
+    with pytest.warns(UserWarning, match="no registered worker can ever take /m-wide: "):
+        mapped = cluster.client.map(len, ["a"], cpu=1000, name="m-wide")
+    mapped.job.cancel()
+
+
 def test_chunks_return_a_future_for_each_item(cluster):
     def half(number):
         if number == 3:

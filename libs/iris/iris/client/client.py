@@ -14,6 +14,7 @@ from __future__ import annotations
 import getpass
 import os
 import tempfile
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
@@ -126,7 +127,8 @@ class Client(GatewayApi):
         Returns one future per item. A call that raises fails only its own future; the others continue. Several
         iterables give a call several arguments, as the built-in ``map``. Of an iterator, whose length is not known, the
         first items are submitted at once, and a thread adds the others as they come, ``lookahead`` of them ahead of the
-        calls that have ended. Raises what iterating and pickling raise, and as `run`.
+        calls that have ended. Warns when no registered host could ever take a call. Raises what iterating and pickling
+        raise, and as `run`.
         """
         if not iterables:
             raise TypeError("map() needs at least one iterable")
@@ -216,6 +218,8 @@ class Client(GatewayApi):
                 raise
             send_files(self.transport, code)  # the cluster has lost what it had lately: it was emptied
             job = self.submit(spec, parent=job_options.get("parent"))
+        for warning in job.view.warnings:
+            warnings.warn(warning, stacklevel=2)
         return self._followed(job, shown, futures, fed=open_)
 
     def map_of(self, job: str, **options: Unpack[MapOptions]) -> Mapped[Any]:
