@@ -91,7 +91,7 @@ async def test_without_one_a_sentence_says_why(iris: House):
 @pytest.mark.parametrize("missing", [1, 2])
 async def test_what_has_lost_its_beginning_or_all_is_kept_no_longer(iris: House, missing: int):
     response = await asked(iris, ended(0, await stored(iris, b"one", b"two", missing=missing)))
-    assert (response.status_code, response.json()["detail"]) == (410, "this artifact has expired")
+    assert (response.status_code, response.json()["detail"]) == (410, "this artifact is kept no longer")
 
 
 async def test_what_loses_its_end_meanwhile_is_no_whole_answer(iris: House):

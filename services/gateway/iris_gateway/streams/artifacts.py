@@ -28,6 +28,6 @@ class ArtifactReader:
             except Unavailable:
                 raise ProblemResponse("unavailable", "the artifacts cannot be read") from None
             if message is None or message.headers.get(PART) != str(number):
-                raise ProblemResponse("gone", "this artifact has expired")
+                raise ProblemResponse("gone", "this artifact is kept no longer")
             yield message.data
             number, read, after = number + 1, read + len(message.data), message.sequence

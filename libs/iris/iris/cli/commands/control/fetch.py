@@ -14,8 +14,10 @@ from iris.cli.parsing.command import CliCommand
 from iris.cli.parsing.options import NAME, connected
 from iris.client.client import Client
 from iris.client.http.api import is_task
+from iris.client.jobs import Job
 from iris.client.problems import Problem
 from iris_core.admission.archive_paths import InvalidArchive
+from iris_core.spec.index_set import IndexSet
 from iris_core.units import counted
 
 
@@ -36,7 +38,23 @@ def fetch(client: Client, name: str, directory: Path | None, attempt: int | None
     job = client.job(name)
     if job.view.spec.replicas == 1:
         return _fetch(client, f"{job.id}/0", into, attempt)
-    return max(_fetch(client, f"{job.id}/{index}", into / str(index), attempt) for index in job.view.spec.index_set)
+    return _fetch_all(client, job, into, attempt)
+
+
+def _fetch_all(client: Client, job: Job, into: Path, attempt: int | None) -> ExitCode:
+    """Fetch the artifact of each task; a problem of several is printed once, with their indexes."""
+    code = ExitCode.SUCCEEDED
+    problems: dict[str, tuple[Problem, list[int]]] = {}
+    for index in job.view.spec.index_set:
+        try:
+            code = max(code, _fetch(client, f"{job.id}/{index}", into / str(index), attempt))
+        except Problem as problem:
+            alike = str(problem).replace(f"{job.name}/{index}", "")
+            problems.setdefault(alike, (problem, []))[1].append(index)
+    for first, indexes in problems.values():
+        complain(f"not fetched: {counted(len(indexes), 'task')}, {IndexSet.of(indexes)}")
+        code = max(code, explain_problem(first))
+    return code
 
 
 def _task_word(name: str) -> str:
@@ -45,12 +63,10 @@ def _task_word(name: str) -> str:
 
 
 def _fetch(client: Client, task: str, into: Path, attempt: int | None) -> ExitCode:
-    """Fetch one artifact, and print where it is; an error is printed."""
+    """Fetch one artifact, and print where it is; an error of this machine is printed. Raises Problem."""
     try:
         with CountedBytes(sys.stderr, str(into)) as progress:
             files = client.fetch(task, into, attempt=attempt, on_read=progress.show)
-    except Problem as problem:
-        return explain_problem(problem)
     except (InvalidArchive, OSError) as error:
         complain(f"{into}: {error}")
         return ExitCode.UNEXPECTED
