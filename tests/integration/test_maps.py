@@ -672,6 +672,25 @@ def test_a_call_that_prints_a_gigabyte_returns_and_its_neighbours_too(cluster):
     assert cluster.client.task("/m-gigabyte/0").attempts[0].output_dropped_bytes > 0
 
 
+def test_who_comes_back_to_a_map_hears_that_its_iterator_raised(cluster):
+    """It had succeeded, with the calls that there were, as any other."""
+    submitted = threading.Event()
+
+    def items():
+        yield -1
+        assert submitted.wait(WITHIN_S)
+        raise ValueError("no more files")
+
+    mapped = cluster.client.map(abs, items(), name="m-cut", cpu=0.1)
+    submitted.set()
+
+    with pytest.raises(ValueError, match="no more files"):
+        mapped.results(WITHIN_S)
+    cut = r"/m-cut may lack calls of its items: closed: its iterator raised ValueError\('no more files'\)"
+    with pytest.warns(UserWarning, match=cut):
+        assert cluster.client.map_of("m-cut").results(WITHIN_S) == [1]
+
+
 def test_a_killed_client_of_an_open_map_leaves_it_to_the_next(cluster):
     script = OPEN_SCRIPT + "\n    print(mapped.job.id, flush=True)\n    time.sleep(1000)\n"
     paths = os.pathsep.join(str(Path(module.__file__).parents[1]) for module in (iris, iris_core))

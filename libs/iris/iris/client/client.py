@@ -225,13 +225,16 @@ class Client(GatewayApi):
     def map_of(self, job: str, **options: Unpack[MapOptions]) -> Mapped[Any]:
         """The futures of a map by the name or id of its job: of another process, or one that was killed.
 
-        ``options``: ``order``, ``return_exceptions`` and ``progress``. Raises NotFound, InvalidOption for a job that is
-        not a map of yours.
+        ``options``: ``order``, ``return_exceptions`` and ``progress``. Warns when anything but the end of its
+        iterator has closed it. Raises NotFound, InvalidOption for a job that is not a map of yours.
         """
         check_options(options)
         shown, others = split_options(options)
         refuse_unknown("map_of", others, SHOWN)
-        return self._followed(self.job(job), shown)
+        found = self.job(job)
+        if found.view.note and not found.view.open:
+            warnings.warn(f"{found.name} may lack calls of its items: {found.view.note}", stacklevel=2)
+        return self._followed(found, shown)
 
     def _followed(
         self, job: Job, shown: MapOptions, futures: Sequence[CallFuture[Any]] = (), *, fed: bool = False

@@ -16,6 +16,7 @@ from iris.client.maps.calls import Arguments, pack_arguments
 from iris.client.maps.future import CallFuture
 from iris.client.maps.open_map import OpenMap
 from iris.client.problems import InvalidOption
+from iris_core.limits import clipped
 from iris_core.spec.jobs import MAX_REPLICAS
 
 _AT_ONCE = 1000
@@ -104,7 +105,8 @@ class _Feed:
             error = raised
         finally:
             self._reader.stop()
-            self._map.close(error=error)
+            who = "its iterator" if error is self._reader.error else "adding its calls"
+            self._map.close(clipped(f"closed: {who} raised {error!r}") if error is not None else "", error)
 
     def _add(self, calls: list[Arguments]) -> None:
         if not calls:

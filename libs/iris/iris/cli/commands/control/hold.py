@@ -54,4 +54,4 @@ def release(client: Client, jobs: tuple[str, ...], drop_after: bool) -> None:
 def close(client: Client, jobs: tuple[str, ...], reason: str) -> None:
     """Let open maps take no further calls: they end with the calls that they have."""
     for job in jobs:
-        click.echo(f"{client.close_map(job, reason).name} takes no further calls", err=True)
+        click.echo(f"{client.close_map(job, reason or 'closed with iris close').name} takes no further calls", err=True)
