@@ -146,6 +146,15 @@ def test_an_unknown_job_or_another_size_is_refused_and_stores_nothing(script: Sc
     """)
 
 
+def test_a_task_that_is_named_for_its_job_is_refused_as_a_task(script: Script) -> None:
+    script.play(f"""{HOST}
+        submit /prep replicas=2
+        submit /eval after=/prep/1                -> invalid ~/prep/1 is a task
+        submit /eval after=j1/1                   -> invalid ~j1/1 is a task
+        submit /eval after=/nothing/1             -> invalid ~there is no job /nothing/1
+    """)
+
+
 def test_the_queue_key_is_that_of_the_submission(script: Script) -> None:
     script.play(f"""{HOST}
         submit /prep

@@ -25,7 +25,7 @@ from iris_state.inputs.claims import Claim, Step
 from iris_state.records.changes import GatesOpened
 from iris_state.records.entities import Job, Task
 from iris_state.records.gates import BACKOFF, WHOLE, Gate, GateKind, Verdict, judge_dependency, next_number
-from iris_state.records.ledger import Ledger
+from iris_state.records.ledger import Ledger, whole_number
 
 
 def gates_of(ledger: Ledger, spec: JobSpec, user: str, by: Actor, now_ms: int) -> tuple[Gate, ...]:
@@ -35,8 +35,7 @@ def gates_of(ledger: Ledger, spec: JobSpec, user: str, by: Actor, now_ms: int) -
     for place, wanted in enumerate(spec.after):
         job = found(ledger, wanted)
         if job is None:
-            words = f"there is no job {wanted.job[:200]}"
-            mistakes.append(Mistake(pointer=pointer_to("after", place, "job"), code="unknown_job", message=words))
+            mistakes.append(_unknown(ledger, wanted, pointer_to("after", place, "job")))
         elif wanted.each and job.open:
             words = f"{job.name} is open: how many tasks it will have is not known"
             mistakes.append(Mistake(pointer=pointer_to("after", place, "each"), code="open_job", message=words))
@@ -87,6 +86,15 @@ def amended(job: Job, hold: bool | None, reason: str, drop_after: bool, by: Acto
 def found(ledger: Ledger, wanted: Dependency) -> Job | None:
     """The job that a dependency names: by id, or the newest run of a name."""
     return ledger.find_job(wanted.job) or ledger.find_job(f"/{wanted.job}")
+
+
+def _unknown(ledger: Ledger, wanted: Dependency, pointer: str) -> Mistake:
+    """That there is no such job; of a task, that it is one."""
+    above, _, last = wanted.job.rpartition("/")
+    if whole_number(last) is None or found(ledger, msgspec.structs.replace(wanted, job=above)) is None:
+        return Mistake(pointer=pointer, code="unknown_job", message=f"there is no job {wanted.job[:200]}")
+    words, hint = f"{wanted.job[:200]} is a task", "its job; with each, each task waits for the task in its place"
+    return Mistake(pointer=pointer, code="unknown_job", message=words, hint=hint)
 
 
 def judge(ledger: Ledger, number: int, index: int, now_ms: int) -> Iterator[Step]:
