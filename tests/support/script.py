@@ -221,7 +221,10 @@ class Script:
 
     def _rerun(self, line: Line) -> str:
         failed = "--failed" in line.words
-        return _status(self.world.rerun(line.words[1], _caller(line.options), failed_only=failed))
+        env = dict([one.split("=")]) if (one := line.options.get("env")) else {}
+        after = tuple(_dependencies(line.options.get("after", ""), each=False))
+        caller = _caller(line.options)
+        return _status(self.world.rerun(line.words[1], caller, failed_only=failed, env=env, after=after))
 
     def _requeue(self, line: Line) -> str:
         return _status(self.world.requeue(line.words[1], _caller(line.options), line.options.get("reason", "")))

@@ -262,8 +262,8 @@ class World:
         message = AdminCommand(action, target, caller, self._fresh(), self.now_ms, arguments)
         return self.command(subjects.CMD_ADMIN, message)
 
-    def rerun(self, job: str, caller: Caller = ADMIN, *, failed_only: bool = False) -> Answer:
-        message = RerunJob(job, caller, self._fresh(), self.now_ms, failed_only)
+    def rerun(self, job: str, caller: Caller = ADMIN, **fields: Any) -> Answer:
+        message = RerunJob(job, caller, self._fresh(), self.now_ms, **fields)
         return self.command(subjects.CMD_RERUN, message)
 
     def requeue(self, target: str, caller: Caller = ADMIN, reason: str = "") -> Answer:

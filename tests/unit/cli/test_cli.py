@@ -94,6 +94,17 @@ def test_run_warns_of_an_unschedulable_job_unless_it_is_to_wait(iris):
         assert iris("run", "-d", "--wait-for-capacity", "--url", server.url, "true") == (0, "/train\n", "")
 
 
+def test_a_rerun_sends_other_variables_and_what_to_wait_for(iris):
+    with answering(lambda _: Said(201, job_view())) as server:
+        words = ("-e", "LR=0.01", "--after", "prep:any", "--after", "j3")
+        assert iris("rerun", "-d", "--url", server.url, *words, "train")[0] == 0
+        assert server.requests[-1].json == {
+            "failed_only": False,
+            "env": {"LR": "0.01"},
+            "after": [{"job": "/prep", "when": "any"}, {"job": "j3"}],
+        }
+
+
 def test_a_rerun_says_what_it_does_not_wait_for(iris):
     dropped = "/train does not wait for /prep, as j3 did: a rerun drops what the job waited for"
     with answering(in_turn(Said(201, job_view() | {"warnings": [dropped]}))) as server:

@@ -18,7 +18,7 @@ from iris_core.messages.gateway_state import (
 )
 from iris_core.placement.reasons import Reason, ReasonCode
 from iris_core.quota import QUOTA_LIMITS
-from iris_core.spec.jobs import JobSpec
+from iris_core.spec.jobs import Dependency, JobSpec
 from tests.support.fake_state import refusal
 from tests.support.gateway import House
 
@@ -149,10 +149,12 @@ async def test_one_task_is_cancelled_by_its_name_or_id(iris: House):
 
 async def test_rerun_makes_a_job_and_says_where(iris: House):
     await iris.submit("/train")
-    response = await iris.http.post("/v1/jobs/j1/rerun", json={"failed_only": True})
+    body = {"failed_only": True, "env": {"LR": "0.01"}, "after": [{"job": "/prep", "when": "any"}]}
+    response = await iris.http.post("/v1/jobs/j1/rerun", json=body)
     assert (response.status_code, response.headers["location"]) == (201, "/v1/jobs/j1")
-    assert isinstance(iris.state.commands[-1], RerunJob)
-    assert iris.state.commands[-1].failed_only
+    command = iris.state.commands[-1]
+    assert isinstance(command, RerunJob)
+    assert (command.failed_only, command.env, command.after) == (True, {"LR": "0.01"}, (Dependency("/prep", "any"),))
 
 
 async def test_a_repeated_rerun_with_one_key_is_one_request(iris: House):

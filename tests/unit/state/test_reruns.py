@@ -125,3 +125,25 @@ def test_a_task_that_a_job_does_not_have_is_refused_with_those_it_has(script):
     for view in ("task", "why", "history", "attempts"):
         answer = script.world.ask(STATE_QUERY, Query(view, {"task": "/a/1"}, ADMIN), Answer)
         assert json.loads(answer.body)["detail"] == "/a has no task 1: its tasks are 0,2"
+
+
+def test_a_rerun_has_other_variables_and_waits_for_what_it_is_told_to(script):
+    """The stages behind one that had failed were run again by hand, each when the one before had ended."""
+    script.play("""
+        worker w0 cpu=6
+        submit /shard replicas=2 tolerate=2
+        submit /reduce after=/shard
+        schedule
+        /shard/0 exit 0
+        /shard/1 exit 1
+        job /reduce                          -> KILLED
+        rerun /shard --failed env=LR=0.01    -> created j3
+        rerun /reduce after=/shard           -> created j4
+        rerun /reduce after=/nothing         -> invalid ~there is no job /nothing
+        schedule                             -> placed 1
+        /shard/1 exit 0
+        schedule                             -> placed 1
+        job /reduce                          -> RUNNING
+    """)
+    assert script.world.query("job", job="j3")["spec"]["env"] == {"LR": "0.01"}
+    assert script.world.query("job", job="j4")["warnings"] == []

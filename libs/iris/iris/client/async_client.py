@@ -6,7 +6,7 @@ Drawn by `make draw` from `client.client`, `client.jobs` and `client.deployments
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any, Unpack
 
 from iris.client.async_base import AsyncCalls, DeploymentWaits, JobWaits
@@ -14,7 +14,7 @@ from iris.client.client import IfExists
 from iris.client.files.bundle import Bundle
 from iris.client.options.jobs import CommandLine
 from iris.client.options.updates import UpdateOptions
-from iris_core.spec.jobs import JobSpec
+from iris_core.spec.jobs import Dependency, JobSpec
 from iris_core.spec.option_table import DeployOptions, JobOptions
 from iris_core.views.causes import FailureGroup
 from iris_core.views.cluster import DemandView, WorkerView
@@ -121,9 +121,18 @@ class AsyncClient(AsyncCalls):
         """As `Client.audit`."""
         return self.iterate(self.sync.audit(by=by, of=of, since=since))
 
-    async def rerun(self, job: str, *, failed_only: bool = False) -> AsyncJob:
+    async def rerun(
+        self,
+        job: str,
+        *,
+        failed_only: bool = False,
+        env: Mapping[str, str] | None = None,
+        after: Iterable[str | Dependency] = (),
+    ) -> AsyncJob:
         """As `Client.rerun`."""
-        return AsyncJob(self, await self.call(lambda: self.sync.rerun(job, failed_only=failed_only)))
+        return AsyncJob(
+            self, await self.call(lambda: self.sync.rerun(job, failed_only=failed_only, env=env, after=after))
+        )
 
     async def deploy(
         self,

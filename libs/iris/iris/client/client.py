@@ -15,10 +15,11 @@ import getpass
 import os
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from iris.client.deployments import Deployment
@@ -26,11 +27,11 @@ from iris.client.http.api import GatewayApi
 from iris.client.http.transport import HttpRequest, UrlQuery, in_path
 from iris.client.jobs import Job
 from iris.client.options.deployments import deployment_fields
-from iris.client.options.jobs import EACH_LINE, CommandLine, job_spec, read_lines
+from iris.client.options.jobs import EACH_LINE, CommandLine, job_spec, read_dependency, read_lines
 from iris.client.options.maps import LOOKAHEAD, SHOWN, MapOptions, check_options, split_options
 from iris.client.options.names import refuse_unknown, takes
 from iris.client.problems import InvalidOption, NotFound, Problem
-from iris_core.spec.jobs import MAX_REPLICAS, JobSpec
+from iris_core.spec.jobs import MAX_REPLICAS, Dependency, JobSpec
 from iris_core.spec.option_table import DeployOptions, JobOptions, TaskOptions
 from iris_core.spec.serving import TASK_TOKEN
 from iris_core.views.cluster import DemandView, WorkerView
@@ -325,12 +326,24 @@ class Client(GatewayApi):
         """
         return self.pages("/v1/audit", AuditView, {"by": by, "of": of, "since": since})
 
-    def rerun(self, job: str, *, failed_only: bool = False) -> Job:
+    def rerun(
+        self,
+        job: str,
+        *,
+        failed_only: bool = False,
+        env: Mapping[str, str] | None = None,
+        after: Iterable[str | Dependency] = (),
+    ) -> Job:
         """Submit a job again, or only its tasks that did not succeed, which keep their indexes; a gang whole.
 
-        It waits for none of the jobs that the first one waited for; ``view.warnings`` names them.
+        ``env`` adds variables, and replaces those of its names. It waits for the jobs of ``after`` (``train``,
+        ``train:any``), and for none of those that the first one waited for; ``view.warnings`` names them.
         """
-        return Job(self, self.post(f"/v1/jobs/{in_path(job)}/rerun", JobView, body={"failed_only": failed_only}))
+        if isinstance(after, str):
+            raise InvalidOption(f"after is a list of jobs, not a text: [{after!r}]")
+        waits = [to_builtins(read_dependency(one)) for one in after]
+        body = {"failed_only": failed_only, "env": dict(env or {}), "after": waits}
+        return Job(self, self.post(f"/v1/jobs/{in_path(job)}/rerun", JobView, body=body))
 
     @takes(DeployOptions)
     def deploy(

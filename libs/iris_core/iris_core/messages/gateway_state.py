@@ -7,7 +7,7 @@ from typing import Any, ClassVar, TypeAlias, get_args
 
 from iris_core.admission.actions import ADMIN_ACTIONS, DEPLOYMENT_ACTIONS, Action, DeploymentAction, read_action
 from iris_core.messages.message import AttemptRef, ServiceMessage
-from iris_core.spec.jobs import JobSpec
+from iris_core.spec.jobs import Dependency, JobSpec
 from iris_core.spec.serving import DeploymentSpec
 from iris_core.subjects import SUBJECTS
 
@@ -79,7 +79,7 @@ class AdminCommand(ServiceMessage, frozen=True):
 
 class RerunJob(ServiceMessage, frozen=True):
     """Submit the specification of ``job`` again: all its tasks, or only those that did not succeed, under their
-    indexes.
+    indexes. ``env`` adds to its variables, ``after`` is what the new job waits for.
     """
 
     does: ClassVar[str] = "submit jobs"
@@ -88,6 +88,8 @@ class RerunJob(ServiceMessage, frozen=True):
     request_id: str
     requested_ms: int
     failed_only: bool = False
+    env: dict[str, str] = {}
+    after: tuple[Dependency, ...] = ()
 
 
 class RequeueTasks(ServiceMessage, frozen=True):

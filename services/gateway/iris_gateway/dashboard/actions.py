@@ -18,7 +18,7 @@ from iris_core.limits import SENTENCE
 from iris_core.messages.gateway_state import Caller
 from iris_core.views.queries import NamedJobsQuery
 from iris_gateway.api.handling import request_key
-from iris_gateway.api.work.jobs import send_cancel, send_rerun
+from iris_gateway.api.work.jobs import RerunBody, send_cancel, send_rerun
 from iris_gateway.auth.bearer import may_act
 from iris_gateway.auth.identity import identify, identify_form
 from iris_gateway.dashboard.page_reads import Facts
@@ -90,7 +90,8 @@ async def rerun(call: Call) -> Response:
     """Submit a job again; the same form sent twice is one job. Leads to its page, or says what is not as it was."""
     call, fields = await acting(call)
     job, key = job_reference(call.segment("job")), request_key(call, first(fields, "key"))
-    made = msgspec.json.decode((await send_rerun(call, job, first(fields, "failed") == "1", key)).body)
+    wanted = RerunBody(failed_only=first(fields, "failed") == "1")
+    made = msgspec.json.decode((await send_rerun(call, job, wanted, key)).body)
     if made.get("warnings"):
         return html(call.request, "rerun.html", title=f"Rerun of {made['name']}", caller=call.caller, job=made)
     return RedirectResponse(f"/jobs/{made['id']}", 303)

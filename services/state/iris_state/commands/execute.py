@@ -226,7 +226,8 @@ def on_requeue(job: Job, index: int | None, command: RequeueTasks) -> Iterator[S
 def rerun_of(ledger: Ledger, command: RerunJob) -> SubmitJob:
     """The submission that repeats a finished job, or only its tasks that did not succeed, under their indexes.
 
-    A gang is repeated whole. What the job had waited for is left out; only a singleton key stays.
+    A gang is repeated whole. It waits for what the command says, and no longer for what the job had waited for; only a
+    singleton key stays.
     """
     job = known_job(ledger, command.job)
     check_owner(command.caller, job, "rerun")
@@ -239,7 +240,15 @@ def rerun_of(ledger: Ledger, command: RerunJob) -> SubmitJob:
     if spec.calls is not None:
         spec = _with(spec, calls=msgspec.structs.replace(spec.calls, idle_s=None))
     return SubmitJob(
-        spec=_with(spec, user=job.user, name=job.name, after=(), not_before="", hold=False),
+        spec=_with(
+            spec,
+            user=job.user,
+            name=job.name,
+            env={**spec.env, **command.env},
+            after=command.after,
+            not_before="",
+            hold=False,
+        ),
         caller=command.caller,
         request_id=command.request_id,
         submitted_ms=command.requested_ms,

@@ -233,11 +233,12 @@ def read_after(options: JobOptions, reading: OptionReader) -> tuple[Dependency, 
     given = read_list(options, "after", reading)
     if each and not given:
         return reading.read(partial(refuse, "each says how to wait for another job: specify after too"), ())
-    found = [reading.read(partial(_dependency, one, each), None) for one in given]
+    found = [reading.read(partial(read_dependency, one, each), None) for one in given]
     return tuple(one for one in found if one is not None)
 
 
-def _dependency(given: object, each: bool) -> Dependency:
+def read_dependency(given: object, each: bool = False) -> Dependency:
+    """A job to wait for, of ``train`` or ``train:any``. Raises InvalidOption."""
     if isinstance(given, Dependency):
         return given
     if not isinstance(given, str):

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from iris_core.admission.actions import ReasonText
 from iris_core.messages.gateway_state import Answer, CancelJob, RequeueTasks, RerunJob, SubmitJob
-from iris_core.spec.jobs import MAX_REPLICAS, JobSpec
+from iris_core.spec.jobs import MAX_REPLICAS, Dependency, JobSpec
 from iris_core.views.jobs import HistoryRow, JobView, SessionView, TreeView
 from iris_core.views.queries import HistoryQuery, JobQuery, JobsQuery, PageQuery, SessionsQuery, TreeQuery, about
 from iris_gateway.api.handling import (
@@ -75,9 +75,15 @@ class RequeueBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class RerunBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Which tasks to run again."""
+    """Which tasks to run again, with which other variables, and after which jobs.
+
+    ``env`` adds variables and replaces those of its names. The new job waits for ``after`` and not for what the first
+    one waited for.
+    """
 
     failed_only: bool = False
+    env: dict[str, str] = {}
+    after: tuple[Dependency, ...] = ()
 
 
 class _Made(msgspec.Struct):
@@ -155,17 +161,19 @@ async def send_requeue(call: Call, target: str, reason: str, key: str = "") -> A
 async def rerun(call: Call) -> Response:
     job = job_of(call)
     body = await json_body(call, RerunBody)
-    return made(await send_rerun(call, job, body.failed_only, request_key(call)))
+    return made(await send_rerun(call, job, body, request_key(call)))
 
 
-async def send_rerun(call: Call, job: str, failed_only: bool, key: str = "") -> Answer:
+async def send_rerun(call: Call, job: str, wanted: RerunBody, key: str = "") -> Answer:
     """Submit a job again, as the caller. Raises Problem."""
     refuse_worker(call.caller, RerunJob)
     found = msgspec.json.decode(await call.gateway.queries.ask(JobQuery(job), call.caller), type=JobCode)
     code = found.spec.code if may_read(call.caller, found.user) else ()  # others are refused below
     if not all([await call.gateway.bundles.use(digest, add=found.user) for digest in code]):
         raise ProblemResponse("gone", "the bundle of this job has expired: run it again from its directory")
-    return await call.command(RerunJob(job, call.caller, *UNSENT, failed_only), key=key)
+    return await call.command(
+        RerunJob(job, call.caller, *UNSENT, wanted.failed_only, wanted.env, wanted.after), key=key
+    )
 
 
 _MADE = {

@@ -107,7 +107,8 @@ def dropped_gates(ledger: Ledger, record: Job) -> list[str]:
     if before is None:
         return []
     times = {"its start time": bool(before.spec.not_before), "its release": before.spec.hold}
-    dropped = [*(dependency.job for dependency in before.spec.after), *(name for name, given in times.items() if given)]
+    after = () if record.spec.after else before.spec.after
+    dropped = [*(dependency.job for dependency in after), *(name for name, given in times.items() if given)]
     if not dropped:
         return []
     names = " and ".join(dropped)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
+from iris.cli.commands.run.run import read_pair
 from iris.cli.follow import follow_to_end, note_warnings
 from iris.cli.interactive import use_terminal
 from iris.cli.parsing.command import CliCommand
@@ -14,14 +17,17 @@ from iris.client.client import Client
 @click.command(cls=CliCommand)
 @click.argument("job", type=NAME, metavar="JOB")
 @click.option("--failed", is_flag=True, help="Only the tasks that did not succeed, under their indexes; a gang whole.")
+@click.option("-e", "--env", multiple=True, metavar="KEY[=V]", help="Add or replace an environment variable.")
+@click.option("--after", multiple=True, metavar="JOB[:WHEN]", help="Wait for this job first.")
 @click.option("-d", "--detach", is_flag=True, help="Do not follow; print only the new job's name.")
 @connected
-def rerun(client: Client, job: str, failed: bool, detach: bool) -> int:
+def rerun(client: Client, job: str, failed: bool, env: tuple[str, ...], after: tuple[str, ...], detach: bool) -> int:
     """Submit again what JOB was, all of it or only what did not succeed.
 
-    It waits for none of the jobs that JOB waited for.
+    It waits for none of the jobs that JOB waited for, only for those of --after.
     """
-    again = client.rerun(job, failed_only=failed)
+    variables = dict(read_pair(pair, os.environ) for pair in env)
+    again = client.rerun(job, failed_only=failed, env=variables, after=after)
     note_warnings(again)
     if detach:
         click.echo(again.name)
