@@ -78,3 +78,20 @@ def test_the_signal_is_told_with_the_task(script):
     assert template(job).stop_signal == 0
     spec = JobSpec(name="/a", command=("x",), stop=StopPolicy(signal="SIGINT"))
     assert (spec.stop_signal, spec.grace_ms(5000)) == (2, 5000)
+
+
+def test_an_end_that_is_overdue_is_not_said_to_come(script):
+    """Of a host that had died it said for half a minute that its task would be killed at a time in the past."""
+    script.play("""
+        worker w0
+        submit /a grace=5 timeout=30 notice=USR1@3
+        schedule
+        /a/0 run
+        wait 31
+    """)
+    words = script.world.query("task", task="/a/0")["note"]
+    assert "it is killed at 1970-01-01 00:" in words
+    script.play("wait 10")
+    overdue = script.world.query("task", task="/a/0")["note"]
+    assert overdue.startswith("told to stop: ran longer than 30 s; its end was due at 1970-01-01 00:")
+    assert overdue.endswith("its worker has not reported it")

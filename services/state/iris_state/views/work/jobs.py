@@ -323,7 +323,7 @@ def note_of_task(ledger: Ledger, record: Job, task: Task) -> str | None:
             last = task.attempts[-1] if task.attempts and task.state in TERMINAL else None
             return last.detail or None if last is not None and last.started_ms else None
         return (
-            note_of_stop(record, current)
+            note_of_stop(record, current, ledger.now_ms)
             or current.doing
             or current.detail
             or _queued_behind(record, current)

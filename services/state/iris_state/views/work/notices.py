@@ -25,11 +25,14 @@ def notice_views(attempt: Attempt) -> list[NoticeView]:
     ]
 
 
-def note_of_stop(record: Job, attempt: Attempt) -> str:
+def note_of_stop(record: Job, attempt: Attempt, now_ms: int) -> str:
     """That an attempt is told to stop, or was given notice of it, and until when it may run; empty when it was not."""
     if (ending := attempt.ending) is not None:
         until_ms = ending.since_ms + record.spec.grace_ms(GRACE_MS)
-        return f"told to stop: {ending.note}; it is killed at {_moment(until_ms)}, and exit 0 before that is success"
+        words = f"told to stop: {ending.note}"
+        if now_ms > until_ms:
+            return f"{words}; its end was due at {_moment(until_ms)}, and its worker has not reported it"
+        return f"{words}; it is killed at {_moment(until_ms)}, and exit 0 before that is success"
     if not attempt.notices:
         return ""
     last = attempt.notices[-1]
