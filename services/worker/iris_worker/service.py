@@ -40,7 +40,6 @@ from iris_worker.attempt.builder import Builder
 from iris_worker.attempt.bundles.bundle import BundleStore
 from iris_worker.attempt.bundles.fetch import Fetcher
 from iris_worker.attempt.calls.files import CallFiles
-from iris_worker.attempt.ends import cannot_start
 from iris_worker.attempt.executions.server import ExecutionServer
 from iris_worker.attempt.executor import Callbacks, Executor
 from iris_worker.attempt.probes.prober import Prober
@@ -59,6 +58,7 @@ from iris_worker.launcher.starts import spawn
 from iris_worker.metrics import WorkerMetrics
 from iris_worker.recognition import recognise
 from iris_worker.settings import WorkerSettings
+from iris_worker.start_trials import StartTrials
 
 log = logging.getLogger(__name__)
 
@@ -133,7 +133,8 @@ class WorkerService:
             self._open_uploader(),
             Devices(str(attributes.get(DEVICE_TYPE, "")), total.chips, found),
             Callbacks(
-                self.metrics.started, lambda: self._do(()), self._timeouts.begin, self._changed, self._tasks.fail
+                *(self.metrics.started, lambda: self._do(()), self._timeouts.begin, self._changed, self._tasks.fail),
+                self.reporter.advance,
             ),
             isolation=self._isolation,
             runtime=str(attributes.get(NEEDS_RUNTIME.key, "")),
@@ -181,10 +182,8 @@ class WorkerService:
         """Run until stopped, then stop all attempts. Raises the exception that ended it otherwise."""
         self._stall_detector.begin(self._clock.steady_s())
         alive, ended = await self._executor.recover()
-        if self._tracer.records:
-            for one in alive:
-                if one.pid:
-                    self._spans.adopted(one.ref, one.trace, one.task, one.at_ms)
+        for one in (one for one in alive if one.pid and self._tracer.records):
+            self._spans.adopted(one.ref, one.trace, one.task, one.at_ms)
         isolated, cgroup = self._executor.requests.isolated, str(self._executor.cgroups)
         if self.settings.detect:
             self._about = ({"isolation": isolated.word, "cgroup": cgroup, **self._about[0]}, self._about[1])
@@ -198,7 +197,8 @@ class WorkerService:
         await executions.subscribe(self.id)
         try:
             heartbeats = self.reporter.heartbeat(self._trouble, self._prober.results, lambda: self._executor.usage)
-            for work in (*(self.reporter.report() for _ in range(HANDS)), heartbeats):
+            trials = StartTrials(executor, self.settings.failed_starts_retry_s).run()
+            for work in (*(self.reporter.report() for _ in range(HANDS)), heartbeats, trials):
                 self._tasks.spawn(work)
             for work in (self._watch_stalls(), self._shipper.run(), self._prober.run(), self._watch_notices()):
                 self._tasks.spawn(work)
@@ -289,7 +289,7 @@ class WorkerService:
             shares = self._executor.preloading.shares(ask.template)
             slot = await self._executor.prepare(ask.ref, ask.template.user, shares=shares)
         except OSError as error:
-            ended: Ended | None = cannot_start(error)
+            ended: Ended | None = self._executor.starts.refused(error)
         else:
             ended = await self._provide(ask.ref, ask.template, slot)
         now_ms = self._clock.wall_ms()

@@ -67,6 +67,9 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
         log_burst_bytes: output sent at once before that rate holds.
         log_attempt_bytes: of one attempt's output, what is kept; the rest is dropped but for its last lines. A worker
             holds as much on disk for an attempt, no more.
+        failed_starts_limit: starts in a row that fail for a fault of the host, after which it is DEGRADED; 0: none are
+            counted.
+        failed_starts_retry_s: how long it is then DEGRADED before a trial start, and after each that fails.
         bundle_bytes: size of one unpacked bundle.
         bundle_entries: number of files of one unpacked bundle.
         bundles_kept: unpacked bundles kept on disk.
@@ -118,6 +121,8 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
     log_bytes_per_s: NonNegativeInt = LogLimits().bytes_per_s
     log_burst_bytes: NonNegativeInt = LogLimits().burst_bytes
     log_attempt_bytes: NonNegativeInt = LogLimits().attempt_bytes
+    failed_starts_limit: NonNegativeInt = 3
+    failed_starts_retry_s: PositiveFloat = 60.0
     bundle_bytes: NonNegativeInt = BundleLimits().bytes
     bundle_entries: NonNegativeInt = BundleLimits().entries
     bundles_kept: PositiveInt = 16

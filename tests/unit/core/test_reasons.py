@@ -16,6 +16,10 @@ EXAMPLES = [
     (reasons.array_limit(20), "its job runs at most 20 tasks at a time (max_parallel)"),
     (reasons.NOT_YET_LOOKED_AT, "not yet considered by the scheduler"),
     (reasons.no_workers({}), "no workers are registered"),
+    (
+        reasons.no_workers({"degraded": 2}, "w0 is degraded: 3 starts in a row failed: no space"),
+        "no worker that matches takes work: 2 degraded; w0 is degraded: 3 starts in a row failed: no space",
+    ),
     (reasons.no_workers({"draining": 2, "degraded": 1}), "no worker that matches takes work: 2 draining, 1 degraded"),
     (
         reasons.no_match(10, {"zone eq eu-1": 7, "device-type eq tpu": 3}),

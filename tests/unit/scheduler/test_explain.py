@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import structs
+
 from iris_core.placement.reasons import ReasonCode
 from iris_core.spec.jobs import Constraint, Environment, JobSpec
 from iris_core.spec.resources import Device
@@ -26,6 +28,14 @@ def test_no_worker_takes_work() -> None:
     story = Story(worker("a", state=WorkerState.DRAINING), worker("b", state=WorkerState.DEGRADED))
     story.submit("/job")
     assert reason(story, "/job") == (ReasonCode.NO_WORKERS, {"by_state": {"degraded": 1, "draining": 1}})
+
+
+def test_a_degraded_worker_is_named_with_its_reason() -> None:
+    one = structs.replace(worker("b", state=WorkerState.DEGRADED), reason="3 starts in a row failed: no space")
+    story = Story(worker("a", state=WorkerState.DRAINING), one)
+    story.submit("/job")
+    story.cycle()
+    assert story.reasons["/job"].message.endswith(": 1 degraded, 1 draining; b is degraded: " + one.reason)
 
 
 def test_lost_workers_are_counted_when_there_are_no_others() -> None:

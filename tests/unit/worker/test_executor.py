@@ -72,7 +72,7 @@ async def opened(tmp_path: Path, bus: Memory, uploads: list[asyncio.Future[None]
         agent = Agent("me")
         prober = Prober("127.0.0.1", CLOCK, WorkerMetrics(agent.running), lambda: None)
         devices = Devices("gpu", 2, Accelerators())
-        nothing = Callbacks(*(lambda *_: None,) * 5)
+        nothing = Callbacks(*(lambda *_: None,) * 6)
         settings = WorkerSettings(id="w0", data=str(tmp_path))
         uploader = Uploader("w0", bus.connect().streams, settings.artifact_limits, 60.0, 1, spawn)
         made.append(Executor(settings, agent, CLOCK, prober, uploader, devices, nothing, isolation))

@@ -65,7 +65,7 @@ class JobRow(ServiceMessage, frozen=True):
 
 
 class WorkerRow(ServiceMessage, frozen=True):
-    """One host as the scheduler sees it. ``chains``: attempts may wait for others there."""
+    """One host as the scheduler sees it. ``chains``: attempts may wait for others there. ``reason``: for its state."""
 
     worker: str
     state: WorkerState
@@ -74,6 +74,7 @@ class WorkerRow(ServiceMessage, frozen=True):
     max_building: int = 8
     max_attempts: int = ATTEMPTS
     chains: bool = False
+    reason: str = ""
 
 
 class Hold(ServiceMessage, frozen=True):

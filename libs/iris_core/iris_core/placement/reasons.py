@@ -167,12 +167,12 @@ def size_of(reason: Reason) -> int:
 NOT_YET_LOOKED_AT = Reason(ReasonCode.NOT_YET_LOOKED_AT, "not yet considered by the scheduler")
 
 
-def no_workers(by_state: Mapping[str, int]) -> Reason:
-    """No worker that matches accepts work; ``by_state`` counts the matching workers by state."""
+def no_workers(by_state: Mapping[str, int], why: str = "") -> Reason:
+    """No worker that matches accepts work; ``by_state`` counts the matching workers by state, ``why``: of one."""
     if not by_state:
         return Reason(ReasonCode.NO_WORKERS, "no workers are registered")
-    listed = _listed(by_state)
-    return Reason(ReasonCode.NO_WORKERS, f"no worker that matches takes work: {listed}", {"by_state": dict(by_state)})
+    words = f"no worker that matches takes work: {_listed(by_state)}" + (f"; {why}" if why else "")
+    return Reason(ReasonCode.NO_WORKERS, words, {"by_state": dict(by_state)})
 
 
 def no_match(workers: int, removed_by: Mapping[str, int]) -> Reason:

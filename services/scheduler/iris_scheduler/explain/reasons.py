@@ -125,8 +125,11 @@ def _nobody(cycle: Cycle, kind: JobClass) -> Reason:
     usable = cycle.columns.usable(kind).slots
     if not len(usable):
         return _no_match(cycle, kind)
-    states = [row.state for row in _rows(cycle, usable)]
-    return reasons.no_workers({state.value: states.count(state) for state in WorkerState if state in states})
+    rows = _rows(cycle, usable)
+    states = [row.state for row in rows]
+    degraded = (row for row in rows if row.state is WorkerState.DEGRADED and row.reason)
+    by_state = {state.value: states.count(state) for state in WorkerState if state in states}
+    return reasons.no_workers(by_state, next((f"{row.worker} is degraded: {row.reason}" for row in degraded), ""))
 
 
 def _no_match(cycle: Cycle, kind: JobClass) -> Reason:

@@ -300,7 +300,8 @@ def job_row(job: Job) -> JobRow:
 
 def worker_row(worker: Worker, max_building: int) -> WorkerRow:
     return WorkerRow(
-        worker.id, worker.state, worker.attributes, worker.total, max_building, worker.max_attempts, worker.chains
+        *(worker.id, worker.state, worker.attributes, worker.total, max_building, worker.max_attempts),
+        *(worker.chains, worker.reason),
     )
 
 

@@ -23,11 +23,12 @@ from iris_worker.attempt.adoption import Adoption
 from iris_worker.attempt.artifacts.uploader import Uploader
 from iris_worker.attempt.beside import CommandsBeside
 from iris_worker.attempt.builds.store import EnvironmentStore
-from iris_worker.attempt.ends import INTERRUPTED, cannot_start, describe
+from iris_worker.attempt.ends import INTERRUPTED, describe
 from iris_worker.attempt.executions.terminals import Terminals
 from iris_worker.attempt.finish import Finisher
+from iris_worker.attempt.health.failed_starts import FailedStarts
+from iris_worker.attempt.health.launcher_watch import LauncherWatch
 from iris_worker.attempt.images.containers import Containers
-from iris_worker.attempt.launcher_watch import LauncherWatch
 from iris_worker.attempt.notices import Notices, limit_s
 from iris_worker.attempt.output.logs import OutputLogs
 from iris_worker.attempt.probes.prober import Prober
@@ -79,6 +80,7 @@ class Callbacks:
         limited: with the seconds until an attempt has passed its timeout.
         change: at the end of each round in which there may be something to report.
         gone: when the launcher is gone; nothing can be started or stopped any more.
+        health: when starts begin to fail, and when they do no longer.
     """
 
     started: Callable[[float], None]
@@ -86,6 +88,7 @@ class Callbacks:
     limited: Callable[[AttemptRef, float], None]
     change: Callable[[], None]
     gone: Callable[[LauncherGone], None]
+    health: Callable[[], None]
 
 
 class Executor:
@@ -99,7 +102,7 @@ class Executor:
 
     Attributes:
         attempts: those that have a directory. commands: what runs beside them. terminals: of those that have one.
-        finisher: reports their ends.
+        finisher: reports their ends. starts: that have failed.
         preloading: has templates made for them. notices: what they are told before they are stopped.
         requests: composes what the launcher is asked. watch: of the launcher. confinement: of what it starts.
     """
@@ -146,6 +149,7 @@ class Executor:
         )
         self.commands = CommandsBeside(self._launcher, self.attempts, self.containers)
         self.terminals = Terminals(self._launcher, self.attempts, settings.terminal_silent_s)
+        self.starts = FailedStarts(settings.failed_starts_limit, on.health)
         self.watch = LauncherWatch(settings, self._launcher, self.attempts, clock)
         self.slot_templates = SlotTemplates(self._launcher.send_now, self._isolation.uid_of)
         self.preloading = Preloading(
@@ -212,7 +216,7 @@ class Executor:
         """A slot is empty: its attempt is launched when launches are allowed. With ``trouble`` nobody gets the slot."""
         if trouble:
             self.slots.numbers.spoil(slot)
-            self._agent.on_ended(held.ref, cannot_start(OSError(trouble)), self._clock.wall_ms())
+            self._agent.on_ended(held.ref, self.starts.refused(OSError(trouble)), self._clock.wall_ms())
         elif held.stopping is not None:
             self.slots.numbers.give(slot)
             ended = Ended(held.stopping, error="stopped before it started")
@@ -227,7 +231,7 @@ class Executor:
         try:
             return self._take(held.ref, template.user, slot)
         except OSError as error:
-            self._agent.on_ended(held.ref, cannot_start(error), self._clock.wall_ms())
+            self._agent.on_ended(held.ref, self.starts.refused(error), self._clock.wall_ms())
             return None
 
     def _launch(self, held: LocalAttempt, template: TaskTemplate, attempt: RunningAttempt) -> None:
@@ -243,7 +247,7 @@ class Executor:
             attempt.slot.give_directory()
             request = self.requests.of_task(held, template, attempt, began_s)
         except OSError as error:
-            self.finisher.end(attempt, cannot_start(error))
+            self.finisher.end(attempt, self.starts.refused(error))
             return
         self.notices.launch(request.record, attempt.slot)
         self._start(attempt, request)
@@ -289,6 +293,7 @@ class Executor:
         if attempt.on_build is None and started is not None:
             self._agent.on_started(ref, spawned.at_ms, attempt.fresh or spawned.note)
             self._on.started(now_s - started.after_s)
+            self.starts.started()
             self._watch(attempt, started, spawned.before_s)
         self._on.room()
 
@@ -388,9 +393,10 @@ class Executor:
         attempt = self.attempts.by_ref[exited.ref]
         if attempt.container is not None:
             container, attempt.container = attempt.container, None
-            self.containers.collect(container, exited.exit, partial(self._on_collected, exited.ref))
+            self.containers.collect(container, exited.exit, lambda ended: self._on_answers([Exited(exited.ref, ended)]))
             return
         self.attempts.exited(attempt)
+        self.starts.exited(exited.exit)
         if exited.exit.full:
             self.slots.numbers.retire(attempt.slot.number)
         exit_, attempt.blamed, attempt.usage = attempt.blamed or exited.exit, None, None
@@ -409,11 +415,6 @@ class Executor:
         if was_starting:
             self._on.room()
 
-    def _on_collected(self, ref: AttemptRef, exit_: Exit) -> None:
-        """The container of an attempt is gone."""
-        self._on_exited(Exited(ref, exit_))
-        self.flush()
-
     def acknowledged(self, refs: Iterable[AttemptRef]) -> None:
         """Ends are committed: drop the attempts."""
         self._launcher.record(Gone(tuple(refs)))
@@ -426,7 +427,8 @@ class Executor:
 
     def trouble(self) -> str:
         """The fault of this host, empty when it is healthy; also pings the launcher."""
-        return self.watch.ask() or self.finisher.trouble or self.containers.trouble or self.slots.trouble
+        faults = (self.watch.ask(), self.finisher.trouble, self.containers.trouble, self.slots.trouble)
+        return next(filter(None, faults), self.starts.trouble)
 
     def flush(self) -> None:
         """End of a round: send what the launcher is to do."""

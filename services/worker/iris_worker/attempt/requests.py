@@ -36,6 +36,7 @@ from iris_worker.launcher.records.records import (
     StoredEnvironment,
     StoredProbe,
 )
+from iris_worker.launcher.starts.sandbox import TRIED
 from iris_worker.settings import WorkerSettings
 
 BARE_KEY = "bare/"
@@ -160,6 +161,20 @@ class StartRequests:
         """The request for the command that pulls an attempt's image."""
         started = structs.replace(self._preparing(attempt), environment=StoredEnvironment("", building=True))
         return StartProcess(started, command, client_environment(attempt.slot.workdir))
+
+    @property
+    def any_user(self) -> str:
+        """A submitting user whose tasks run here."""
+        return self._isolation.any_user
+
+    def of_trial(self, attempt: RunningAttempt) -> StartProcess:
+        """The request for a program that does nothing, started as those of tasks are. Raises OSError."""
+        sandbox = self._isolation.sandbox(attempt.slot.number, self.any_user)
+        started = structs.replace(
+            self._preparing(attempt), sandbox=sandbox, environment=StoredEnvironment("", building=True)
+        )
+        limits, cgroup = self._limits(ResourceRequest())
+        return StartProcess(started, TRIED, dict(self._place.host), limits, cgroup)
 
     def _preparing(self, attempt: RunningAttempt) -> Started:
         """The record of a process that runs before the attempt's own."""

@@ -74,6 +74,11 @@ class Isolation:
     def confines(self) -> bool:
         return self.changes_user or self.wanted != NOTHING
 
+    @property
+    def any_user(self) -> str:
+        """A submitting user whose tasks run here."""
+        return next(iter(self.accounts or ()), "")
+
     def uid_of(self, slot: int) -> int | None:
         """The user of the pool who has this slot only; None where there is no pool."""
         return self.uids[slot] if self.uids is not None and slot < len(self.uids) else None

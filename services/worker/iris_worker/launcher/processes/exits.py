@@ -10,7 +10,7 @@ from msgspec import structs
 from iris_core.messages.state_worker import TaskUsage
 from iris_worker.launcher.cgroups.files import GroupUsage
 from iris_worker.launcher.records.records import Exit
-from iris_worker.launcher.starts.spawn import NotRunnable
+from iris_worker.launcher.starts.spawn import NotBegun, NotRunnable
 
 _BLOCK = 512
 
@@ -28,7 +28,8 @@ def to_exit(status: int, peak_rss_bytes: int, usage: resource.struct_rusage | No
 
 def to_refusal(error: Exception) -> Exit:
     """The exit for what kept a process from its program."""
-    return Exit(error.code if isinstance(error, NotRunnable) else None, error=str(error))
+    of_host = not isinstance(error, NotRunnable | NotBegun)
+    return Exit(error.code if isinstance(error, NotRunnable) else None, error=str(error), of_host=of_host)
 
 
 def with_usage(exit_: Exit, group: GroupUsage) -> Exit:

@@ -45,6 +45,7 @@ class Exit(_Record, frozen=True):
             owner, and None for a fault of this host.
         result: of a call whose process may make another; empty: it is in a file, or there is none.
         full: attempts have left so many files in the memory of its slot that no further one may have that.
+        of_host: it could not be started for a fault of this host that its program has no part in.
     """
 
     code: int | None = None
@@ -55,6 +56,7 @@ class Exit(_Record, frozen=True):
     usage: TaskUsage | None = None
     result: bytes = b""
     full: bool = False
+    of_host: bool = False
 
 
 class StoredProbe(_Record, frozen=True):

@@ -35,7 +35,7 @@ _READY = b"\n"
 _TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")
 _QUEUES = "/dev/mqueue"
 OWN_NETWORK = "--unshare-net"
-_TRIED = ("/bin/sh", "-c", ":")
+TRIED = ("/bin/sh", "-c", ":")
 _MOST_LEFT_BYTES = 32 << 20
 """Files that attempts may leave in the memory of a sandbox: they count for no limit any more."""
 
@@ -165,7 +165,7 @@ class Sandboxes:
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         try:
             held = self._by_slot[-1] = self._make(self._attempts, ())
-            self.start(held, lambda: spawn(_TRIED, {}, self._attempts, (null, null, null)))
+            self.start(held, lambda: spawn(TRIED, {}, self._attempts, (null, null, null)))
             self._end(-1)
         finally:
             os.close(null)

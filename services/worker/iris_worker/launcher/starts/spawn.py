@@ -43,6 +43,8 @@ _USERS_FAULT = {
     errno.ENAMETOOLONG: (NOT_EXECUTABLE, "name too long"),
     errno.E2BIG: (NOT_EXECUTABLE, "arguments and environment are too long"),
     errno.ENOEXEC: (NOT_EXECUTABLE, "not an executable file"),
+    errno.ELIBBAD: (NOT_EXECUTABLE, "its interpreter is not an executable file"),
+    errno.EAGAIN: (NOT_EXECUTABLE, "its user has too many processes"),
     errno.EINVAL: (NOT_EXECUTABLE, "not an executable file"),
     errno.ETXTBSY: (NOT_EXECUTABLE, "file is being written"),
 }
@@ -58,6 +60,10 @@ class NotRunnable(Exception):
 
 class NeedsShell(NotRunnable):
     """The file of the command has no ``#!`` line: shells run it as a script (`as_script`)."""
+
+
+class NotBegun(OSError):
+    """A process did not become its program, which may be a fault of the host, and of the program or its owner."""
 
 
 class User(NamedTuple):
@@ -225,7 +231,7 @@ def failure(report: bytes, name: str) -> Exception:
     if "/" not in name and error.errno in _CANDIDATES_IN_PATH:
         return not_found(name)
     known = _USERS_FAULT.get(error.errno)
-    return NotRunnable(known[0], f"{name[:200]}: {known[1]}") if known else error
+    return NotRunnable(known[0], f"{name[:200]}: {known[1]}") if known else NotBegun(*error.args)
 
 
 def not_found(name: str) -> NotRunnable:

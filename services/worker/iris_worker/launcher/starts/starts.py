@@ -15,13 +15,13 @@ from dataclasses import dataclass
 
 from iris_worker.launcher.kernel import tree
 from iris_worker.launcher.kernel.event_loop import EventLoop
-from iris_worker.launcher.starts.spawn import Child, failure
+from iris_worker.launcher.starts.spawn import Child, NotBegun, failure
 
 _CHECK_S = 0.25
 _REPORT_BYTES = 4096
 
 
-class Stopped(OSError):
+class Stopped(NotBegun):
     """The process was stopped again and again before it was its program, and is ended."""
 
 

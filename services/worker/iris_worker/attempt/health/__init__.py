@@ -1,0 +1,1 @@
+"""Faults of this host: a launcher that is silent, and starts that fail."""
