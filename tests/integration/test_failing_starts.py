@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -33,11 +34,13 @@ class Host:
 
     def break_(self) -> None:
         self._attempts.rename(self._away)
-        self._attempts.touch()
+        self._attempts.symlink_to(os.devnull)
 
     def repair(self) -> None:
-        self._attempts.unlink()
-        self._away.rename(self._attempts)
+        """At once: a trial that found nothing would make a directory."""
+        link = self._attempts.with_name("link")
+        link.symlink_to(self._away)
+        link.replace(self._attempts)
 
     def is_degraded(self) -> bool:
         found = self._cluster.client.get(f"/v1/workers/{self.name}", dict)
