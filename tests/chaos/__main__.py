@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import os
 import random
 import shutil
 import statistics
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -21,6 +23,7 @@ from pathlib import Path
 from iris.client.problems import ClientError
 from tests.chaos import namespaces, recount, requests, serving
 from tests.chaos.deployments import Deployments
+from tests.chaos.guard import guarded
 from tests.chaos.killer import Killer
 from tests.chaos.load import Load
 from tests.chaos.maps import Maps
@@ -70,12 +73,18 @@ def main() -> int:
     print(f"chaos for {options.seconds:g} s, seed {options.seed}, partitions by {network}", flush=True)
     hosts = ["worker-0", "worker-1", *(f"slice-{m}-w{n}" for m in range(options.slices) for n in range(4))]
     with (
-        tempfile.TemporaryDirectory(prefix="iris-chaos-") as directory,
-        _places(Path(directory), [*hosts, *_SERVICES], network) as places,
-        _servers(Path(directory), options.servers) as servers,
+        guarded() as directory,
+        _places(directory, [*hosts, *_SERVICES], network) as places,
+        _servers(directory, options.servers) as servers,
     ):
         shape = (*_SHAPE, f"v5litepod-16x{options.slices}")
-        return _play(Path(directory), shape, places, servers, options.seconds, random.Random(options.seed))
+        code = 1
+        try:
+            code = _play(directory, shape, places, servers, options.seconds, random.Random(options.seed))
+        finally:
+            if code:
+                _keep_logs(directory / "data" / "log")
+        return code
 
 
 def _best_network() -> str:
@@ -191,24 +200,36 @@ def _play(
     reused = runs.adopted(killer.killed)
     print(f"adopted: {len(reused)} attempts to their end, {sum(map(bool, reused))} of their places used again")
     print(f"output: {lines} lines checked, {len(unprinted)} attempts with lines lost, doubled or out of order")
-    if wrong:
-        kept = tempfile.mkdtemp(prefix="iris-chaos-logs-")
-        shutil.copytree(data / "log", kept, dirs_exist_ok=True)
-        print(f"the logs of the services are in {kept}")
     return _print_verdict(wrong, tasks)
+
+
+def _keep_logs(logs: Path) -> None:
+    kept = tempfile.mkdtemp(prefix="iris-chaos-logs-")
+    with contextlib.suppress(FileNotFoundError):
+        shutil.copytree(logs, kept, dirs_exist_ok=True)
+    print(f"the logs of the services are in {kept}")
 
 
 @contextmanager
 def _thread(what: Load | Maps | Deployments | Requests | Killer | Watch) -> Iterator[None]:
-    """For as long as the block lasts; what it dies of is raised after that, for what it did not do nobody missed."""
-    pool = ThreadPoolExecutor(1)
-    running = pool.submit(what.run)
+    """For as long as the block lasts; what it dies of is raised after that, for what it did not do nobody missed.
+
+    The process does not wait for its end: against a cluster that is gone some ask for ever.
+    """
+    running = Future[None]()
+
+    def run() -> None:
+        try:
+            running.set_result(what.run())
+        except BaseException as error:  # noqa: BLE001 - raised below
+            running.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
     try:
         yield
     finally:
         what.enough.set()
         running.result(60)
-        pool.shutdown()
 
 
 def _probe(cluster: Cluster, number: int) -> None:

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from iris_service.child import end_with_parent
 from tests.house.repository import ROOT
 from tests.support.turns import marks
 
@@ -16,10 +17,9 @@ TURNS = 3
 
 
 def chaos(*options: str) -> str:
-    """What it prints; its own complaint is the failure."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.chaos", *options], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    """What it prints; its own complaint is the failure. It ends when pytest does, whose time limit may be over."""
+    words = [sys.executable, "-m", "tests.chaos", *options]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, preexec_fn=end_with_parent())
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
