@@ -12,6 +12,7 @@ from hypothesis import settings
 from tests.support.budget import Budget
 from tests.support.cluster import cluster
 from tests.support.docker import base_image, container_url, docker, nats_container
+from tests.support.hangs import Hangs
 from tests.support.hosts import mark, place
 from tests.support.nats import connection, nats_server, nats_url, own_nats
 from tests.support.runtimes import docker_runtime, podman
@@ -47,6 +48,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Budget(config), "budget")
+    config.pluginmanager.register(Hangs(), "hangs")
 
 
 @pytest.hookimpl(hookwrapper=True)
