@@ -904,7 +904,7 @@ def a_route_that_failed_to_start_is_not_paced(put: Put) -> None:
 # ── scaling by rule ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@plant(is_shy=True)
+@plant()
 def a_rule_takes_any_step(put: Put) -> None:
     """A scaling rule goes to whatever the load wants at once."""
     put(scaling, "_highest", lambda now, memory: 1_000_000)

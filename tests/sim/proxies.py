@@ -35,7 +35,7 @@ def _with_rule(rng: random.Random, command: DeployCommand) -> DeployCommand:
     window_s = rng.choice((1.0, 3.0))
     policy = ScalingPolicy(
         minimum=rng.choice((0, 0, 1, 2)),
-        maximum=rng.choice((2, 4, 6)),
+        maximum=rng.choice((2, 4, 12)),  # a rule may go from 4 to 8 at once
         outstanding=rng.choice((1.0, 2.0)),
         window_s=window_s,
         panic_window_s=1.0,
