@@ -181,6 +181,7 @@ def _play(
     held += asyncio.run(recount.records(nats_url, cluster.credentials()))
     wrong += [
         *more,
+        *killer.wrong,
         *watch.wrong,
         *serving.told(rollouts),
         *requests.wrong(asking.answers, killer.proxy_struck),

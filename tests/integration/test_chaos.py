@@ -24,6 +24,7 @@ def chaos(*options: str) -> str:
     return done.stdout
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "network", [pytest.param("auto", marks=marks(0, TURNS)), pytest.param("proxies", marks=pytest.mark.soak)]
 )

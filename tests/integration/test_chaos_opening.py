@@ -1,0 +1,50 @@
+"""The opening of a chaos run strikes whatever has a target, and says what has none."""
+
+import random
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests.chaos.killer import Killer
+from tests.chaos.places import Harm, Place
+
+pytestmark = pytest.mark.integration
+
+
+class IdleHost(Place):
+    """A host on which nothing runs."""
+
+    def harm(self, how: Harm) -> None: ...
+
+    def mend(self) -> None: ...
+
+    def pids(self) -> set[int]:
+        return set()
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def process() -> Iterator[int]:
+    with subprocess.Popen(["sleep", "600"]) as running:
+        yield running.pid
+        running.kill()
+
+
+def test_a_fault_without_a_target_does_not_keep_others_from_theirs(tmp_path: Path, process: int):
+    cluster = SimpleNamespace(pid_of_worker=lambda name: process, pids=lambda service: [process])
+    hosts = [IdleHost(tmp_path / f"worker-{n}") for n in range(4)]
+    ill = tmp_path / "ill"
+    killer = Killer(cluster, hosts, 4.0, 2.0, random.Random(1), lambda: None, lambda: True, ill, looks=12)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(killer.run)
+        killer.opened.wait()
+        killer.enough.set()
+        running.result()
+    assert {"stop worker", "stop proxy", "kill -9 proxy"} <= set(killer.faults)
+    assert not {"kill -9 busy worker", "kill -9 template", "kill -9 copy"} & set(killer.faults)
+    assert [sentence.partition(":")[0] for sentence in killer.wrong] == ["wrong", "wrong"]
