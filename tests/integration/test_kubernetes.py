@@ -19,7 +19,7 @@ from iris_nats import nats_binary
 from tests.house.repository import ROOT
 
 yaml = pytest.importorskip("yaml", reason="PyYAML comes with kubernetes-validate; `make venv` installs both")
-validate = pytest.importorskip("kubernetes_validate")
+validate = pytest.importorskip("kubernetes_validate", reason="`make venv` installs kubernetes-validate")
 
 pytestmark = [
     pytest.mark.integration,

@@ -5,9 +5,6 @@ from __future__ import annotations
 import pytest
 
 from tests.support.cluster import cluster_on
-
-pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
-
 from tests.support.collector import collector
 
 pytestmark = pytest.mark.integration

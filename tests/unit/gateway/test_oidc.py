@@ -13,22 +13,19 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import jwt
 import pytest
 from aiohttp import web
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from iris_core.messages.gateway_state import Caller
 from iris_core.spec.serving import TOKEN_COOKIE
+from iris_gateway.auth import oidc
 from iris_gateway.auth.bearer import parse_tokens
 from iris_gateway.settings import GatewaySettings
 from iris_service.settings import BadSetting
 from tests.support.gateway import House, house
-
-jwt = pytest.importorskip("jwt", reason="the environment is older than requirements/dev.lock")
-
-from cryptography.hazmat.primitives.asymmetric import ec, rsa  # noqa: E402
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat  # noqa: E402
-
-from iris_gateway.auth import oidc  # noqa: E402
 
 ISSUER, AUDIENCE = "https://login.example.org", "iris"
 RSA, OTHER_RSA = (rsa.generate_private_key(public_exponent=65537, key_size=2048) for _ in range(2))
