@@ -27,6 +27,7 @@ class StandIn:
         self.on_other_child: Any = None
         self.templates: Any = None
         self.timers: list[tuple[float, DelayedCall]] = []
+        self.late_s = 0.0
         self.read: dict[int, Callable[[], object]] = {}
         self.states: list[TemplateState] = []
         self.killed: list[int] = []
@@ -83,8 +84,9 @@ class StandIn:
         for callback in list(self.read.values()):
             callback()
 
-    def after(self, seconds: float) -> None:
-        """So much time goes by in which nobody answers."""
+    def after(self, seconds: float, stopped_s: float = 0.0) -> None:
+        """So much time goes by in which nobody answers, the last part while all of this host is stopped."""
+        self.late_s = stopped_s
         due, self.timers = self.timers, []
         for delay_s, timer in due:
             if delay_s <= seconds:
@@ -141,6 +143,16 @@ def test_a_template_that_never_answers_the_word_to_go_is_ended(host: StandIn):
     host.after(5)
     assert host.states == [TemplateState("bare", ready=True), TemplateState("1")]
     assert host.killed == [os.getpid()]
+
+
+def test_a_template_has_more_time_where_all_of_its_host_was_stopped(host: StandIn):
+    host.after(30, stopped_s=9)
+    go(host)
+    host.after(5, stopped_s=9)
+    assert host.states == [TemplateState("bare", ready=True)]
+    assert host.killed == []
+    host.after(5)
+    assert host.states == [TemplateState("bare", ready=True), TemplateState("1")]
 
 
 def test_preloading_takes_as_long_as_it_takes(host: StandIn):

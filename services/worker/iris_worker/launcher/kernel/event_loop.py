@@ -36,9 +36,14 @@ class DelayedCall:
 
 
 class EventLoop:
-    """For one thread, the main one: signals interrupt no other."""
+    """For one thread, the main one: signals interrupt no other.
+
+    Attributes:
+        late_s: how long after its time the timer is run whose turn it is.
+    """
 
     def __init__(self) -> None:
+        self.late_s = 0.0
         self._epoll = select.epoll()
         self._watched: dict[int, tuple[int, Callable[[], object]]] = {}
         self._timers: list[tuple[float, int, DelayedCall]] = []
@@ -87,5 +92,6 @@ class EventLoop:
             if self._watched.get(fd) is watched:  # an earlier callback may have closed it
                 watched[1]()
         now_s = time.monotonic()
-        while self._timers and self._timers[0][0] <= now_s:
+        while self._timers and (due_s := self._timers[0][0]) <= now_s:
+            self.late_s = now_s - due_s
             heapq.heappop(self._timers)[2].run()

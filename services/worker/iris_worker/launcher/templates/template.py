@@ -6,9 +6,10 @@ Out of scope: when there is one, and what becomes of its clones (templates); wha
 from __future__ import annotations
 
 import marshal
+import os
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -95,6 +96,12 @@ class RunningTemplate:
     def is_bare(self) -> bool:
         return self.request.key == self.request.bare
 
+    def wait_again(self, timer: Callable[[], DelayedCall]) -> None:
+        """Wait for what it has not answered until a new timer is due."""
+        for one in self.clones.values() if self.ready else (self,):
+            one.late.cancel()
+            one.late = timer()
+
     def messages(self) -> Iterator[tuple[bytes, int]]:
         """What it and its clones have said, each with the process that has, as the kernel signs. Ends with empty data,
         of no process, when they are gone, else raises BlockingIOError; ConnectionResetError.
@@ -122,3 +129,7 @@ def command_of(request: StartTemplate) -> tuple[tuple[str, ...], dict[str, str]]
     """The command of a bare template and its variables, with room for those of calls."""
     used = sum(len(name) + len(value) + 2 for name, value in request.env.items())
     return (request.command[0], "-I", "-S", "-c", _BOOT), {**request.env, inside.ROOM: " " * (_ROOM + used // 4)}
+
+
+def how_ended(status: int) -> str:
+    return f"exit code {code}" if (code := os.waitstatus_to_exitcode(status)) >= 0 else f"signal {-code}"

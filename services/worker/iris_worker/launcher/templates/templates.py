@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import marshal
-import os
 import signal
 import socket
 import time
@@ -43,10 +42,11 @@ from iris_worker.launcher.templates.template import (
     command_of,
     connection,
     control,
+    how_ended,
 )
 
-_BEGIN_S, _ANSWER_S = 30.0, 5.0
-"""How long an interpreter may take to start, and a template to answer."""
+_BEGIN_S, _ANSWER_S, _STOPPED_S = 30.0, 5.0, 1.0
+"""How long an interpreter may take to start, and a template to answer; how late a timer is where both were stopped."""
 _IDLE_S, _BARE_IDLE_S = 30.0, 300.0
 _BARE = 16
 """Bare templates that are kept longer than others; what more there are cost a host memory."""
@@ -269,6 +269,9 @@ class Templates:
 
     def _silent(self, template: RunningTemplate) -> None:
         """It has not answered in time: a fault of the host, as far as is known."""
+        if self._loop.late_s > _STOPPED_S:
+            template.wait_again(partial(self._loop.call_later, _ANSWER_S, self._silent, template))
+            return
         for number in list(template.clones):
             self._fail(self._take(template, number), f"its template has not answered for {_ANSWER_S:g} s")
         self.end(template.key)
@@ -428,9 +431,9 @@ class Templates:
             if error is not None:
                 self._over(template, text=f"a template cannot be started: {error}")
             elif not template.ready and template.is_bare:
-                self._over(template, text=f"its interpreter ended: {_how(status)}")
+                self._over(template, text=f"its interpreter ended: {how_ended(status)}")
             elif not template.ready:
-                self._over(template, failed=True, text=f"preloading was ended: {_how(status)}")
+                self._over(template, failed=True, text=f"preloading was ended: {how_ended(status)}")
             else:
                 self._over(template)
 
@@ -444,7 +447,3 @@ class Templates:
             self.end(template.key)
         else:
             self._loop.call_later(max(rest_s, 1.0), self._look, template)
-
-
-def _how(status: int) -> str:
-    return f"exit code {code}" if (code := os.waitstatus_to_exitcode(status)) >= 0 else f"signal {-code}"
