@@ -108,12 +108,17 @@ def local(tmp_path: Path) -> ClusterPaths:
     return paths
 
 
+def of(paths: ClusterPaths) -> dict[str, str]:
+    """The variables of a user of that cluster who has no contexts."""
+    return {"IRIS_DATA": str(paths.data), "XDG_CONFIG_HOME": str(paths.data)}
+
+
 def cluster_file(paths: ClusterPaths, supervisor: int) -> ClusterFile:
     return ClusterFile("http://127.0.0.1:9", "nats://x", {"supervisor": [supervisor]}, token_file=str(paths.token))
 
 
 def test_the_token_of_the_local_cluster_is_found_by_its_address(local: ClusterPaths):
-    environ, secret = {"IRIS_DATA": str(local.data)}, read_token(str(local.token))
+    environ, secret = of(local), read_token(str(local.token))
     assert secret.startswith("iris_")
     for given in ({}, {"IRIS_URL": "http://127.0.0.1:9"}, {"IRIS_GATEWAY_URL": "http://127.0.0.1:9/"}):
         assert find_gateway(environ=environ | given).bearer() == secret
@@ -124,7 +129,7 @@ def test_the_token_of_the_local_cluster_is_found_by_its_address(local: ClusterPa
 
 
 def test_the_token_of_the_local_cluster_is_sent_nowhere_else(local: ClusterPaths):
-    environ = {"IRIS_DATA": str(local.data)}
+    environ = of(local)
     for url in ("http://127.0.0.1:90", "http://127.0.0.1", "http://gate:9", "https://127.0.0.1:9", "http://localhost"):
         assert find_gateway(url, environ=environ).bearer() == ""
 
@@ -142,7 +147,7 @@ def test_the_token_of_a_cluster_that_is_not_up_is_sent_nowhere(local: ClusterPat
     ended.wait()
     write_cluster(local, cluster_file(local, ended.pid))
     for url in (None, "http://127.0.0.1:9"):
-        found = find_gateway(url, environ={"IRIS_DATA": str(local.data)})
+        found = find_gateway(url, environ=of(local))
         assert (found.url, found.bearer()) == ("http://127.0.0.1:9", "")
 
 
