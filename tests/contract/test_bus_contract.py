@@ -244,10 +244,22 @@ async def test_a_reader_of_some_subjects_gets_theirs_in_order_and_new_ones(bus):
         await bus.streams.publish(f"task.state.{state}", b"%d" % n)
     reader = bus.streams.read("IRIS_EVENTS", 0, "task.state.failed", "task.state.killed", "job.state.failed")
     assert await read(reader, 2) == [b"1", b"3"]
+    assert not await finished(bus, 3, "task.state.failed", "task.state.killed")
+    assert await finished(bus, 4, "task.state.failed", "task.state.killed")
+    assert not await finished(bus, 3, "task.>")
     reader = bus.streams.read("IRIS_EVENTS", 4, "task.state.failed", "job.state.failed")
     for n, subject in enumerate(("task.state.killed", "job.state.failed")):
         await bus.streams.publish(subject, b"new %d" % n)
     assert await read(reader, 1) == [b"new 1"]
+
+
+async def finished(bus, after, *wanted):
+    """Whether nothing of these subjects is left after a position."""
+    reader = bus.streams.read("IRIS_EVENTS", after, *wanted)
+    async with asyncio.timeout(60):
+        told = await reader.finished()
+    await reader.close()
+    return told
 
 
 async def test_output_is_kept_without_the_token_of_the_worker_that_sent_it(bus):

@@ -145,6 +145,9 @@ class MemoryReader:
                 return taken
         return []
 
+    async def finished(self) -> bool:
+        return not self._stored.behind(self._position, 1, *self._subjects)
+
     def on_arrival(self, notify: Callable[[], None]) -> None:
         self._notify = notify
         if self._stored.last > self._position:

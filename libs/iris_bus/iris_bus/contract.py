@@ -147,7 +147,7 @@ class Streams(Protocol):
         """Store one message and return its sequence. Raises Full; Unavailable: it may or may not be stored."""
         ...
 
-    def read(self, stream: str, after: int, *subjects: str) -> Reader:
+    def read(self, stream: str, after: int, *subjects: str) -> StoredReader:
         """A gap-checked reader of everything after sequence ``after``, then of new messages.
 
         ``after`` 0 means from the oldest message that is kept. With ``subjects``, messages on others are left out,
@@ -211,6 +211,14 @@ class Reader(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+class StoredReader(Reader, Protocol):
+    """A reader of what a server has stored."""
+
+    async def finished(self) -> bool:
+        """Whether all messages have been taken that the server had, when it was last heard; one that lags has fewer."""
+        ...
 
 
 class Gap(Exception):

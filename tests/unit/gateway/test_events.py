@@ -74,6 +74,36 @@ async def test_pages_meet_without_a_gap_in_both_directions(iris: House):
         assert seen == wanted
 
 
+async def test_few_events_of_a_type_are_found_among_many_others(iris: House):
+    """The server knows where they are; by reading all, a page ended before them. Dense ones are read in parts."""
+    stored = iris.memory.streams["IRIS_EVENTS"]
+    for state, count in (("failed", 2), ("running", 30_000), ("killed", 5000), ("running", 30_000), ("failed", 1)):
+        for _ in range(count):
+            stored.store(f"task.state.{state}", b"{}", {})
+    assert await ids(iris, "type=task.state.failed&limit=3") == ["65003", "2", "1"]
+    assert await ids(iris, "type=task.state.failed,job&limit=3&order=asc") == ["1", "2", "65003"]
+    page = (await iris.http.get("/v1/events?type=task.state.killed&limit=500")).json()
+    assert (page["items"][0]["id"], page["items"][-1]["id"], page["next_cursor"]) == ("35002", "34503", "e34503")
+    assert await ids(iris, "type=task.state.killed&cursor=e30004") == ["30003"]
+
+
+async def test_a_page_of_events_says_that_it_has_not_searched_all(iris: House):
+    stored = iris.memory.streams["IRIS_EVENTS"]
+    stored.store("task.state.failed", b'{"worker":"w1"}', {})
+    for _ in range(25_000):
+        stored.store("task.state.failed", b'{"worker":"w2"}', {})
+    page = (await iris.http.get("/events?kind=task&state=failed&worker=w1")).text
+    assert "None among the newest events that were searched; the next page searches older ones." in page
+    assert 'rel="next"' in page
+    assert "No such event is kept." not in page
+
+
+def test_the_subjects_of_a_filter_do_not_overlap():
+    """The server refuses a consumer of subjects that do."""
+    assert Filter(("task.state", "task.state.failed", "job", "job", "job.state")).subjects == ("task.state.>", "job.>")
+    assert EVERYTHING.subjects == ()
+
+
 async def test_types_and_a_jobs_tree_can_be_picked_out(iris: House):
     await iris.submit("/a")
     await iris.state.tell_task("/a/0", "running")

@@ -102,6 +102,12 @@ class Filter:
             return list(events)
         return [event for event in events if self.wants(event)]
 
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        """The subjects of ``types`` on the bus, without those that another one includes; none for all."""
+        least = [one for one in dict.fromkeys(self.types) if not one.startswith(tuple(f"{t}." for t in self.types))]
+        return tuple(one if one.count(".") == 2 else f"{one}.>" for one in least)
+
     def _wants_type(self, subject: str) -> bool:
         if not self.types:
             return True

@@ -1,12 +1,18 @@
 """Pages of past events, read from the stream in ranges: a page reads a bounded number of messages, even if none
 matches.
 
+Where types are wanted, the server finds their messages by its index of subjects. The newest `STRETCH` messages are read
+without it: a server that lags has fewer, and says that none is left.
+
 Out of scope: new events (`feed`).
 """
 
 from __future__ import annotations
 
-from iris_bus.contract import Gap, Streams, Unavailable
+import asyncio
+from collections.abc import Sequence
+
+from iris_bus.contract import Gap, StoredReader, Streams, Unavailable
 from iris_core.subjects import EVENTS
 from iris_gateway.http.problem import ProblemResponse
 from iris_gateway.streams.event import EventRecord, Filter, read_event
@@ -24,39 +30,49 @@ async def oldest_first(streams: Streams, wanted: Filter, limit: int, after: int)
     """Matching events after sequence ``after``."""
     end = await _end(streams)
     events: list[EventRecord] = []
-    stop = min(end, after + BUDGET)
-    while after < stop:
-        until = min(after + STRETCH, stop)
-        for event in await _stretch(streams, after, until):
+    budget = BUDGET
+    while after < end and budget > 0:
+        indexed = wanted.subjects if after < end - STRETCH else ()
+        until = end - STRETCH if indexed else min(after + STRETCH, end)
+        found = await _stretch(streams, after, until, indexed)
+        budget -= len(found) if indexed else until - after
+        for event in found:
             after = event.sequence
             if wanted.wants(event):
                 events.append(event)
             if len(events) == limit:
                 return events, after if after < end else None
-        after = max(after, until)
+        if len(found) <= STRETCH:
+            after = until
     return events, after if after < end else None
 
 
 async def newest_first(
     streams: Streams, wanted: Filter, limit: int, before: int | None, budget: int = BUDGET, after: int = 0
 ) -> EventRecords:
-    """Matching events before sequence ``before`` (None: the end) and after ``after``, latest first; reads ``budget``
-    messages at most.
+    """Matching events before sequence ``before`` (None: the end) and after ``after``, latest first; reads about
+    ``budget`` messages at most.
     """
-    upper = await _end(streams) if before is None else before - 1
+    end = await _end(streams)
+    upper = end if before is None else before - 1
     events: list[EventRecord] = []
-    lowest = max(after, upper - budget)
-    while upper > lowest:
-        lower = max(upper - STRETCH, lowest)
-        found = await _stretch(streams, lower, upper)
+    width = STRETCH
+    while upper > after and budget > 0:
+        indexed = wanted.subjects if upper <= end - STRETCH else ()
+        lower = max(upper - width, after)
+        found = await _stretch(streams, lower, upper, indexed)
+        budget -= len(found)
+        if len(found) > STRETCH:
+            width = max(STRETCH, width // 8)
+            continue
         for event in reversed(found):
             if wanted.wants(event):
                 events.append(event)
             if len(events) == limit:
                 return events, event.sequence if event.sequence > after + 1 else None
-        if not found:
+        if not found and not indexed:
             return events, None  # older ones are deleted
-        upper = lower
+        upper, width = lower, 2 * width if indexed else width
     return events, upper + 1 if upper > after else None
 
 
@@ -68,24 +84,31 @@ async def _end(streams: Streams) -> int:
     return message.sequence if message is not None else 0
 
 
-async def _stretch(streams: Streams, after: int, until: int) -> list[EventRecord]:
-    """Events after ``after`` up to ``until``, without deleted ones."""
+async def _stretch(streams: Streams, after: int, until: int, subjects: Sequence[str]) -> list[EventRecord]:
+    """Events after ``after`` up to ``until``, without deleted ones. With ``subjects`` only those, as the server finds
+    them; more than `STRETCH` when it has not read all of them.
+    """
     try:
-        return await _read(streams, after, until)
+        return await _read(streams, after, until, subjects)
     except Gap:
-        kept = await _read(streams, 0, until)
+        kept = await _read(streams, 0, until, ())
         return [event for event in kept if event.sequence > after]
-    except Unavailable:
+    except (Unavailable, TimeoutError):
         raise ProblemResponse("unavailable", "the events cannot be read") from None
 
 
-async def _read(streams: Streams, after: int, until: int) -> list[EventRecord]:
+async def _read(streams: Streams, after: int, until: int, subjects: Sequence[str]) -> list[EventRecord]:
     events: list[EventRecord] = []
-    with reading(streams, EVENTS.name, after) as reader:
-        while after < until:
+    with reading(streams, EVENTS.name, after, *subjects) as reader:
+        while after < until and not (subjects and (len(events) > STRETCH or await _finished(reader))):
             batch = await reader.batch(wait=_WAIT_S)
             if not batch:
-                break
+                raise Unavailable("the events were not delivered in time")
             after = batch[-1].sequence
             events += [read_event(message) for message in batch if message.sequence <= until]
     return events
+
+
+async def _finished(reader: StoredReader) -> bool:
+    async with asyncio.timeout(_WAIT_S):
+        return await reader.finished()

@@ -7,14 +7,14 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from iris_bus.contract import Gap, Message, Reader, Streams
+from iris_bus.contract import Gap, Message, Reader, StoredReader, Streams
 from iris_gateway.http.problem import ProblemResponse
 
 _closing: set[asyncio.Task[None]] = set()
 
 
 @contextmanager
-def reading(streams: Streams, stream: str, after: int, *subjects: str) -> Iterator[Reader]:
+def reading(streams: Streams, stream: str, after: int, *subjects: str) -> Iterator[StoredReader]:
     """A reader that is closed in the background when the block is left."""
     reader = streams.read(stream, after, *subjects)
     try:
