@@ -432,6 +432,17 @@ def test_contexts_are_added_listed_and_used(iris):
     assert iris("context", "use", "nowhere")[0] == ExitCode.USAGE
 
 
+def test_an_empty_token_is_refused(iris, monkeypatch):
+    """Not kept as none, which would be replaced by that of the local cluster's admin."""
+    code, _, err = iris("context", "add", "work", "http://work:1", "--token", "")
+    assert (code, err) == (ExitCode.USAGE, "error: --token is empty\n")
+    monkeypatch.setenv("IRIS_TOKEN", "")
+    for words in (["ls"], ["context", "add", "work", "http://work:1"]):
+        code, _, err = iris(*words)
+        assert (code, err.partition(";")[0]) == (ExitCode.USAGE, "error: IRIS_TOKEN is set, but empty")
+    assert load_contexts(contexts_path()).known == {}
+
+
 def test_a_context_is_shown_without_its_token(iris):
     iris("context", "add", "work", "http://work:1", "--token", "secret")
     facts = "current  *\nname     work\nurl      http://work:1\ntoken    yes\n"

@@ -24,6 +24,7 @@ from iris_core.spec.serving import TASK_TOKEN
 
 CLUSTER_FILE = "cluster.json"
 DAMAGE_FILE = "damage.txt"
+TOKEN_NAMES = ("IRIS_TOKEN", "IRIS_TOKEN_FILE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +82,16 @@ def read_cluster(data: Path) -> ClusterFile | None:
 
 
 def find_gateway(
-    url: str | None = None, *, context: str | None = None, environ: Mapping[str, str] = os.environ
+    url: str | None = None,
+    *,
+    token: str | None = None,
+    context: str | None = None,
+    environ: Mapping[str, str] = os.environ,
 ) -> Address:
-    """The gateway to use. Raises NoGateway when no source has one, InvalidOption for an invalid address."""
-    token, file = _token(environ)
+    """The gateway to use, by ``token`` if it is given. Raises NoGateway when no source has one, InvalidOption for an
+    invalid address and an empty ``IRIS_TOKEN``.
+    """
+    token, file = environment_token(environ) if token is None else (token, "")
     sources = ((url, "--url"), *(((environ.get(name), name)) for name in ("IRIS_URL", "IRIS_GATEWAY_URL")))
     if not context:
         for given, origin in sources:
@@ -134,9 +141,16 @@ def _is_up(cluster: ClusterFile) -> bool:
     return True
 
 
-def _token(environ: Mapping[str, str]) -> tuple[str, str]:
-    """The token, and the file to read it from again: the one that a task was given is only the first of several."""
-    return environ.get("IRIS_TOKEN", ""), environ.get("IRIS_TOKEN_FILE", "")
+def environment_token(environ: Mapping[str, str]) -> tuple[str, str]:
+    """The token, and the file to read it from again: the one that a task was given is only the first of several.
+
+    Raises InvalidOption for one that is set, but empty: a script that lost its secret must not act by another token.
+    """
+    for name in TOKEN_NAMES:
+        if not environ.get(name, name).strip():
+            raise InvalidOption(f"{name} is set, but empty; set it, or unset it to use the token of the context")
+    token, file = (environ.get(name, "") for name in TOKEN_NAMES)
+    return token, file
 
 
 def read_token(file: str) -> str:

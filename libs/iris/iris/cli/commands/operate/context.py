@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 import msgspec
 
 from iris.cli.output.tables import Column, Row, print_facts, print_object, print_page
 from iris.cli.parsing.command import CliGroup
 from iris.cli.parsing.options import form_option
-from iris.client.http.address import check_url
+from iris.client.http.address import check_url, environment_token
 from iris.client.http.contexts import Context, Contexts, contexts_path, load_contexts, save_contexts
 from iris.client.problems import InvalidOption
 
@@ -28,19 +30,23 @@ def context() -> None:
 @context.command()
 @click.argument("name")
 @click.argument("url")
-@click.option("--token", envvar="IRIS_TOKEN", default="", help="Bearer token; preferably set in IRIS_TOKEN.")
+@click.option("--token", envvar="IRIS_TOKEN", help="Bearer token; preferably set in IRIS_TOKEN.")
 @click.option(
     "--token-file",
     type=click.Path(exists=True, dir_okay=False, allow_dash=True),
     help="Copy the token from a file; `-` is stdin.",
     metavar="FILE",
 )
-def add(name: str, url: str, token: str, token_file: str | None) -> None:
+def add(name: str, url: str, token: str | None, token_file: str | None) -> None:
     """Remember a gateway under NAME; the first one is used from now on."""
     path = contexts_path()
     known = load_contexts(path)
     if token_file is not None and not (token := read_from(token_file)):
         raise InvalidOption(f"{token_file} holds no token")
+    if token is None:
+        token, _ = environment_token(os.environ)
+    elif not token.strip():
+        raise InvalidOption("--token is empty")
     kept = Contexts(known.current or name, {**known.known, name: Context(check_url(url), token)})
     save_contexts(path, kept)
     click.echo(f"{name} is kept in {path}; in use: {kept.current}", err=True)
