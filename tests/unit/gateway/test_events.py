@@ -18,6 +18,7 @@ from iris_gateway.http.problem import ProblemResponse
 from iris_gateway.streams.event import EVERYTHING, Filter, of_run, read_event
 from iris_gateway.streams.feed import PIECE, Feed, Lagging
 from iris_gateway.streams.sse import stream
+from tests.support.fake_state import refusal
 from tests.support.gateway import House, house, listening
 from tests.support.rounds import rounds_until
 
@@ -120,6 +121,13 @@ async def test_the_events_of_a_job_that_is_not_there_are_not_found(iris: House):
     assert (await iris.http.get("/v1/jobs/j9/events")).status_code == 404
 
 
+async def test_the_events_of_a_deployment_that_is_not_there_are_not_found(iris: House):
+    iris.state.scripted["deployment"] = refusal("not_found", "there is no deployment nope")
+    for more in ("", "&follow=true"):
+        refused = await iris.http.get(f"/v1/events?deployment=nope{more}")
+        assert (refused.status_code, refused.json()["detail"]) == (404, "there is no deployment nope")
+
+
 def test_events_of_a_run_are_those_of_its_record_and_of_what_was_below_it():
     """Of three runs of a name, each with a child; the last one is an event of an earlier release, which tells no id."""
     bodies = [
@@ -139,16 +147,26 @@ def test_events_of_a_run_are_those_of_its_record_and_of_what_was_below_it():
 
 
 @pytest.mark.parametrize(
-    "query", ["type=worker", "type=task.state.*", "type=job.notice", "order=up", "after=-1", "cursor=e", "within=a"]
+    "query",
+    [
+        "type=worker",
+        "type=task.state.*",
+        "type=job.state.preempted",
+        "type=job.notice",
+        "order=up",
+        "after=-1",
+        "cursor=e",
+        "within=a",
+    ],
 )
 async def test_an_invalid_filter_is_refused(iris: House, query: str):
     assert (await iris.http.get(f"/v1/events?{query}")).status_code in (404, 422)
 
 
 async def test_a_refused_type_names_those_there_are(iris: House):
-    [mistake] = (await iris.http.get("/v1/events?type=task.state,jobs")).json()["errors"]
-    assert mistake["message"] == "cannot be 'task.state,jobs'"
-    assert mistake["hint"].startswith("one or more of task, job, session,")
+    [mistake] = (await iris.http.get("/v1/events?type=task.state,task.state.runing")).json()["errors"]
+    assert mistake["message"] == "cannot be 'task.state.runing'"
+    assert mistake["hint"].startswith("did you mean task.state.running? one or more of task, job, session,")
     assert "queue.state, task.notice, job.spec, or of these with a state, as task.state.running" in mistake["hint"]
 
 

@@ -9,11 +9,11 @@ from starlette.responses import Response
 
 from iris_core.subjects import EVENTS
 from iris_core.views.jobs import Page
-from iris_core.views.queries import JobQuery, PageQuery, about
+from iris_core.views.queries import DeploymentQuery, JobQuery, PageQuery, about
 from iris_gateway.api.work.jobs import job_of
 from iris_gateway.http.endpoint import EVENT_STREAM, JSON, Answers, Call, Endpoint, json_response
 from iris_gateway.http.problem import ProblemResponse
-from iris_gateway.streams.event import A_TYPE, TYPES_HINT, Filter, of_run
+from iris_gateway.streams.event import TYPES, TYPES_HINT, Filter, of_run
 from iris_gateway.streams.event_history import newest_first, oldest_first
 from iris_gateway.streams.sse import check_not_ahead, resume_point, stream_events
 
@@ -31,14 +31,9 @@ class JobEventsParameters(PageQuery, frozen=True):
     """Which events of a job, and how."""
 
     type: Annotated[
-        str,
-        about(
-            "Subjects or their beginnings, separated by commas.",
-            pattern=f"^{A_TYPE}(,{A_TYPE})*$",
-            example="task.state,job",
-            hint=TYPES_HINT,
-        ),
-    ] = ""
+        tuple[Annotated[str, about("", one_of=TYPES, hint=TYPES_HINT)], ...],
+        about("Subjects or their beginnings, separated by commas."),
+    ] = ()
     after: Annotated[int, about("Only events after this position.", ge=0, le=_FARTHEST)] | None = None
     order: Annotated[str, about("Newest first, or oldest first.", one_of=ORDERS)] = ""
     follow: Annotated[bool, about("Continue with new events, as server-sent events.")] = False
@@ -55,23 +50,21 @@ class EventsParameters(JobEventsParameters, frozen=True):
 
 async def listed(call: Call) -> Response:
     asked = call.asked(EventsParameters)
-    wanted = Filter(_types(asked), deployment=asked.deployment)
+    if asked.deployment:
+        await call.read(DeploymentQuery(asked.deployment))
+    wanted = Filter(asked.type, deployment=asked.deployment)
     return await _answer(call, asked, await _within(call, asked.within, wanted) if asked.within else wanted)
 
 
 async def of_job(call: Call) -> Response:
     asked = call.asked(JobEventsParameters)
-    return await _answer(call, asked, await _within(call, job_of(call), Filter(_types(asked))))
+    return await _answer(call, asked, await _within(call, job_of(call), Filter(asked.type)))
 
 
 async def _within(call: Call, job: str, wanted: Filter) -> Filter:
     """The filter, of one job and all below it. Raises ProblemResponse not_found."""
     found = msgspec.json.decode(await call.read(JobQuery(job)), type=_JobRecord)
     return of_run(wanted, found.id, found.name, found.next_run)
-
-
-def _types(asked: JobEventsParameters) -> tuple[str, ...]:
-    return tuple(asked.type.split(",")) if asked.type else ()
 
 
 async def _answer(call: Call, asked: JobEventsParameters, wanted: Filter) -> Response:

@@ -19,7 +19,7 @@ from markupsafe import Markup
 
 from iris_core.quota import QUOTA_LIMITS
 from iris_core.spec.resources import RESOURCES
-from iris_core.states import JOB_TERMINAL, DeploymentLifecycle, RouteStatus, SessionStatus, TaskState, display_name
+from iris_core.states import JOB_TERMINAL, display_name
 from iris_core.units import counted, show_bytes
 from iris_core.views.jobs import JOB_ORDERS, JOBS_ORDERED, NEWEST_FIRST
 from iris_gateway.auth.bearer import may_act
@@ -29,14 +29,9 @@ from iris_gateway.dashboard.drawings import bars
 from iris_gateway.dashboard.drawings.glyphs import KIND_OF
 from iris_gateway.dashboard.drawings.slices import shape_of
 from iris_gateway.dashboard.drawings.terminal import in_one_direction, plain, printed, printed_lines
+from iris_gateway.streams.event import WORDS
 
-STATES = {
-    **{kind: [display_name(state) for state in TaskState if state] for kind in ("task", "job")},
-    "session": [status.value.lower() for status in SessionStatus],
-    "deployment": [status.value for status in DeploymentLifecycle],
-    "route": [status.value for status in RouteStatus],
-    "queue": ["held", "released"],
-}
+STATES = {prefix.removesuffix(".state"): words for prefix, words in WORDS.items() if prefix.endswith(".state")}
 """The states of events by their kind."""
 ENDED = frozenset(map(display_name, JOB_TERMINAL))
 

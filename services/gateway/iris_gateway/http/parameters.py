@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from difflib import get_close_matches
 from functools import cache
 from typing import Any, TypeVar
 from urllib.parse import unquote_to_bytes
@@ -166,11 +167,17 @@ def _value(parameter: Parameter, texts: list[str], now_ms: int) -> Any:
     if schema["type"] == "integer":
         return _number(name, text, schema)
     if not _fits(text, schema):
-        choices = schema.get("enum") or ()
-        hint = "one of: " + ", ".join(choices) if choices else ", ".join(schema.get("examples", ()))
-        return _wrong(name, f"cannot be {text[:80]!r}", schema.get("x-hint") or hint)
+        return _wrong(name, f"cannot be {text[:80]!r}", _hint(text, schema))
     reference = _REFERENCES.get(name)
     return reference(text) if reference is not None else text
+
+
+def _hint(text: str, schema: Mapping[str, Any]) -> str:
+    """What may be given instead: the word with the most similar letters, and a sentence, all words, or an example."""
+    choices, examples = schema.get("enum", ()), schema.get("examples", ())
+    meant = [f"did you mean {near}?" for near in get_close_matches(text[:80], choices, 1)]
+    others = f"one of: {', '.join(choices)}" if choices else f"such as {', '.join(examples)}" if examples else ""
+    return " ".join([*meant, schema.get("x-hint") or others]).strip()
 
 
 def _number(name: str, text: str, schema: Mapping[str, Any]) -> int | Mistake:

@@ -7,20 +7,38 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
 from iris_bus.contract import Message
-from iris_core.subjects import EVENTS
+from iris_core.states import (
+    DeploymentLifecycle,
+    JobState,
+    NoticeReason,
+    RouteStatus,
+    SessionStatus,
+    TaskState,
+    display_name,
+)
 
-_PREFIXES = tuple(subject.removesuffix(".*") for subject in EVENTS.subjects)
-_ENTITIES = dict.fromkeys(prefix.partition(".")[0] for prefix in _PREFIXES)
-A_TYPE = rf"({'|'.join(_ENTITIES)}|({'|'.join(map(re.escape, _PREFIXES))})(\.[a-z_]{{1,32}})?)"
-"""A valid type of events in a filter, as a regular expression."""
-TYPES_HINT = f"one or more of {', '.join((*_ENTITIES, *_PREFIXES))}, or of these with a state, as task.state.running"
+WORDS: Mapping[str, Sequence[str]] = {
+    "task.state": [display_name(state) for state in TaskState if state],
+    "job.state": [display_name(state) for state in JobState if state],
+    "session.state": [status.value.lower() for status in SessionStatus],
+    "deployment.state": [status.value for status in DeploymentLifecycle],
+    "route.state": [status.value for status in RouteStatus],
+    "queue.state": ["held", "released"],
+    "task.notice": [reason.value for reason in NoticeReason],
+    "job.spec": ["amended"],
+}
+"""The last tokens of the subjects of events, by what is before them."""
+_ENTITIES = dict.fromkeys(prefix.partition(".")[0] for prefix in WORDS)
+TYPES = (*_ENTITIES, *WORDS, *(f"{prefix}.{word}" for prefix, words in WORDS.items() for word in words))
+"""Valid types of events in a filter."""
+TYPES_HINT = f"one or more of {', '.join((*_ENTITIES, *WORDS))}, or of these with a state, as task.state.running"
 """What a refusal of another type says."""
 
 _JOB_ID = re.compile(r"j[0-9]{1,18}\Z")
