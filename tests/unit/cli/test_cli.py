@@ -352,6 +352,41 @@ def test_an_order_that_is_none_is_refused_with_those_that_are(iris):
     assert (code, "'-duration'" in err) == (2, True)
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("ls --user nobody --band batch -n 3", "nothing is listed for --user nobody --band batch\n"),
+        ("audit --of nobody -o json", "nothing is listed for --of nobody\n"),
+        ("events --type task.notice", "nothing is listed for --type task.notice\n"),
+        ("ls --order name", ""),
+    ],
+)
+def test_an_empty_listing_says_for_what_it_is_empty(iris, words, said):
+    with answering(in_turn(Said(200, {"items": [], "next_cursor": None}))) as server:
+        code, _, err = iris(*words.split(), "--url", server.url)
+    assert (code, err) == (ExitCode.SUCCEEDED, said)
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["ls --prefix=", "ls --parent=", "quota show", "deploy show", "worker show", "session show", "deploy scale"],
+)
+def test_an_empty_name_is_refused(iris, words):
+    """That of a variable that is not set, which chose everything, or a path where nothing is."""
+    with answering(in_turn(Said(200, {"items": [], "next_cursor": None}))) as server:
+        empty = [] if words.endswith("=") else ["", "1"] if "scale" in words else [""]
+        code, _, err = iris(*words.split(), *empty, "--url", server.url)
+    assert (code, "must not be empty" in err, server.requests) == (ExitCode.USAGE, True, [])
+
+
+def test_a_refused_filter_is_named_by_its_option(iris):
+    mistake = {"pointer": "?name_prefix", "code": "wrong_value", "message": "cannot be '/é'", "hint": "such as /train"}
+    refused = {"type": "", "title": "", "status": 422, "code": "invalid", "detail": "", "errors": [mistake]}
+    with answering(in_turn(Said(422, refused))) as server:
+        code, _, err = iris("ls", "--prefix", "é", "--url", server.url)
+    assert (code, err) == (ExitCode.USAGE, "error: --prefix: cannot be '/é' (such as /train)\n")
+
+
 def test_a_listing_as_names_or_lines_has_one_per_line(iris):
     page = Said(200, {"items": [job_view("/a"), job_view("/b")], "next_cursor": None})
     with answering(in_turn(page)) as server:

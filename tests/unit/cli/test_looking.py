@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime, timedelta
+from urllib.parse import parse_qs
 
 import pytest
 
@@ -236,10 +237,10 @@ def test_show_reads_the_whole_history_of_a_job_to_tell_the_newest(capfd):
     assert "the newest" in printed.splitlines()[-1]
 
 
-@pytest.mark.parametrize(
-    "words",
-    ["ls", "events", "queue", "queue --gated", "deploy list", "deploy routes chat", "audit", "session list"],
-)
+LISTINGS = ["ls", "events", "queue", "queue --gated", "deploy list", "deploy routes chat", "audit", "session list"]
+
+
+@pytest.mark.parametrize("words", LISTINGS)
 def test_a_listing_says_when_it_is_not_all(words, capfd):
     left = 0
 
@@ -260,6 +261,27 @@ def test_a_listing_says_when_it_is_not_all(words, capfd):
         assert said == f"there are more than these {rows}; list more with --limit N\n"
         assert listed(rows) == (rows, "")
         assert listed(400, "-n", "3") == (3, "")
+
+
+@pytest.mark.parametrize("words", LISTINGS)
+def test_a_listing_in_json_says_where_it_goes_on(words, capfd):
+    """A page of the server may be followed by empty ones only; then the listing is whole."""
+    pages = {"": ("1", "a"), "a": ("2", "b"), "b": ("", "c"), "c": ("3", "d"), "d": ("", None)}
+
+    def answer(request):
+        found, onward = pages[parse_qs(request.path.partition("?")[2]).get("cursor", [""])[0]]
+        return Said(200, {"items": [{"id": one} for one in found], "next_cursor": onward})
+
+    with answering(answer) as server:
+
+        def listed(*more):
+            assert main([*words.split(), "-o", "json", *more, "--url", server.url]) == 0
+            found = json.loads(capfd.readouterr().out)
+            return [row["id"] for row in found["items"]], found["next_cursor"]
+
+        assert listed("-n", "2") == (["1", "2"], "b")
+        assert listed("-n", "2", "--cursor", "b") == (["3"], None)
+        assert listed("-n", "3") == (["1", "2", "3"], None)
 
 
 LIMITS = {"requests_per_s": 2000, "intake_per_s": 64 << 20, "watchers_per_user": 7, "uploads_per_user": 4}

@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 import msgspec
-from click.core import ParameterSource
 
 Row = Mapping[str, Any]
 
@@ -76,32 +75,6 @@ def print_rows(items: Sequence[Row], columns: Sequence[Column], form: str, *, na
             click.echo(item[name])
     else:
         print_table(items, [column for column in columns if form == "wide" or not column.wide])
-
-
-def print_page(
-    items: Iterable[Row], columns: Sequence[Column], form: str, *, name: str = "name", limit: int | None = None
-) -> None:
-    """A listing in any form; ``json`` is the API's page object. ``limit``: as for `note_rest`."""
-    found = list(items)
-    rows = found[:limit]
-    if form == "json":
-        print_json({"items": rows, "next_cursor": None})
-    else:
-        print_rows(rows, columns, form, name=name)
-    note_rest(found, limit)
-
-
-def one_more(limit: int | None) -> int | None:
-    """How many rows to read, to learn whether there are more than are to be shown."""
-    return None if limit is None else limit + 1
-
-
-def note_rest(found: Sequence[Row], limit: int | None) -> None:
-    """Say on stderr that more rows were found than are shown, unless the user has set the limit. None: it is all."""
-    if limit is None or len(found) <= limit:
-        return
-    if click.get_current_context().get_parameter_source("limit") is ParameterSource.DEFAULT:
-        click.echo(f"there are more than these {limit}; list more with --limit N", err=True)
 
 
 def print_object(found: Row, form: str, *, name: str = "name") -> bool:

@@ -14,6 +14,9 @@ from iris_core.units import DURATION
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_LIMIT = "Maximum number of rows."
+_CURSOR = "Go on from the next_cursor of -o json, with the same options."
+
 
 def with_options(*options: Callable[[F], F]) -> Callable[[F], F]:
     """Give a command these options, in this order."""
@@ -24,6 +27,12 @@ def with_options(*options: Callable[[F], F]) -> Callable[[F], F]:
         return command
 
     return give
+
+
+def limit_options(limit: int) -> Callable[[F], F]:
+    """``-n`` and ``--cursor``: how much of a listing, and from where."""
+    count = click.option("-n", "--limit", type=click.IntRange(1), default=limit, show_default=True, help=_LIMIT)
+    return with_options(count, click.option("--cursor", help=_CURSOR, metavar="CURSOR"))
 
 
 def resource_option(resource: Resource) -> Callable[[F], F]:

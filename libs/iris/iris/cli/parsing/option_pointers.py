@@ -13,17 +13,19 @@ import click
 from iris_core.spec.option_table import field_words
 
 _UNIT = re.compile(r"_s\Z")
-_WORDS = {"environment/packages": "workdir", "bundle": "workdir", "resources/device": "tpu"}
+_WORDS = {"name_prefix": "prefix", "environment/packages": "workdir", "bundle": "workdir", "resources/device": "tpu"}
 """Fields whose option is not called as they are."""
 
 
 def option_of(pointer: str, command: click.Command, given: Collection[str] = ()) -> str:
-    """``--scale-window`` of ``/scaling/window_s``; the pointer itself when no option of the command gave it.
+    """``--scale-window`` of ``/scaling/window_s``, ``--type`` of ``?type``; the pointer itself when no option of the
+    command gave it.
 
     ``given``: the parameters that were; of several that may have given the field, one of these has.
     """
-    path = pointer.strip("/").removeprefix("template/")
+    path = pointer.strip("/?").removeprefix("template/")
     options = {param.name: max(param.opts, key=len) for param in command.params if isinstance(param, click.Option)}
+    options |= {word.lstrip("-"): word for word in options.values()}
     named = [name for name in _names(path) if name in options]
     found = next((name for name in named if name in given), named[0] if named else "")
     return options[found] if found else pointer

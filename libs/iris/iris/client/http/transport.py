@@ -21,7 +21,7 @@ from typing import IO, Self, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 from iris.client.http.address import Address
-from iris.client.problems import Problem, TryAgain, Unreachable, problem_from
+from iris.client.problems import InvalidOption, Problem, TryAgain, Unreachable, problem_from
 from iris_core import DISTRIBUTION, __version__
 
 log = logging.getLogger(__name__)
@@ -91,7 +91,11 @@ class Channel:
 
 
 def in_path(name: str) -> str:
-    """A job's or task's name as one path segment: its slashes are percent-encoded."""
+    """A name as one path segment: its slashes are percent-encoded. Raises InvalidOption for an empty one, whose path
+    would be another's.
+    """
+    if not name.strip("/"):
+        raise InvalidOption("a name must not be empty")
     return quote(name, safe="")
 
 

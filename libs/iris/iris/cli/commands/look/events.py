@@ -5,9 +5,11 @@ from __future__ import annotations
 import click
 import msgspec
 
-from iris.cli.output.tables import Column, Row, note_rest, one_more, print_json, state_word, table_lines, terminal_width
+from iris.cli.output.pages import note_rest, read_page
+from iris.cli.output.tables import Column, Row, print_json, state_word, table_lines, terminal_width
 from iris.cli.output.times import show_millis
 from iris.cli.parsing.command import CliCommand
+from iris.cli.parsing.flags import limit_options
 from iris.cli.parsing.options import NAME, connected, form_option
 from iris.client.client import Client
 from iris.client.http.transport import UrlQuery
@@ -20,25 +22,34 @@ DETAILS = ("attempt", "worker", "cause", "exit_code", "user", "band", "label", "
 @click.option("--within", type=NAME, help="Only this job and everything below it.", metavar="JOB")
 @click.option("--deployment", help="Only this deployment and its routes.", metavar="NAME")
 @click.option("--type", "kind", help="Only these: task, task.state, task.state.running.", metavar="TYPE")
-@click.option("-n", "--limit", type=click.IntRange(1), default=100, show_default=True, help="Maximum number of rows.")
+@limit_options(100)
 @form_option()
 @connected
 def events(
-    client: Client, follow: bool, within: str | None, deployment: str | None, kind: str | None, limit: int, form: str
+    client: Client,
+    follow: bool,
+    within: str | None,
+    deployment: str | None,
+    kind: str | None,
+    limit: int,
+    cursor: str | None,
+    form: str,
 ) -> None:
     """Print public events, one per line; without -f the newest that are kept."""
     query: UrlQuery = {"within": within, "deployment": deployment, "type": kind}
     if follow:
+        if cursor is not None:
+            raise click.UsageError("--follow begins now; it takes no --cursor")
         for message in client.stream("/v1/events", query):
             print_event({"id": message.id, "type": message.name, **msgspec.json.decode(message.data)}, form)
         return
-    found = list(client.pages("/v1/events", dict, query, one_more(limit)))
+    found = read_page(client, "/v1/events", query, limit, cursor)
     if form == "json":
-        print_json({"items": found[:limit], "next_cursor": None})
+        print_json(found)
     else:
-        for event in reversed(found[:limit]):
+        for event in reversed(found.items):
             print_event(event, form)
-    note_rest(found, limit)
+    note_rest(found)
 
 
 def print_event(event: Row, form: str) -> None:

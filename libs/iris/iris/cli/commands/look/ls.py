@@ -7,10 +7,12 @@ from collections.abc import Iterable
 
 import click
 
-from iris.cli.output.tables import Column, Row, one_more, print_page, state_word
+from iris.cli.output.pages import ListedPage, print_page, read_page
+from iris.cli.output.tables import Column, Row, state_word
 from iris.cli.output.times import age, show_moment, span_between, standing
 from iris.cli.parsing.command import CliCommand
-from iris.cli.parsing.options import connected, form_option, full
+from iris.cli.parsing.flags import limit_options
+from iris.cli.parsing.options import NAME, connected, form_option
 from iris.client.client import Client
 from iris.client.http.transport import UrlQuery
 from iris_core.spec.jobs import BANDS
@@ -65,9 +67,9 @@ def columns_of(jobs: Iterable[Row], form: str) -> tuple[Column, ...]:
 @click.option("--state", type=click.Choice(_STATES), help="Only jobs in this state.")
 @click.option("--user", help="Only this user's jobs.")
 @click.option("--band", type=click.Choice(BANDS), help="Only this band.")
-@click.option("--prefix", help="Only jobs whose name begins with this.", metavar="NAME")
+@click.option("--prefix", type=NAME, help="Only jobs whose name begins with this.", metavar="NAME")
 @click.option("--label", help="Only jobs with this label.", metavar="KEY=VALUE")
-@click.option("--parent", help="Only jobs right below this one.", metavar="JOB")
+@click.option("--parent", type=NAME, help="Only jobs right below this one.", metavar="JOB")
 @click.option(
     "--order",
     type=click.Choice(JOB_ORDERS),
@@ -78,7 +80,7 @@ def columns_of(jobs: Iterable[Row], form: str) -> tuple[Column, ...]:
 )
 @click.option("--routes", is_flag=True, help="Also the routes of deployments, as with --prefix or --parent.")
 @click.option("-a", "--all", "everything", is_flag=True, help="Every job, not only the newest.")
-@click.option("-n", "--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of rows.")
+@limit_options(50)
 @click.option("-w", "--watch", is_flag=True, help="Refresh every two seconds.")
 @form_option()
 @connected
@@ -94,6 +96,7 @@ def ls(
     routes: bool,
     everything: bool,
     limit: int,
+    cursor: str | None,
     watch: bool,
     form: str,
 ) -> None:
@@ -102,18 +105,18 @@ def ls(
         "state": state,
         "user": user,
         "band": band,
-        "name_prefix": full(prefix) if prefix else None,
+        "name_prefix": prefix,
         "label": label,
-        "parent": full(parent) if parent else None,
+        "parent": parent,
         "order": order,
         "without_routes": None if routes or prefix or parent else True,
     }
-    most = None if everything else limit
     while True:
-        found = list(client.pages("/v1/jobs", dict, query, one_more(most)))
+        found = read_page(client, "/v1/jobs", query, None if everything else limit, cursor)
         if watch and form in ("table", "wide"):
             click.clear()
-        print_page(map(addressed, found) if form == "name" else found, columns_of(found, form), form, limit=most)
+        shown = ListedPage([addressed(job) for job in found.items], found.next_cursor) if form == "name" else found
+        print_page(shown, columns_of(found.items, form), form)
         if not watch:
             return
         time.sleep(_WATCH_S)

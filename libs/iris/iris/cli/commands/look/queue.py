@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import click
 
-from iris.cli.output.tables import Column, Row, one_more, print_page
+from iris.cli.output.pages import print_page, read_page
+from iris.cli.output.tables import Column, Row
 from iris.cli.output.times import age
 from iris.cli.parsing.command import CliGroup
-from iris.cli.parsing.flags import with_options
+from iris.cli.parsing.flags import limit_options, with_options
 from iris.cli.parsing.options import connect, connected, form_option
 from iris.client.client import Client
 from iris_core.spec.jobs import BANDS
@@ -47,7 +48,7 @@ _GATED_SHOWN = 10
 
 
 @click.group(cls=CliGroup, invoke_without_command=True)
-@click.option("-n", "--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of rows.")
+@limit_options(50)
 @click.option("-a", "--all", "everything", is_flag=True, help="The whole queue.")
 @click.option(
     "--gated",
@@ -59,7 +60,14 @@ _GATED_SHOWN = 10
 @click.option("--context", help="Use this named gateway.", metavar="NAME")
 @click.pass_context
 def queue(
-    ctx: click.Context, url: str | None, context: str | None, limit: int, everything: bool, gated: bool, form: str
+    ctx: click.Context,
+    url: str | None,
+    context: str | None,
+    limit: int,
+    cursor: str | None,
+    everything: bool,
+    gated: bool,
+    form: str,
 ) -> None:
     """Show what waits, in its exact order, with the columns of the key; what of the queue is held, and which jobs wait
     outside it.
@@ -68,18 +76,13 @@ def queue(
         most = None if everything else limit
         with connect(ctx, url, context) as client:
             if gated:
-                print_page(
-                    client.pages("/v1/queue/gated", dict, None, one_more(most)),
-                    GATED_COLUMNS,
-                    form,
-                    name="job",
-                    limit=most,
-                )
+                found = read_page(client, "/v1/queue/gated", None, most, cursor)
+                print_page(found, GATED_COLUMNS, form, name="job")
             else:
-                show(client, most, form)
+                show(client, most, cursor, form)
 
 
-def show(client: Client, limit: int | None, form: str) -> None:
+def show(client: Client, limit: int | None, cursor: str | None, form: str) -> None:
     """Print the queue, and before it, for people, what of it is held and the first jobs that wait outside it."""
     if form in ("table", "wide"):
         for hold in client.queue_holds():
@@ -90,7 +93,7 @@ def show(client: Client, limit: int | None, form: str) -> None:
             click.echo(f"not in the queue: {row['job']} ({row['job_id']}, {tasks}): {reason_words(row)}", err=True)
         if len(outside) > _GATED_SHOWN:
             click.echo("not in the queue: further jobs; list them: iris queue --gated", err=True)
-    print_page(client.pages("/v1/queue", dict, None, one_more(limit)), COLUMNS, form, name="job", limit=limit)
+    print_page(read_page(client, "/v1/queue", None, limit, cursor), COLUMNS, form, name="job")
 
 
 selectors = with_options(

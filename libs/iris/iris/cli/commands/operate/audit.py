@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import click
 
-from iris.cli.output.tables import Column, one_more, print_page
+from iris.cli.output.pages import print_page, read_page
+from iris.cli.output.tables import Column
 from iris.cli.output.times import show_moment
 from iris.cli.parsing.command import CliCommand
+from iris.cli.parsing.flags import limit_options
 from iris.cli.parsing.options import connected, form_option
 from iris.client.client import Client
 from iris_core.units import MOMENT
@@ -33,10 +35,12 @@ COLUMNS = (
     metavar="JOB|WORKER|USER",
 )
 @click.option("--since", help="Only since this time: 7d, or a date.", metavar=MOMENT)
-@click.option("-n", "--limit", type=click.IntRange(1), default=100, show_default=True, help="Maximum number of rows.")
+@limit_options(100)
 @form_option()
 @connected
-def audit(client: Client, by: str | None, of: str | None, since: str | None, limit: int, form: str) -> None:
+def audit(
+    client: Client, by: str | None, of: str | None, since: str | None, limit: int, cursor: str | None, form: str
+) -> None:
     """Show who did what, newest first: all for admins, for others what concerns them."""
     query = {"by": by, "of": of, "since": since}
-    print_page(client.pages("/v1/audit", dict, query, one_more(limit)), COLUMNS, form, name="id", limit=limit)
+    print_page(read_page(client, "/v1/audit", query, limit, cursor), COLUMNS, form, name="id")

@@ -7,7 +7,8 @@ import os
 import click
 import msgspec
 
-from iris.cli.output.tables import Column, Row, print_facts, print_object, print_page
+from iris.cli.output.pages import ListedPage, print_page
+from iris.cli.output.tables import Column, Row, print_facts, print_object
 from iris.cli.parsing.command import CliGroup
 from iris.cli.parsing.options import form_option
 from iris.client.http.address import check_url, environment_token
@@ -62,7 +63,7 @@ def read_from(token_file: str) -> str:
 def list_contexts(form: str) -> None:
     """List what is known; tokens are not shown."""
     contexts = load_contexts(contexts_path())
-    print_page([described(contexts, name) for name in contexts.known], COLUMNS, form)
+    print_page(ListedPage([described(contexts, name) for name in contexts.known]), COLUMNS, form)
 
 
 def check_known(contexts: Contexts, name: str) -> None:

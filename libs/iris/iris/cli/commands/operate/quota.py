@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from iris.cli.output.tables import Column, Row, print_facts, print_object, print_page
+from iris.cli.output.pages import print_page, read_page
+from iris.cli.output.tables import Column, Row, print_facts, print_object
 from iris.cli.parsing.command import CliGroup
 from iris.cli.parsing.flags import with_options
 from iris.cli.parsing.options import connected, form_option
@@ -49,7 +50,7 @@ COLUMNS = (
 @connected
 def list_quotas(client: Client, form: str) -> None:
     """List the users that have limits of their own, and what is used of them."""
-    print_page(client.pages("/v1/quotas", dict), COLUMNS, form, name="user")
+    print_page(read_page(client, "/v1/quotas"), COLUMNS, form, name="user")
 
 
 @quota.command()

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import click
 
+from iris.cli.output.pages import print_page, read_page
 from iris.cli.output.tables import (
     Column,
     Row,
-    one_more,
     print_facts,
     print_object,
-    print_page,
     print_table,
     state_word,
 )
 from iris.cli.output.times import age
 from iris.cli.parsing.command import CliGroup
+from iris.cli.parsing.flags import limit_options
 from iris.cli.parsing.options import NAME, connected, form_option
 from iris.client.client import Client
 from iris.client.http.transport import in_path
@@ -50,14 +50,15 @@ def session() -> None:
 @session.command("list")
 @click.option("--job", type=NAME, help="Only this job's.")
 @click.option("--status", help="Only in this status.")
-@click.option("-n", "--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of rows.")
+@limit_options(50)
 @form_option()
 @connected
-def list_sessions(client: Client, job: str | None, status: str | None, limit: int, form: str) -> None:
+def list_sessions(
+    client: Client, job: str | None, status: str | None, limit: int, cursor: str | None, form: str
+) -> None:
     """List sessions."""
     path = f"/v1/jobs/{in_path(job)}/sessions" if job else "/v1/sessions"
-    found = client.pages(path, dict, {"status": status}, one_more(limit))
-    print_page(found, COLUMNS, form, name="id", limit=limit)
+    print_page(read_page(client, path, {"status": status}, limit, cursor), COLUMNS, form, name="id")
 
 
 @session.command("show")

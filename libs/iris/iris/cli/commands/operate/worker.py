@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import click
 
-from iris.cli.output.tables import Column, Row, print_facts, print_object, print_page, state_word
+from iris.cli.output.pages import print_page, read_page
+from iris.cli.output.tables import Column, Row, print_facts, print_object, state_word
 from iris.cli.output.times import age
 from iris.cli.parsing.command import CliGroup
 from iris.cli.parsing.options import connected, form_option
@@ -56,7 +57,7 @@ def worker() -> None:
 @connected
 def list_workers(client: Client, state: str | None, form: str) -> None:
     """List hosts with what they have and what is committed."""
-    print_page(client.pages("/v1/workers", dict, {"state": state}), COLUMNS, form, name="id")
+    print_page(read_page(client, "/v1/workers", {"state": state}), COLUMNS, form, name="id")
 
 
 @worker.command("show")

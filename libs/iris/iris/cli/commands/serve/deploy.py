@@ -16,10 +16,11 @@ from iris.cli.commands.serve.deployment_tables import DEPLOYMENTS, ROUTES, print
 from iris.cli.commands.serve.route_deaths import RouteDeaths
 from iris.cli.exit_codes import ExitCode
 from iris.cli.follow import note, without_return
-from iris.cli.output.tables import Row, one_more, print_object, print_page
+from iris.cli.output.pages import print_page, read_page
+from iris.cli.output.tables import Row, print_object
 from iris.cli.output.terminal import raw_option
 from iris.cli.parsing.command import CliGroup
-from iris.cli.parsing.flags import flag_option, with_options
+from iris.cli.parsing.flags import flag_option, limit_options, with_options
 from iris.cli.parsing.options import completions, connected, form_option
 from iris.client.client import Client
 from iris.client.deployments import Deployment
@@ -203,13 +204,15 @@ def delete(client: Client, name: str) -> None:
 @deploy.command("list")
 @click.option("--status", help="Only in this status; destroyed ones are listed with it only.")
 @click.option("--user", help="Only this user's.")
-@click.option("-n", "--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of rows.")
+@limit_options(50)
 @form_option()
 @connected
-def list_deployments(client: Client, status: str | None, user: str | None, limit: int, form: str) -> None:
+def list_deployments(
+    client: Client, status: str | None, user: str | None, limit: int, cursor: str | None, form: str
+) -> None:
     """List deployments, newest first."""
-    found = client.pages("/v1/deployments", dict, {"status": status, "user": user}, one_more(limit))
-    print_page(found, DEPLOYMENTS, form, limit=limit)
+    found = read_page(client, "/v1/deployments", {"status": status, "user": user}, limit, cursor)
+    print_page(found, DEPLOYMENTS, form)
 
 
 @deploy.command("show")
@@ -225,13 +228,13 @@ def show(client: Client, name: str, form: str) -> None:
 
 @deploy.command("routes")
 @click.argument("name", type=NAME)
-@click.option("-n", "--limit", type=click.IntRange(1), default=100, show_default=True, help="Maximum number of rows.")
+@limit_options(100)
 @form_option()
 @connected
-def routes(client: Client, name: str, limit: int, form: str) -> None:
+def routes(client: Client, name: str, limit: int, cursor: str | None, form: str) -> None:
     """List the routes of a deployment, newest first, with the last few that have ended."""
-    found = client.pages(f"/v1/deployments/{in_path(name)}/routes", dict, None, one_more(limit))
-    print_page(found, ROUTES, form, name="id", limit=limit)
+    found = read_page(client, f"/v1/deployments/{in_path(name)}/routes", None, limit, cursor)
+    print_page(found, ROUTES, form, name="id")
 
 
 @deploy.command("why")

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import click
 
-from iris.cli.output.tables import Column, Row, print_facts, print_object, print_page
+from iris.cli.output.pages import ListedPage, print_page
+from iris.cli.output.tables import Column, Row, print_facts, print_object
 from iris.cli.output.times import show_millis
 from iris.cli.parsing.command import CliGroup
 from iris.cli.parsing.options import form_option
@@ -74,7 +75,7 @@ def ls(file: Path, form: str) -> None:
     """List the tokens of a file; the tokens themselves are not in it."""
     if not file.exists():
         raise InvalidOption(f"there is no file {file}; iris admin token add makes it")
-    print_page(map(described, tokens_in(file, read(file))), COLUMNS, form)
+    print_page(ListedPage([*map(described, tokens_in(file, read(file)))]), COLUMNS, form)
 
 
 @token.command()
