@@ -13,6 +13,7 @@ _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _SECONDS = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600), "d": Decimal(86400)}
 _PLAIN = re.compile(r"\d+(?:\.\d+)?\Z")
 _CLOCK = re.compile(r"(?:(?P<days>\d+)-)?(?P<hours>\d+):(?P<minutes>[0-5]\d):(?P<seconds>[0-5]\d)\Z")
+_LARGER = (("d", 86_400), ("h", 3600), ("m", 60))
 _LONGEST_TEXT = 64
 _LAST_MS = 253_402_300_799_000
 """The end of the year 9999."""
@@ -33,9 +34,9 @@ def parse_duration(text: str) -> float:
 
 
 def show_duration(seconds: float) -> str:
-    """``90s``, ``10m``, ``2h``: in the largest unit that gives a whole number."""
-    whole = (f"{seconds // size:g}{unit}" for unit, size in (("h", 3600), ("m", 60)) if seconds and not seconds % size)
-    return next(whole, f"{seconds:g}s")
+    """``90s``, ``10m``, ``2h``, ``3d``: in the largest unit that gives a whole number."""
+    whole = (f"{seconds / size:.15g}{unit}" for unit, size in _LARGER if seconds and not seconds % size)
+    return next(whole, f"{seconds:.15g}s")
 
 
 def parse_moment(text: str, now_ms: int) -> int:

@@ -20,12 +20,13 @@ class Unit:
 
     Attributes:
         metavar: placeholder of an amount in an option's help. example: an amount as users write it.
-        show: formats an amount.
+        show: formats an amount. word: what it is of, where the amount does not say so, behind a space.
     """
 
     metavar: str
     example: str
     show: Callable[[int], str]
+    word: str = ""
 
 
 def counted(count: int, word: str) -> str:
@@ -36,19 +37,19 @@ def counted(count: int, word: str) -> str:
 def show_bytes(count: int) -> str:
     """``512MiB``, ``1.5GiB``: at most four digits; the client parses it back."""
     size = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if size < 1024:
             return f"{size:.4g}{unit}"
         size /= 1024
-    return f"{size:.4g}TiB"
+    return f"{size:.4g}PiB" if size < 10_000 else f"{size:.0f}PiB"
 
 
 def show_cores(millis: int) -> str:
     """``0.5``, ``8``."""
-    return f"{millis / 1000:g}"
+    return f"{millis / 1000:.15g}"
 
 
-CORES = Unit("N", "0.5", show_cores)
+CORES = Unit("N", "0.5", show_cores, " cores")
 """Thousandths of a core."""
 BYTES = Unit("SIZE", "4GiB", show_bytes)
 COUNT = Unit("N", "8", str)

@@ -42,7 +42,15 @@ def test_durations_are_zero_before_a_start_and_last_until_now():
 
 
 @pytest.mark.parametrize(
-    ("count", "words"), [(0, "0B"), (1023, "1023B"), (1536, "1.5KiB"), (4 << 30, "4GiB"), (3 << 50, "3072TiB")]
+    ("count", "words"),
+    [
+        (0, "0B"),
+        (1023, "1023B"),
+        (1536, "1.5KiB"),
+        (4 << 30, "4GiB"),
+        (3 << 50, "3PiB"),
+        (99_999_999 << 40, "97656PiB"),
+    ],
 )
 def test_bytes_are_told_in_binary_units(count, words):
     assert show_bytes(count) == words

@@ -330,6 +330,13 @@ def test_what_a_time_limit_does_and_the_protection_are_said():
     assert (spec.timeout_s, spec.on_timeout, spec.protect_s) == (3600.0, "requeue", 600.0)
 
 
+def test_an_amount_or_a_time_that_is_none_is_refused_with_its_option():
+    wrong = {"cpu": "-1", "memory": "4x", "timeout": "-5s", "grace": "soon", "cpu_limit": "nan"}
+    with pytest.raises(InvalidOption) as refused:
+        job_spec(["true"], {"name": "a", **wrong}, OUTSIDE)
+    assert sorted(line.partition(":")[0] for line in str(refused.value).splitlines()) == sorted(wrong)
+
+
 def test_an_unknown_stop_signal_is_refused():
     with pytest.raises(InvalidOption, match="stop_signal: 'FOO' is not a signal"):
         job_spec(["true"], {"name": "a", "stop_signal": "FOO"}, OUTSIDE)
@@ -337,6 +344,6 @@ def test_an_unknown_stop_signal_is_refused():
 
 @pytest.mark.parametrize("longest", ["5m", "300", "1m"])
 def test_a_longest_pause_below_the_first_one_is_refused_the_default_too(longest: str):
-    with pytest.raises(InvalidOption, match=r"max_backoff: the longest pause, \d+ s, is shorter than .* 600 s"):
+    with pytest.raises(InvalidOption, match=r"max_backoff: the longest pause, \dm, is shorter than .* 10m;"):
         job_spec(["true"], {"name": "a", "backoff": "10m", "max_backoff": longest}, {})
     assert job_spec(["true"], {"name": "a", "backoff": "10m"}, {}).backoff_ms(3) == 600_000

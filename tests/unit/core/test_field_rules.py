@@ -9,6 +9,7 @@ import pytest
 
 from iris_core import codec
 from iris_core.admission.deployments import validate_deployment
+from iris_core.admission.jobs import validate_spec
 from iris_core.spec.field_rules import at_most, between, filled, mistakes, seconds, text
 from iris_core.spec.jobs import JobSpec
 from iris_core.spec.serving import DeploymentSpec, RouteTemplate
@@ -39,6 +40,23 @@ class Whole(msgspec.Struct):
 )
 def test_what_breaks_a_limit_is_told_with_its_pointer(value: Whole, found: list[tuple[str, str]]):
     assert [(one.pointer, one.code) for one in mistakes(value)] == found
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"resources": {"cpu_millis": 10**12}}, "1000000000 is not between 0 and 10000 cores"),
+        ({"resources": {"memory_bytes": 3 << 50}}, "3PiB is not between 0B and 1PiB"),
+        ({"resources": {"disk_bytes": 99_999_999 << 40}}, "97656PiB is not between 0B and 8PiB"),
+        ({"timeout_s": 9999 * 86_400}, "9999d is not a time of more than 0 and at most 3650d"),
+        ({"stop": {"grace_s": 7200}}, "2h is not a time of more than 0 and at most 1h"),
+        ({"timeout_s": 3600, "notice": {"before_s": 5400}}, "a notice 90m before the time limit does not fit into a"),
+    ],
+)
+def test_a_refusal_speaks_in_units_that_people_write(fields: Any, said: str):
+    spec = codec.from_builtins({"name": "/a", "command": ["true"], **fields}, JobSpec)
+    [mistake] = validate_spec(spec)
+    assert mistake.message.startswith(said)
 
 
 def test_the_schema_shows_limits():

@@ -62,11 +62,11 @@ def test_each_field_of_a_specification_has_a_fact():
         ("array", [("array", "0-15:4, 20")]),
         ("max_parallel", [("at a time", "2 tasks")]),
         ("on_exit", [("on exit 75, 64-78", "requeue")]),
-        ("backoff_s", [("backoff", "10 s, doubled up to 300 s")]),
-        ("stop", [("stopped by", "SIGINT, KILL 60 s later")]),
-        ("notice", [("notice", "SIGUSR2, 90 s before the time limit")]),
-        ("timeout_s", [("timeout", "7200 s")]),
-        ("protect_s", [("protected", "from preemption for its first 600 s")]),
+        ("backoff_s", [("backoff", "10s, doubled up to 5m")]),
+        ("stop", [("stopped by", "SIGINT, KILL 1m later")]),
+        ("notice", [("notice", "SIGUSR2, 90s before the time limit")]),
+        ("timeout_s", [("timeout", "2h")]),
+        ("protect_s", [("protected", "from preemption for its first 10m")]),
     ],
 )
 def test_facts_name_what_a_field_says(field, facts):
@@ -80,7 +80,7 @@ def test_levels_that_are_preferred_are_named_as_such():
     assert facts["coscheduled"] == "by rack (preferred), block"
 
 
-@pytest.mark.parametrize(("longest_s", "words"), [(5.0, "10 s"), (10.0, "10 s"), (20.0, "10 s, doubled up to 20 s")])
+@pytest.mark.parametrize(("longest_s", "words"), [(5.0, "10s"), (10.0, "10s"), (20.0, "10s, doubled up to 20s")])
 def test_a_pause_that_never_grows_is_not_shown_as_doubled(longest_s, words):
     spec = JobSpec(name="/a", command=("true",), backoff_s=10.0, max_backoff_s=longest_s)
     assert dict(facts_of(spec))["backoff"] == words

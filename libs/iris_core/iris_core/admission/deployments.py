@@ -16,6 +16,7 @@ from iris_core.admission.jobs import validate_spec
 from iris_core.admission.patches import merged
 from iris_core.errors import Code, Mistake, Refused
 from iris_core.limits import MISTAKES, SPEC_BYTES
+from iris_core.moments import show_duration
 from iris_core.spec import field_rules
 from iris_core.spec.jobs import Probe
 from iris_core.spec.serving import DeploymentSpec, ScalingPolicy
@@ -85,8 +86,8 @@ def _update(spec: DeploymentSpec) -> Mistakes:
         yield Mistake(pointer=f"{at}/max_surge", code="no_room", message=message, hint="max_surge 1")
     least = spec.template.probe.start_timeout_s + update.min_ready_s
     if update.progress_deadline_s <= least:
-        message = f"a route may take {least:g} s to become available, and the update fails after"
-        message = f"{message} {update.progress_deadline_s:g} s without progress"
+        message = f"a route may take {show_duration(least)} to become available, and the update fails after"
+        message = f"{message} {show_duration(update.progress_deadline_s)} without progress"
         hint = "a longer deadline, or a shorter start_timeout_s of the probe"
         yield Mistake(pointer=f"{at}/progress_deadline_s", code="too_short", message=message, hint=hint)
 
@@ -116,12 +117,13 @@ def _scaling_times(scaling: ScalingPolicy, at: str) -> Mistakes:
 def _ordered(scaling: ScalingPolicy, at: str, short: str, long: str) -> Mistakes:
     """A mistake when one time is longer than another; of two that differ it is that which has not its default."""
     less, more = getattr(scaling, short), getattr(scaling, long)
+    brief, lasting = show_duration(less), show_duration(more)
     shorter, longer = (name.removesuffix("_s").replace("_", " ") for name in (short, long))
     if less <= more:
         return
     if less == getattr(ScalingPolicy(), short):
-        message = f"{more:g} s is shorter than the {shorter}, which is {less:g} s"
+        message = f"{lasting} is shorter than the {shorter}, which is {brief}"
         yield Mistake(pointer=f"{at}/{long}", code="out_of_range", message=message)
     else:
-        message = f"{less:g} s is longer than the {longer}, which is {more:g} s"
+        message = f"{brief} is longer than the {longer}, which is {lasting}"
         yield Mistake(pointer=f"{at}/{short}", code="out_of_range", message=message)

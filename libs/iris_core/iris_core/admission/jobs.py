@@ -20,7 +20,7 @@ from iris_core.admission import archive_paths
 from iris_core.admission import stops as stop_admission
 from iris_core.errors import Invalid, Mistake, Refused, pointer_to
 from iris_core.limits import MISTAKES, SPEC_BYTES
-from iris_core.moments import parse_moment
+from iris_core.moments import parse_moment, show_duration
 from iris_core.names import JobName
 from iris_core.placement import constraints, topology
 from iris_core.spec import exit_rules, field_rules
@@ -285,8 +285,9 @@ def _image(spec: JobSpec, wanted: Environment) -> Iterator[Mistake]:
 def _backoff(spec: JobSpec) -> Iterator[Mistake]:
     """The default longest pause is no limit below the first one, so that --backoff alone may be longer."""
     if spec.backoff_s is not None and DEFAULT_MAX_BACKOFF_S != spec.max_backoff_s < spec.backoff_s:
-        message = f"the longest pause, {spec.max_backoff_s:g} s, is shorter than the first one, {spec.backoff_s:g} s"
-        hint = f"at least {spec.backoff_s:g}, or leave it out"
+        longest, first = show_duration(spec.max_backoff_s), show_duration(spec.backoff_s)
+        message = f"the longest pause, {longest}, is shorter than the first one, {first}"
+        hint = f"at least {first}, or leave it out"
         yield Mistake(pointer="/max_backoff_s", code="out_of_range", message=message, hint=hint)
 
 

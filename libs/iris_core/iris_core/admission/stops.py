@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from iris_core.errors import Mistake
+from iris_core.moments import show_duration
 from iris_core.spec import exit_rules
 from iris_core.spec.jobs import JobSpec
 
@@ -38,6 +39,7 @@ def _signal(pointer: str, name: str, hint: str) -> Iterator[Mistake]:
 
 def _before(spec: JobSpec, before_s: float) -> Iterator[Mistake]:
     if spec.timeout_s is not None and before_s > spec.timeout_s:
-        message = f"a notice {before_s:g} s before the time limit does not fit into a timeout of {spec.timeout_s:g} s"
-        hint = f"a later notice, for example {spec.timeout_s / 2:g} s, or a longer timeout"
+        before, timeout = show_duration(before_s), show_duration(spec.timeout_s)
+        message = f"a notice {before} before the time limit does not fit into a timeout of {timeout}"
+        hint = f"a later notice, for example {show_duration(spec.timeout_s / 2)}, or a longer timeout"
         yield Mistake(pointer="/notice/before_s", code="out_of_range", message=message, hint=hint)

@@ -20,6 +20,8 @@ from msgspec import Meta
 from msgspec.structs import FieldInfo
 
 from iris_core.errors import Mistake, pointer_to
+from iris_core.moments import show_duration
+from iris_core.units import COUNT, Unit
 
 MAX_SECONDS = 10 * 365 * 86_400
 
@@ -52,30 +54,34 @@ def _limit(rule: FieldRule, **schema: Any) -> Meta:
     return Meta(extra={"rule": rule}, extra_json_schema={"propertyNames": schema} if rule.of_keys else schema)
 
 
-def between(low: float, high: float) -> Meta:
-    """A whole number."""
-    words = f"is not between {low} and {high}"
-    return _limit(FieldRule(lambda n: low <= n <= high, lambda n: f"{n} {words}"), minimum=low, maximum=high)
+def _plain(number: float) -> str:
+    return f"{number:.15g}"
 
 
-def more_than_0(high: float, kind: str = "", unit: str = "", hint: str = "") -> Meta:
-    """A number, for example ``kind`` "a time of " and ``unit`` " seconds"."""
-    limit = f" and at most {high:.15g}" if math.isfinite(high) else ""
+def between(low: int, high: int, unit: Unit = COUNT) -> Meta:
+    """A whole number, of a unit in which people write it."""
+    words = f"is not between {unit.show(low)} and {unit.show(high)}{unit.word}"
+    return _limit(FieldRule(lambda n: low <= n <= high, lambda n: f"{unit.show(n)} {words}"), minimum=low, maximum=high)
+
+
+def more_than_0(high: float, kind: str = "", show: Callable[[float], str] = _plain, hint: str = "") -> Meta:
+    """A number, for example of the ``kind`` "a time of "."""
+    limit = f" and at most {show(high)}" if math.isfinite(high) else ""
     rule = FieldRule(
-        lambda n: math.isfinite(n) and 0 < n <= high, lambda n: f"{n} is not {kind}more than 0{limit}{unit}", hint=hint
+        lambda n: math.isfinite(n) and 0 < n <= high, lambda n: f"{show(n)} is not {kind}more than 0{limit}", hint=hint
     )
     return _limit(rule, exclusiveMinimum=0, **({"maximum": high} if limit else {}))
 
 
 def duration(high: float = MAX_SECONDS, hint: str = "leave it out for never") -> Meta:
     """Seconds, more than 0."""
-    return more_than_0(high, "a time of ", " seconds", hint)
+    return more_than_0(high, "a time of ", show_duration, hint)
 
 
 def seconds(low: float, high: float = MAX_SECONDS) -> Meta:
     """Seconds, from ``low`` on."""
-    words = f"is not a time between {low:g} and {high:g} seconds"
-    rule = FieldRule(lambda n: math.isfinite(n) and low <= n <= high, lambda n: f"{n} {words}")
+    words = f"is not a time between {show_duration(low)} and {show_duration(high)}"
+    rule = FieldRule(lambda n: math.isfinite(n) and low <= n <= high, lambda n: f"{show_duration(n)} {words}")
     return _limit(rule, minimum=low, maximum=high)
 
 

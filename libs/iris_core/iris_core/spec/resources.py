@@ -65,7 +65,8 @@ REQUESTED = tuple(resource for resource in RESOURCES if resource.requested)
 
 def up_to_largest(resource: str) -> msgspec.Meta:
     """The limit of an amount that one task may request."""
-    return between(0, RESOURCE[resource].largest)
+    row = RESOURCE[resource]
+    return between(0, row.largest, row.unit)
 
 
 VARIANT = "[A-Za-z0-9][A-Za-z0-9._-]{0,62}"

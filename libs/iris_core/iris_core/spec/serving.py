@@ -26,6 +26,7 @@ from iris_core.spec.jobs import (
     TaskLabels,
 )
 from iris_core.spec.resources import ResourceRequest
+from iris_core.units import BYTES
 
 TASK_TOKEN = "iristask_"
 """The beginning of every token of a task, for people and for programs that look for secrets."""
@@ -164,7 +165,7 @@ class ProxyPolicy(_Part, frozen=True):
     first_byte_s: Annotated[float, seconds(0.01)] = 60.0
     idle_s: Annotated[float, seconds(0.01)] = 300.0
     total_s: Annotated[float, seconds(0.01)] | None = None
-    body_bytes: Annotated[int, between(0, 1 << 50)] = 1 << 30
+    body_bytes: Annotated[int, between(0, 1 << 50, BYTES)] = 1 << 30
     max_outstanding: Annotated[int, between(1, MAX_OUTSTANDING)] = 100
     queue_s: Annotated[float, seconds(0)] = 10.0
     affinity: Annotated[

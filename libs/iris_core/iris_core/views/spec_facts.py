@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from iris_core.moments import show_duration
 from iris_core.placement.constraints import describe
 from iris_core.spec.jobs import DEFAULT_MAX_BACKOFF_S, DEFAULT_REQUEUES, Coscheduling, JobSpec
 from iris_core.spec.resources import REQUESTED, ResourceRequest
@@ -76,20 +77,20 @@ def _ends(spec: JobSpec) -> Iterator[tuple[str, str]]:
     if spec.max_requeues != DEFAULT_REQUEUES:
         yield "requeues", f"at most {spec.max_requeues}"
     if spec.backoff_s:
-        doubled = f", doubled up to {spec.max_backoff_s:g} s" if spec.max_backoff_s > spec.backoff_s else ""
-        yield "backoff", f"{spec.backoff_s:g} s{doubled}"
+        doubled = f", doubled up to {show_duration(spec.max_backoff_s)}" if spec.max_backoff_s > spec.backoff_s else ""
+        yield "backoff", f"{show_duration(spec.backoff_s)}{doubled}"
     elif spec.max_backoff_s != DEFAULT_MAX_BACKOFF_S:
-        yield "longest backoff", f"{spec.max_backoff_s:g} s"
+        yield "longest backoff", f"{show_duration(spec.max_backoff_s)}"
     if spec.stop is not None:
-        later = "" if spec.stop.grace_s is None else f", KILL {spec.stop.grace_s:g} s later"
+        later = "" if spec.stop.grace_s is None else f", KILL {show_duration(spec.stop.grace_s)} later"
         yield "stopped by", f"{spec.stop.signal}{later}"
     if spec.notice is not None:
-        yield "notice", f"{spec.notice.signal}, {spec.notice.before_s:g} s before the time limit"
+        yield "notice", f"{spec.notice.signal}, {show_duration(spec.notice.before_s)} before the time limit"
     if spec.timeout_s is not None:
-        yield "timeout", f"{spec.timeout_s:g} s"
+        yield "timeout", f"{show_duration(spec.timeout_s)}"
     if spec.on_timeout != "kill":
         yield "at its timeout", "requeued"
     if spec.protect_s is not None:
-        yield "protected", f"from preemption for its first {spec.protect_s:g} s"
+        yield "protected", f"from preemption for its first {show_duration(spec.protect_s)}"
     if spec.scheduling_timeout_s is not None:
-        yield "scheduling timeout", f"{spec.scheduling_timeout_s:g} s"
+        yield "scheduling timeout", f"{show_duration(spec.scheduling_timeout_s)}"

@@ -126,7 +126,7 @@ def _parts(options: DeployOptions, reading: OptionReader) -> dict[str, dict[str,
 
 def _read(row: OptionRow, value: Any, reading: OptionReader) -> Any:
     if row.kind == Time:
-        return reading.read(partial(parse_duration, str(value)), 0.0)
+        return reading.read(partial(parse_duration, str(value)), 0.0, row.name)
     return int(value) if int in get_args(row.kind) and str(value).isdigit() else value
 
 

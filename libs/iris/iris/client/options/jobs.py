@@ -21,6 +21,7 @@ from iris.client.options.units import PARSERS, one_or_more, parse_cpu, parse_dur
 from iris.client.problems import InvalidOption
 from iris_core.admission.decoder_words import in_words, place_of, with_choices
 from iris_core.codec import Undecodable
+from iris_core.moments import show_duration
 from iris_core.spec import array_values
 from iris_core.spec.exit_rules import SIGNALS, ExitAction, ExitRule, signal_number
 from iris_core.spec.index_set import IndexSet
@@ -59,12 +60,12 @@ class OptionReader:
     def __init__(self) -> None:
         self._mistakes: list[str] = []
 
-    def read(self, parse: Callable[[], T], otherwise: T) -> T:
-        """The result of ``parse``, or ``otherwise`` after recording why it failed."""
+    def read(self, parse: Callable[[], T], otherwise: T, option: str = "") -> T:
+        """The result of ``parse``, or ``otherwise`` after recording why it failed; of an ``option``, which is named."""
         try:
             return parse()
         except InvalidOption as error:
-            self._mistakes += str(error).splitlines()
+            self._mistakes += [f"{option}: {line}" if option else line for line in str(error).splitlines()]
             return otherwise
 
     def finish(self) -> None:
@@ -162,7 +163,7 @@ def read_stop(options: JobOptions) -> StopPolicy | None:
     signal, grace = options.get("stop_signal"), options.get("grace")
     if signal is None and grace is None:
         return None
-    return StopPolicy(signal=_signal("stop_signal", signal or "SIGTERM"), grace_s=read_time(grace))
+    return StopPolicy(signal=_signal("stop_signal", signal or "SIGTERM"), grace_s=read_time(grace, "grace"))
 
 
 def read_notice(notice: str | None) -> NoticePolicy | None:
@@ -170,7 +171,7 @@ def read_notice(notice: str | None) -> NoticePolicy | None:
     if notice is None:
         return None
     signal, at, before = notice.partition("@")
-    before_s = read_time(before) if at else DEFAULT_NOTICE_S
+    before_s = read_time(before, "notice") if at else DEFAULT_NOTICE_S
     if not signal or before_s is None:
         raise InvalidOption(f"notice: {notice!r} is not SIGNAL@TIME, for example USR1@90s")
     return NoticePolicy(signal=_signal("notice", signal), before_s=before_s)
@@ -309,9 +310,12 @@ def read_resources(options: JobOptions, device: Device | None, reading: OptionRe
 def read_amounts(options: TaskOptions, reading: OptionReader) -> dict[str, int]:
     """The given amounts, by the fields of `ResourceRequest`."""
     given = {resource: str(text) for resource in REQUESTED if (text := options.get(resource.word)) is not None}
-    found = {resource.name: reading.read(partial(PARSERS[resource.unit], text), 0) for resource, text in given.items()}
+    found = {
+        resource.name: reading.read(partial(PARSERS[resource.unit], text), 0, resource.word)
+        for resource, text in given.items()
+    }
     if (limit := options.get("cpu_limit")) is not None:
-        found["cpu_limit_millis"] = reading.read(partial(parse_cpu, str(limit)), 0)
+        found["cpu_limit_millis"] = reading.read(partial(parse_cpu, str(limit)), 0, "cpu_limit")
     return found
 
 
@@ -357,7 +361,7 @@ def read_times(options: JobOptions, reading: OptionReader) -> dict[str, float | 
     """The given times that are fields, in seconds."""
     times = {row.name: options.get(row.name) for row in rows_of(JobOptions, TaskOptions) if row.kind == Time}
     return {
-        field: reading.read(partial(parse_duration, str(given)), None)
+        field: reading.read(partial(parse_duration, str(given)), None, name)
         for name, given in times.items()
         if given is not None and (field := field_of(JobSpec, name))
     }
@@ -370,11 +374,14 @@ def check_backoff(times: Mapping[str, float | None]) -> None:
     first, longest = times.get("backoff_s"), times.get("max_backoff_s")
     if first is not None and longest is not None and longest < first:
         raise InvalidOption(
-            f"max_backoff: the longest pause, {longest:g} s, is shorter than the first one, {first:g} s; at least "
-            f"{first:g} s, or leave it out"
+            f"max_backoff: the longest pause, {show_duration(longest)}, is shorter than the first one, "
+            f"{show_duration(first)}; at least {show_duration(first)}, or leave it out"
         )
 
 
-def read_time(given: float | str | None) -> float | None:
-    """Seconds, or None for no limit."""
-    return None if given is None else parse_duration(str(given))
+def read_time(given: float | str | None, option: str) -> float | None:
+    """Seconds, or None for no limit. Raises InvalidOption, which names the option."""
+    try:
+        return None if given is None else parse_duration(str(given))
+    except InvalidOption as error:
+        raise InvalidOption(f"{option}: {error}") from None

@@ -14,8 +14,8 @@ from iris_core import moments
 from iris_core.spec.resources import AUTO, Device
 from iris_core.units import BYTES, CORES, COUNT, Unit
 
-_POWERS = "kmgtp"
-_SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[kmgtp]?)(?P<kind>i?b?)\Z", re.IGNORECASE)
+_POWERS = "kmgtpe"
+_SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[kmgtpe]?)(?P<kind>i?b?)\Z", re.IGNORECASE)
 _GPU = re.compile(r"(?P<variant>[A-Za-z][A-Za-z0-9._-]*?)(?:x(?P<count>\d{1,2}))?\Z")
 LEAST_BARE = 1 << 20
 """A smaller number of bytes without a unit is taken for a missing unit."""

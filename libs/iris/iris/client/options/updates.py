@@ -31,7 +31,7 @@ def job_changes(options: UpdateOptions) -> dict[str, object]:
     changes: dict[str, object] = dict(options)
     if "timeout" in options:
         timeout = changes.pop("timeout")
-        changes["timeout_s"] = None if timeout == "none" else read_time(options["timeout"])
+        changes["timeout_s"] = None if timeout == "none" else read_time(options["timeout"], "timeout")
     if "max_parallel" in options:
         changes["max_parallel"] = _read_limit(options["max_parallel"])
     return changes
