@@ -140,6 +140,7 @@ def pages_of(state: FakeState) -> dict[str, dict[str, Any]]:
     return {
         "tasks": listing(*state.tasks.values()),
         "history": listing(),
+        "latest_history": {**listing(), "total": 0, "is_least": False},
         "queue": listing(QUEUED),
         "queue_holds": {"items": [], "next_cursor": None},
         "gated_jobs": {"items": [], "next_cursor": None},

@@ -219,9 +219,13 @@ def test_why_suggests_a_memory_request_after_an_oom_kill():
 
 
 def test_show_reads_the_whole_history_of_a_job_to_tell_the_newest(capfd):
+    """Rows of a job of many tasks are listed by tasks."""
+    newest = [
+        {**SKIPPED, "reason": f"the {word} newest", "first_at": "2026-01-03"} for word in ("last but one", "very")
+    ]
     pages = {
-        "": {"items": [SKIPPED] * 500, "next_cursor": "more"},
-        "more": {"items": [{**SKIPPED, "reason": "the newest"}], "next_cursor": None},
+        "": {"items": [newest[0], *[SKIPPED] * 499], "next_cursor": "more"},
+        "more": {"items": [newest[1]], "next_cursor": None},
     }
 
     def answer(request):
@@ -234,7 +238,10 @@ def test_show_reads_the_whole_history_of_a_job_to_tell_the_newest(capfd):
         assert main(["show", "/train", "--url", server.url]) == 0
     printed = capfd.readouterr().out
     assert "history, the newest 20 of 501:" in printed
-    assert "the newest" in printed.splitlines()[-1]
+    assert ["last but one newest" in printed.splitlines()[-2], "very newest" in printed.splitlines()[-1]] == [
+        True,
+        True,
+    ]
 
 
 LISTINGS = ["ls", "events", "queue", "queue --gated", "deploy list", "deploy routes chat", "audit", "session list"]

@@ -199,12 +199,11 @@ async def test_a_deployment_says_that_it_had_further_decisions(iris: House):
 
 async def test_a_job_says_that_it_had_further_decisions(iris: House):
     rows = [{**iris.state.pages["deployment_history"]["items"][0], "entity": "j1-0"}] * 100
-    iris.state.pages["history"] = {"items": rows, "next_cursor": None}
-    assert "The first" not in (await page(iris, "/jobs/j1")).partition('id="history"')[2]
-    iris.state.pages["history"] = {"items": rows, "next_cursor": "7"}
-    history = (await page(iris, "/jobs/j1")).partition('id="history"')[2]
-    assert "The first 100 decisions." in history
-    assert 'href="/v1/jobs/j1/history?limit=500"' in history
+    for total, is_least, said in ((100, False, ""), (130, False, "130"), (1300, True, "at least 1,300")):
+        iris.state.pages["latest_history"] = {"items": rows, "total": total, "is_least": is_least}
+        history = (await page(iris, "/jobs/j1")).partition('id="history"')[2]
+        assert (f"The newest 100 of {said} decisions." in history) == bool(said)
+        assert ('href="/v1/jobs/j1/history?limit=500"' in history) == bool(said)
 
 
 @pytest.mark.parametrize("status", ["ready", "scaling"])

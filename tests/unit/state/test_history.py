@@ -122,6 +122,41 @@ def test_pages_of_any_size_tell_each_session_what_one_page_tells(tasks, attempts
             assert rows(world, task=f"/a/{index}", limit=limit) == of_each_session(whole)[f"j1-{index}"]
 
 
+@pytest.mark.parametrize(("tasks", "attempts"), [(1, 20), (7, 3), (3, 7)])
+def test_the_latest_rows_are_the_newest_of_all_of_them(tasks, attempts):
+    world = large_job(tasks, attempts)
+    whole = rows(world, limit=500)
+    for count in (1, 10, 500):
+        found = world.query("latest_history", job="/a", count=count)
+        assert [row["first_at"] for row in found["items"]] == [row["first_at"] for row in whole[-count:]]
+        assert all(row in whole for row in found["items"])
+        assert (found["total"], found["is_least"]) == (len(whole), False)
+
+
+def test_the_latest_rows_are_found_without_making_all(built):
+    world = large_job(1000, 2)
+    built.clear()
+    found = world.query("latest_history", job="/a", count=50)
+    assert (len(found["items"]), found["total"], found["is_least"]) == (50, 2000, True)
+    assert built["HistoryRow"] == 50
+    assert built["HistoryEntry"] < 1000
+
+
+def test_the_latest_rows_of_a_gang_and_of_a_cancelled_job_are_all(script):
+    script.play("""
+        worker w0 rack=a
+        worker w1 rack=a
+        submit /a replicas=2 gang=rack
+        schedule                -> placed 2
+        submit /b cpu=9
+        cancel /b
+    """)
+    for job in ("/a", "/b"):
+        page, found = (script.world.query(view, job=job) for view in ("history", "latest_history"))
+        assert page["items"]
+        assert (found["items"], found["total"]) == (page["items"], len(page["items"]))
+
+
 def test_of_a_task_the_rows_of_its_gang_are_told_too(script):
     script.play("""
         worker w0 rack=a

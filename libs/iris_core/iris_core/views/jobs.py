@@ -434,6 +434,14 @@ class PlanView(View, kw_only=True):
     levels: dict[str, int] = {}
 
 
+class LatestHistoryView(View, kw_only=True):
+    """The newest decisions about a job, oldest first; ``total``: of how many, at least, of a job of many attempts."""
+
+    items: list[HistoryRow]
+    total: int
+    is_least: bool
+
+
 class Page(View, kw_only=True):
     items: list[Any]
     next_cursor: str | None = None

@@ -170,6 +170,13 @@ class HistoryQuery(PageQuery, frozen=True):
     task: str = ""
 
 
+class LatestHistoryQuery(ViewQuery, frozen=True):
+    """The newest ``count`` decisions about a job, oldest first, and how many there are."""
+
+    job: str = ""
+    count: int = DEFAULT_LIMIT
+
+
 class SessionsQuery(PageQuery, frozen=True):
     """Sessions, newest job first; of one ``job``, or ``gangs`` only."""
 

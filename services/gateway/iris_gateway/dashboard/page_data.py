@@ -184,7 +184,7 @@ async def job(look: PageData) -> Facts:
         "query": {"state": state},
         "grid": await _grid(look, shown, spec),
         "tree": await look.at(q.TreeQuery(job=shown["id"])),
-        "history": await look.at(q.HistoryQuery(job=shown["id"], limit=DECISIONS_SHOWN)),
+        "history": await look.at(q.LatestHistoryQuery(job=shown["id"], count=DECISIONS_SHOWN)),
         "events": await _newest(look, own),
         "output": await output_of(look, shown, look.number("task"), look.number("attempt")),
     }

@@ -24,6 +24,7 @@ from iris_state.views import deployments, privacy
 from iris_state.views.cluster import audit, capacity, demand, hosts, users
 from iris_state.views.cluster.users import quota_view
 from iris_state.views.work import jobs, queue, sessions, tasks
+from iris_state.views.work.history import latest
 
 
 def refusal(detail: str, mistakes: Sequence[Mistake] = ()) -> bytes:
@@ -102,6 +103,7 @@ READS: dict[type[q.ViewQuery], Callable[[Ledger, Any], Any]] = {
     q.TreeQuery: jobs.tree,
     q.WhyQuery: jobs.why,
     q.HistoryQuery: jobs.history,
+    q.LatestHistoryQuery: lambda ledger, query: latest(known_job(ledger, query.job), query.count),
     q.SessionsQuery: sessions.sessions,
     q.SessionQuery: sessions.session,
     q.QueueQuery: queue.queue,

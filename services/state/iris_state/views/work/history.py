@@ -6,7 +6,10 @@ its attempts. History is shown and decides nothing. Source: docs/design/semantic
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Iterator
+from itertools import islice
+from operator import itemgetter
 
 from iris_core.access.actor import Actor
 from iris_core.lifecycle import Derivation
@@ -15,7 +18,7 @@ from iris_core.states import SchedulingResult as Result
 from iris_core.states import SessionStatus as S
 from iris_core.tables import session as table
 from iris_core.tables.session import Promotion, SessionRule
-from iris_core.views.jobs import HistoryRow, moment
+from iris_core.views.jobs import HistoryRow, LatestHistoryView, moment
 from iris_state.decide.coordinator import REQUEUED_BY_A_HANDLER
 from iris_state.records.changes import GANG
 from iris_state.records.entities import Attempt, HistoryEntry, Job, Task, ended_waiting, was_cancelled
@@ -29,6 +32,7 @@ Part = tuple[int, int]
 
 Timed = tuple[int, int, HistoryEntry]
 """A row with its time, and its rank among the rows of that millisecond."""
+_AT = itemgetter(0, 1)
 
 
 def parts(job: Job, start: Part, task: int | None = None) -> Iterator[Part]:
@@ -68,6 +72,37 @@ def newest(job: Job, index: int, count: int) -> list[HistoryRow]:
     return [row_of(job, entry) for entry in _in_order([*_stored(job.history), *_derived(job, part)])[-count:]]
 
 
+def latest(job: Job, count: int) -> LatestHistoryView:
+    """The newest judgements of a whole job, found from the tasks that have changed last.
+
+    They are counted where the attempts are few; each attempt is one at least.
+    """
+    numbered = [] if job.is_gang else list(job.numbered())
+    attempts = sum(len(task.attempts) for _, task in numbered)
+    changed = heapq.nlargest(count, numbered, key=lambda one: _changed_ms(job, one[1]))
+    stored = sorted(_stored(job.history), key=_AT, reverse=True)
+    merged = heapq.merge(stored, *(_newest_first(job, *one) for one in changed), key=_AT, reverse=True)
+    found = [row_of(job, entry) for *_, entry in islice(merged, count)]
+    is_least = attempts > ATTEMPTS
+    total = attempts if is_least else sum(1 for one in numbered for _ in _newest_first(job, *one))
+    return LatestHistoryView(items=found[::-1], total=len(stored) + total, is_least=is_least)
+
+
+def _changed_ms(job: Job, task: Task) -> int:
+    """When a task had its last row, about: when its attempt did, or its job ended."""
+    last = task.attempts[-1] if task.attempts else None
+    times = (last.assigned_ms, last.building_ms, last.started_ms, last.ended_ms, last.closed_ms) if last else (0,)
+    return max(*times, job.finished_ms) if ended_waiting(task) else max(times)
+
+
+def _newest_first(job: Job, index: int, task: Task) -> Iterator[Timed]:
+    """The derived rows of one task."""
+    if ended_waiting(task):
+        yield from sorted(_timed(_cancelled(job, index, task)), key=_AT, reverse=True)
+    for attempt in reversed(task.attempts):
+        yield from sorted(_timed(_without_delay(index, task, attempt)), key=_AT, reverse=True)
+
+
 def _position(job: Job, index: int) -> int:
     """The position of a task among those of its job; 0 for rows of the whole job."""
     if not job.spec.indexes or index == GANG:
@@ -97,11 +132,15 @@ def _derived(job: Job, part: Part) -> list[Timed]:
             found += _without_delay(index, task, attempt)
         if ended_waiting(task) and number <= max(len(task.attempts) - 1, 0) < number + attempts:
             found += _cancelled(job, index, task)
+    return _timed(found)
+
+
+def _timed(found: Iterable[HistoryEntry]) -> list[Timed]:
     return [(entry.first_ms, _DERIVED[entry.to_status in _OUT], entry) for entry in found if entry.first_ms]
 
 
 def _in_order(timed: list[Timed]) -> list[HistoryEntry]:
-    return [entry for *_, entry in sorted(timed, key=lambda one: one[:2])]
+    return [entry for *_, entry in sorted(timed, key=_AT)]
 
 
 _JUDGED, _DERIVED = (2, 0), (1, 3)

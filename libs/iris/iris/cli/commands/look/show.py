@@ -151,7 +151,7 @@ def show_causes(client: Client, job: Row) -> None:
 def show_history(client: Client, job: str, task: int | None, *, wide: bool) -> None:
     """What was judged last of a job's sessions, or of one task's; without ``wide`` only what did not succeed."""
     rows = client.pages(f"/v1/jobs/{in_path(job)}/history", dict, {} if task is None else {"task": task})
-    found = [row for row in rows if wide or row["result"] != "SUCCESS"]
+    found = sorted((row for row in rows if wide or row["result"] != "SUCCESS"), key=lambda row: row["first_at"])
     if found:
         more = len(found) > _JUDGEMENTS_SHOWN
         click.echo(f"\nhistory, the newest {_JUDGEMENTS_SHOWN} of {len(found):,}:" if more else "\nhistory:")
