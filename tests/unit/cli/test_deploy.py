@@ -273,6 +273,14 @@ def test_waiting_ends_when_its_time_is_over(iris):
     assert (code, "chat: 1 of 3 routes serve after 0.1 s (ready); it goes on" in err) == (ExitCode.WAIT_TIMEOUT, True)
 
 
+def test_a_wait_that_is_over_tells_routes_of_other_revisions_apart(iris):
+    routes = [{**ROUTE, "revision": revision, "discovered": revision < 3} for revision in (1, 1, 2, 3)]
+    during = chat(status="deploying", revision=2, routes=routes)
+    code, _, err = iris(Gateway(chat(), during), "update", "chat", "--wait-timeout", "0.1s", "--", "serve")
+    said = "chat: 1 of 3 routes of revision 2 serve, and 2 of other revisions, after 0.1 s (deploying); it goes on"
+    assert (code, said in err) == (ExitCode.WAIT_TIMEOUT, True)
+
+
 def test_a_refusal_says_every_mistake(iris):
     errors = [{"pointer": "/replicas", "code": "out_of_range", "message": "-1 is not between 0 and 1000", "hint": ""}]
     gateway = lambda _: problem(422, "invalid", "wrong", errors=errors)  # noqa: E731

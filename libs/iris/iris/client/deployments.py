@@ -101,7 +101,9 @@ class Deployment:
     def gave_up(self, timeout: float | None) -> WaitTimeout:
         """The error of a wait that lasted longer than ``timeout`` seconds."""
         seen = self._seen
-        serve = f"{seen.ready} of {counted(seen.replicas, 'route')} serve"
+        others = sum(route.discovered and route.revision != seen.revision for route in seen.routes)
+        of_it = f"of revision {seen.revision} serve, and {others} of other revisions," if others else "serve"
+        serve = f"{seen.ready - others} of {counted(seen.replicas, 'route')} {of_it}"
         return WaitTimeout(f"{self.name}: {serve} after {round(timeout or 0.0, 1):g} s ({seen.status}); it goes on")
 
     def _has_come(self) -> bool:
