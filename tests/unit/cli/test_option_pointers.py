@@ -32,7 +32,7 @@ def command(*names):
         ("/coscheduling/group_by/1/key", "--group-by"),
         ("/environment/python", "--python"),
         ("/max_task_failures", "--max-task-failures"),
-        ("/command/0", "/command/0"),
+        ("/command/0", "COMMAND"),
         ("", ""),
     ],
 )
@@ -52,6 +52,7 @@ def test_fields_of_a_job_are_named_by_the_options_of_run(pointer, option):
         ("/template/probe/start_timeout_s", "--start-timeout"),
         ("/template/resources/cpu_millis", "--cpu"),
         ("/settle_s", "--settle"),
+        ("/name", "NAME"),
     ],
 )
 def test_fields_of_a_deployment_are_named_by_the_options_of_create(pointer, option):

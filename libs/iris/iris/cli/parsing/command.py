@@ -8,8 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import click
+from click.core import ParameterSource
 
 from iris.cli.parsing.suggestions import alias, did_you_mean
+
+MAY_BE_EMPTY = frozenset({"setup", "reason", "grep"})
+"""Options to which an empty value says something. To others it is a variable that was not set, whose option would be
+left out.
+"""
 
 
 class CliCommand(click.Command):
@@ -18,7 +24,7 @@ class CliCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         given = list(args)
         try:
-            return super().parse_args(ctx, args)
+            return _checked(self, ctx, super().parse_args(ctx, args))
         except click.UsageError as first:
             found = {one.format_message(): one for one in _mistakes(self, ctx, given)}
             if len(found) < 2:
@@ -32,6 +38,9 @@ class CliGroup(click.Group):
 
     command_class = CliCommand
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return _checked(self, ctx, super().parse_args(ctx, args))
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         return super().get_command(ctx, alias(cmd_name, self.commands))
 
@@ -42,6 +51,16 @@ class CliGroup(click.Group):
             near = did_you_mean(args[0], self.list_commands(ctx))
             raise click.UsageError(f"There is no command {args[0]!r}.{near}", ctx)
         return super().resolve_command(ctx, args)
+
+
+def _checked(command: click.Command, ctx: click.Context, rest: list[str]) -> list[str]:
+    """The ``rest`` of the words. Raises UsageError for an option that was given an empty value."""
+    for one in command.params:
+        name = one.name or ""
+        given = isinstance(one, click.Option) and ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if given and ctx.params.get(name) == "" and name not in MAY_BE_EMPTY:
+            raise click.UsageError(f"{max(one.opts, key=len)} must not be empty", ctx)
+    return rest
 
 
 def _mistakes(command: click.Command, ctx: click.Context, args: list[str]) -> Iterator[click.UsageError]:

@@ -26,6 +26,7 @@ def option_of(pointer: str, command: click.Command, given: Collection[str] = ())
     path = pointer.strip("/?").removeprefix("template/")
     options = {param.name: max(param.opts, key=len) for param in command.params if isinstance(param, click.Option)}
     options |= {word.lstrip("-"): word for word in options.values()}
+    options |= {param.name: (param.name or "").upper() for param in command.params if isinstance(param, click.Argument)}
     named = [name for name in _names(path) if name in options]
     found = next((name for name in named if name in given), named[0] if named else "")
     return options[found] if found else pointer

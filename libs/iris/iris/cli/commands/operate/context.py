@@ -44,10 +44,10 @@ def add(name: str, url: str, token: str | None, token_file: str | None) -> None:
     known = load_contexts(path)
     if token_file is not None and not (token := read_from(token_file)):
         raise InvalidOption(f"{token_file} holds no token")
+    if not name.strip():
+        raise InvalidOption("a name must not be empty")
     if token is None:
         token, _ = environment_token(os.environ)
-    elif not token.strip():
-        raise InvalidOption("--token is empty")
     kept = Contexts(known.current or name, {**known.known, name: Context(check_url(url), token)})
     save_contexts(path, kept)
     click.echo(f"{name} is kept in {path}; in use: {kept.current}", err=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 import click
@@ -16,6 +17,7 @@ from iris.cli.parsing.options import connected, form_option
 from iris.client.client import Client
 from iris.client.http.api import decode
 from iris.client.http.transport import HttpRequest, in_path
+from iris.client.options.jobs import OptionReader
 from iris.client.options.units import PARSERS
 from iris_core.quota import GATEWAY_LIMITS, QUOTA_LIMITS, UserLimit
 from iris_core.spec.jobs import BANDS
@@ -93,7 +95,11 @@ def set_quota(client: Client, user: str, **given: Any) -> None:
     limits = {key: value for key, value in given.items() if value is not None}
     if not limits:
         raise click.UsageError("give at least one limit")
-    limits |= {limit.name: PARSERS[limit.unit](limits[limit.name]) for limit in QUOTA_LIMITS if limit.name in limits}
+    reading = OptionReader()
+    for limit in QUOTA_LIMITS:
+        if limit.name in limits:
+            limits[limit.name] = reading.read(partial(PARSERS[limit.unit], limits[limit.name]), 0, limit.name)
+    reading.finish()
     path = f"/v1/quotas/{in_path(user)}"
     present: Row = client.get(path, dict)
     wanted = {key: limits.get(key, present[key]) for key in given if key in limits or key in present}
