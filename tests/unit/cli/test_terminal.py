@@ -11,7 +11,7 @@ import pytest
 from iris.cli.commands.control.cp import CopiedBytes
 from iris.cli.output.terminal import Terminal, shown
 from iris_core.views.streams import ExecutionLine
-from tests.support.answers import Said, answering, events
+from tests.support.answers import Said, answering, events, job_view
 
 NASTY = "\033]0;owned\a\033[2J\x9b31m\b"
 TITLE = "\\x1b]0;owned\\x07\\x1b[2J\\x9b31m\\x08"
@@ -52,6 +52,33 @@ def on_a_terminal(*words) -> str:
         process.wait(30)
     os.close(ours)
     return b"".join(pieces).decode()
+
+
+def test_colours_are_left_out_where_no_color_is_set(monkeypatch):
+    """In tables, and in errors that end the command."""
+
+    def answer(request):
+        return Said(200, {"items": [job_view(state="failed")], "next_cursor": None})
+
+    with answering(answer) as server:
+        for words, coloured in ((("ls",), "\033[31mfailed"), (("context", "use", "none"), "\033[31m")):
+            where = ("--url", server.url) if words == ("ls",) else ()
+            monkeypatch.delenv("NO_COLOR", raising=False)
+            assert coloured in on_a_terminal(*words, *where)
+            monkeypatch.setenv("NO_COLOR", "1")
+            assert "\033" not in on_a_terminal(*words, *where)
+
+
+@pytest.mark.parametrize(
+    ("stdout", "code", "said"),
+    [(">/dev/full", 1, "error: No space left on device\n"), (">&-", 0, ""), (">&- <&-", 0, "")],
+)
+def test_output_that_cannot_be_written_is_an_error_and_none_is_not(stdout, code, said):
+    page = {"items": [job_view()], "next_cursor": None}
+    with answering(lambda _: Said(200, page)) as server:
+        command = ["sh", "-c", f'exec "$@" {stdout}', "sh", sys.executable, "-m", "iris.cli", "ls", "--url", server.url]
+        ended = subprocess.run(command, check=False, stderr=subprocess.PIPE, text=True)
+    assert (ended.returncode, ended.stderr) == (code, said)
 
 
 def printing(request):

@@ -119,17 +119,31 @@ def root(ctx: click.Context, url: str | None, context: str | None, retry_for: st
 
 
 def invoke(arguments: list[str]) -> int:
-    """Run one command line; control characters from others are not sent to the terminal."""
-    with guarded():
-        return run(arguments)
+    """Run one command line; control characters from others are not sent to the terminal, nor colours where ``NO_COLOR``
+    is set.
+    """
+    _open_closed()
+    colour = False if os.environ.get("NO_COLOR") else None
+    with guarded(), click.Context(root, color=colour).scope():
+        return run(arguments, colour)
 
 
-def run(arguments: list[str]) -> int:
+def _open_closed() -> None:
+    """Give a process without stdin, stdout or stderr an empty one, whose number no socket then gets."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+
+
+def run(arguments: list[str], colour: bool | None = None) -> int:
     """Run one command line; every end has an exit code, and only bugs print a traceback."""
-    from iris.cli.errors import explain
+    from iris.cli.errors import complain, explain
 
     try:
-        result = root.main(arguments, prog_name="iris", standalone_mode=False)
+        result = root.main(arguments, prog_name="iris", standalone_mode=False, color=colour)
         sys.stdout.flush()
     except click.exceptions.Exit as leave:
         return leave.exit_code
@@ -139,11 +153,19 @@ def run(arguments: list[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         return ExitCode.DETACHED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitCode.UNEXPECTED
+        return _unwritten()
     except Exception as error:
         code = explain(error)
-        if code is None:
+        if code is not None:
+            return code
+        if not isinstance(error, OSError):
             raise
-        return code
+        complain(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
+        return _unwritten()
     return result if isinstance(result, int) else ExitCode.SUCCEEDED
+
+
+def _unwritten() -> ExitCode:
+    """The end of a command whose output nobody takes: what is left of it is dropped."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return ExitCode.UNEXPECTED
