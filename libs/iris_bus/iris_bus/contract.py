@@ -214,11 +214,9 @@ class Reader(Protocol):
 
 
 class StoredReader(Reader, Protocol):
-    """A reader of what a server has stored."""
+    """``finished``: whether all has been taken that the server had when it was last heard; one that lags has less."""
 
-    async def finished(self) -> bool:
-        """Whether all messages have been taken that the server had, when it was last heard; one that lags has fewer."""
-        ...
+    async def finished(self) -> bool: ...
 
 
 class Gap(Exception):
