@@ -82,16 +82,10 @@ def read_cluster(data: Path) -> ClusterFile | None:
 
 
 def find_gateway(
-    url: str | None = None,
-    *,
-    token: str | None = None,
-    context: str | None = None,
-    environ: Mapping[str, str] = os.environ,
+    url: str | None = None, *, context: str | None = None, environ: Mapping[str, str] = os.environ
 ) -> Address:
-    """The gateway to use, by ``token`` if it is given. Raises NoGateway when no source has one, InvalidOption for an
-    invalid address and an empty ``IRIS_TOKEN``.
-    """
-    token, file = environment_token(environ) if token is None else (token, "")
+    """The gateway to use. Raises NoGateway when no source has one, InvalidOption for an invalid address."""
+    token, file = (environ.get(name, "").strip() for name in TOKEN_NAMES)
     sources = ((url, "--url"), *(((environ.get(name), name)) for name in ("IRIS_URL", "IRIS_GATEWAY_URL")))
     if not context:
         for given, origin in sources:
@@ -99,7 +93,7 @@ def find_gateway(
                 return _address(given, token, origin, file, environ)
     chosen = find_context(context or environ.get("IRIS_CONTEXT"), environ)
     if chosen is not None:
-        return _address(chosen.url, token or ("" if file else chosen.token), "context", file, environ)
+        return _address(chosen.url, token or ("" if names_token(environ) else chosen.token), "context", file, environ)
     data = data_dir(environ)
     if local := read_cluster(data):
         return _address(local.url, token, f"the local cluster in {data}", file, environ)
@@ -110,10 +104,10 @@ def find_gateway(
 
 
 def _address(url: str, token: str, origin: str, file: str, environ: Mapping[str, str]) -> Address:
-    """``file`` is read again for each request, unless a token is given that is not a task's. Without either, the token
-    is that of the local cluster, if this is its address.
+    """``file`` is read again for each request, unless a token is given that is not a task's. When the environment names
+    neither, the token is that of the local cluster, if this is its address.
     """
-    if not token and not file and (local := _local_cluster(url, environ)):
+    if not token and not names_token(environ) and (local := _local_cluster(url, environ)):
         url, file = local.url, local.token_file
     file = file if not token or token.startswith(TASK_TOKEN) else ""
     return Address(check_url(url), token or read_token(file), origin, file)
@@ -141,16 +135,11 @@ def _is_up(cluster: ClusterFile) -> bool:
     return True
 
 
-def environment_token(environ: Mapping[str, str]) -> tuple[str, str]:
-    """The token, and the file to read it from again: the one that a task was given is only the first of several.
-
-    Raises InvalidOption for one that is set, but empty: a script that lost its secret must not act by another token.
+def names_token(environ: Mapping[str, str]) -> bool:
+    """Whether a variable is to have the token. An empty one is none: a script that has lost its secret must not act by
+    the token of the context, or of the local cluster's admin.
     """
-    for name in TOKEN_NAMES:
-        if not environ.get(name, name).strip():
-            raise InvalidOption(f"{name} is set, but empty; set it, or unset it to use the token of the context")
-    token, file = (environ.get(name, "") for name in TOKEN_NAMES)
-    return token, file
+    return any(name in environ for name in TOKEN_NAMES)
 
 
 def read_token(file: str) -> str:

@@ -40,7 +40,7 @@ class GatewayApi:
         timeout_s: float = 30.0,
         retry_for_s: float = RETRY_FOR_S,
     ) -> None:
-        found = find_gateway(url, token=token, context=None if url else context)
+        found = find_gateway(url, context=None if url else context)
         inside_task = "IRIS_JOB" in os.environ
         self.address = found if token is None else Address(found.url, token, found.origin)
         self.transport = Transport(

@@ -11,7 +11,7 @@ from iris.cli.output.pages import ListedPage, print_page
 from iris.cli.output.tables import Column, Row, print_facts, print_object
 from iris.cli.parsing.command import CliGroup
 from iris.cli.parsing.options import form_option
-from iris.client.http.address import check_url, environment_token
+from iris.client.http.address import check_url
 from iris.client.http.contexts import Context, Contexts, contexts_path, load_contexts, save_contexts
 from iris.client.problems import InvalidOption
 
@@ -46,9 +46,9 @@ def add(name: str, url: str, token: str | None, token_file: str | None) -> None:
         raise InvalidOption(f"{token_file} holds no token")
     if not name.strip():
         raise InvalidOption("a name must not be empty")
-    if token is None:
-        token, _ = environment_token(os.environ)
-    kept = Contexts(known.current or name, {**known.known, name: Context(check_url(url), token)})
+    if token is None and "IRIS_TOKEN" in os.environ:
+        raise InvalidOption("IRIS_TOKEN is set, but empty")
+    kept = Contexts(known.current or name, {**known.known, name: Context(check_url(url), token or "")})
     save_contexts(path, kept)
     click.echo(f"{name} is kept in {path}; in use: {kept.current}", err=True)
 
