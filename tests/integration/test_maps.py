@@ -619,9 +619,12 @@ def test_an_asynchronous_client_awaits_the_calls_of_an_iterator(cluster, monkeyp
     async def squares(most):
         async with iris.AsyncClient() as client:
             calls = await client.map(lambda x: x * x, items(most), lookahead=2, name=f"m-async-{most}", cpu=0.1)
-            return await asyncio.gather(*calls)
+            found = [await asyncio.gather(*calls), await calls.results(WITHIN_S)]
+            again = await client.map_of(calls.job.name)
+            ended = [future.result() async for future in again.as_completed(WITHIN_S)]
+            return [*found, sorted(ended), (await again.job.wait(WITHIN_S)).state]
 
-    assert asyncio.run(squares(9)) == [0, 1, 4, 9, 16]
+    assert asyncio.run(squares(9)) == [*[[0, 1, 4, 9, 16]] * 3, "succeeded"]
     with pytest.raises(LookupError, match="no more items"):
         asyncio.run(squares(3))
 

@@ -182,7 +182,7 @@ FUNCTIONS_SAY = {
     "Come back to a map": "['A', 'B']",
     "A data frame, piece by piece": "[18. 19. 20. 21.]",
     "Programs that take an executor": "1024 ['A', 'B']",
-    "asyncio": "[1, 2]",
+    "asyncio": "/lengths [1, 2]\n3",
 }
 """What the programs of the page print, by their heading."""
 WITH_PACKAGES = {

@@ -9,6 +9,7 @@ from iris_core import __version__
 
 TYPE_CHECKING = False  # importing `typing` takes as long as the start of Python, and Ctrl-C would print a traceback
 if TYPE_CHECKING:
+    from iris.client.async_base import AsyncMapped
     from iris.client.async_client import AsyncClient, AsyncDeployment, AsyncJob
     from iris.client.client import Client
     from iris.client.deployments import Deployment
@@ -44,6 +45,7 @@ __all__ = [
     "AsyncClient",
     "AsyncDeployment",
     "AsyncJob",
+    "AsyncMapped",
     "Client",
     "ClientError",
     "Conflict",
@@ -80,6 +82,7 @@ _HOMES = {
     "AsyncClient": "iris.client.async_client",
     "AsyncDeployment": "iris.client.async_client",
     "AsyncJob": "iris.client.async_client",
+    "AsyncMapped": "iris.client.async_base",
     "Client": "iris.client.client",
     "Deployment": "iris.client.deployments",
     "Executor": "iris.client.maps.executor",

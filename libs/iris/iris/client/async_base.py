@@ -20,6 +20,7 @@ from iris.client.http.event_stream import EventStream
 from iris.client.http.events import Event, read_events, read_lines
 from iris.client.http.transport import RETRY_FOR_S, UrlQuery
 from iris.client.jobs import TERMINAL, Job, resumable
+from iris.client.maps.future import CallFuture
 from iris.client.maps.mapping import Mapped
 from iris.client.options.maps import MapOptions
 from iris.client.problems import gave_up
@@ -66,8 +67,8 @@ class AsyncCalls:
         *iterables: Iterable[Any],
         workdir: str | os.PathLike[str] | None = None,
         **options: Unpack[MapOptions],
-    ) -> list[asyncio.Future[R]]:
-        """As `Client.map`; one awaitable future per item, once all items of an iterator are submitted."""
+    ) -> AsyncMapped[R]:
+        """As `Client.map`, once all items of an iterator are submitted."""
         mapped = await self.call(lambda: self.sync.map(function, *iterables, workdir=workdir, **options))
         return await self._awaitable(mapped)
 
@@ -78,20 +79,20 @@ class AsyncCalls:
         *,
         workdir: str | os.PathLike[str] | None = None,
         **options: Unpack[MapOptions],
-    ) -> list[asyncio.Future[R]]:
-        """As `Client.starmap`; one awaitable future per item, once all items of an iterator are submitted."""
+    ) -> AsyncMapped[R]:
+        """As `Client.starmap`, once all items of an iterator are submitted."""
         mapped = await self.call(lambda: self.sync.starmap(function, items, workdir=workdir, **options))
         return await self._awaitable(mapped)
 
-    async def map_of(self, job: str, **options: Unpack[MapOptions]) -> list[asyncio.Future[Any]]:
-        """As `Client.map_of`; one awaitable future per item, once an open map is closed."""
+    async def map_of(self, job: str, **options: Unpack[MapOptions]) -> AsyncMapped[Any]:
+        """As `Client.map_of`, once an open map is closed."""
         mapped = await self.call(lambda: self.sync.map_of(job, **options))
         return await self._awaitable(mapped)
 
-    async def _awaitable(self, mapped: Mapped[R]) -> list[asyncio.Future[R]]:
+    async def _awaitable(self, mapped: Mapped[R]) -> AsyncMapped[R]:
         """Raises what reading the items has raised."""
         await self.call(mapped.wait_closed)
-        return [asyncio.wrap_future(future) for future in mapped.futures]
+        return AsyncMapped(self, mapped)
 
     def logs(self, name: str, query: UrlQuery | None = None, *, follow: bool = True) -> AsyncIterator[LogLineView]:
         """As `Client.logs`."""
@@ -119,6 +120,37 @@ class AsyncCalls:
                 yield item
         finally:
             stream.close()
+
+
+class AsyncMapped(list[asyncio.Future[R]]):
+    """The result of a map, for asyncio: ``job``, and one awaitable future per item, in the order of the items."""
+
+    def __init__(self, client: AsyncCalls, mapped: Mapped[R]) -> None:
+        super().__init__(asyncio.wrap_future(future) for future in mapped.futures)
+        self._client = client
+        self.sync = mapped
+        for future in self:
+            future.add_done_callback(_heed)
+
+    @property
+    def job(self) -> JobWaits:
+        """As `Mapped.job`: its name and id, and its waits."""
+        return JobWaits(self._client, self.sync.job)
+
+    async def as_completed(self, timeout: float | None = None) -> AsyncIterator[CallFuture[R]]:
+        """As `Mapped.as_completed`: futures that have ended, whose results are there."""
+        async for future in self._client.iterate(self.sync.as_completed(timeout)):
+            yield future
+
+    async def results(self, timeout: float | None = None) -> list[Any]:
+        """As `Mapped.results`."""
+        return await self._client.call(self.sync.results, timeout)
+
+
+def _heed(future: asyncio.Future[Any]) -> None:
+    """Take note of an exception: `AsyncMapped.results` may be what raises it, and asyncio would log that nobody has."""
+    if not future.cancelled():
+        future.exception()
 
 
 class JobWaits:
