@@ -61,9 +61,10 @@ async def test_a_gang_by_levels_shows_where_each_member_is():
 async def test_values_of_an_array_are_shown_where_they_are_not_the_indexes():
     story = Story(time.time_ns() // 1_000_000)
     numbers = [story.job(f"/ada/{i}", 90 + i, replicas=3, array=array) for i, array in enumerate(("1000-1002", "0-2"))]
+    numbers.append(story.job("/ada/part", 99, replicas=2, array="0-1,70,80", indexes="2-3"))
     ledger, _ = story.applied()
     async with house() as iris:
         show(iris, ledger)
         texts = [(await iris.http.get(f"/jobs/j{number}")).text for number in numbers]
-    assert [re.findall(r"= (\d+)</span>", text) for text in texts] == [["1000", "1001", "1002"], []]
-    assert ["c-task valued" in text for text in texts] == [True, False]
+    assert [re.findall(r"= (\d+)</span>", text) for text in texts] == [["1000", "1001", "1002"], [], ["70", "80"]]
+    assert ["c-task valued" in text for text in texts] == [True, False, True]

@@ -153,6 +153,12 @@ def sort_links(order: str) -> dict[str, tuple[str, str]]:
     return links
 
 
+def _has_values(spec: JobSpec) -> bool:
+    """Whether tasks of an array have other values than their indexes. Both rise from task to task: the last tells."""
+    last = spec.index_set[spec.replicas - 1]
+    return spec.array_index(last) != last
+
+
 async def job(look: PageData) -> Facts:
     """One job: its progress, what it waits for, or why it failed."""
     name = job_reference(look.segments["job"])
@@ -172,7 +178,7 @@ async def job(look: PageData) -> Facts:
         "bands": BANDS,
         "facts": facts_of(spec),
         "value_of": spec.array_index,
-        "valued": bool(spec.array) and spec.array_index(spec.replicas - 1) != spec.replicas - 1,
+        "valued": bool(spec.array) and _has_values(spec),
         "snippets": (("Command line", snippets.cli_of(spec)), ("Python", snippets.sdk_of(spec))),
         "axis": Axis(shown["submitted_at"], shown["finished_at"], look.now),
         "failures": failure_groups(failed),
