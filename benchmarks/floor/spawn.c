@@ -1,6 +1,6 @@
 /* Spawn a command COUNT times, AT_ONCE at a time, and wait for each: the least that starting a process costs.
  *
- * Prints commands a second; theirs is written to /dev/null. Usage: spawn COUNT AT_ONCE PATH [ARGUMENT...] */
+ * Prints commands a second; their output goes to /dev/null. Usage: spawn COUNT AT_ONCE PATH [ARGUMENT...] */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <spawn.h>

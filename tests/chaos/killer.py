@@ -147,7 +147,8 @@ class Killer:
                 left.append(strike)
                 why = repr(error)
             self._rest(_LOOK_S)
-        self.wrong += [f"wrong: {len(left)} faults have found no target in {self.looks} looks: {why}"]
+        if left:
+            self.wrong += [f"wrong: {len(left)} faults have found no target in {self.looks} looks: {why}"]
 
     def _see(self, strike: Callable[[], Strike]) -> None:
         """Do it, and wait until the cluster accepts work, or until it is enough."""

@@ -13,9 +13,10 @@ import httpx
 import pytest
 
 from iris_bus.contract import Message
+from iris_core import subjects
 from iris_gateway.auth.bearer import Keyring, parse_tokens
 from iris_gateway.http.problem import ProblemResponse
-from iris_gateway.streams.event import EVERYTHING, Filter, of_run, read_event
+from iris_gateway.streams.event import EVERYTHING, WORDS, Filter, of_run, read_event
 from iris_gateway.streams.feed import PIECE, Feed, Lagging
 from iris_gateway.streams.sse import stream
 from tests.support.fake_state import refusal
@@ -50,6 +51,10 @@ async def some(response: httpx.Response, count: int) -> list[dict[str, str]]:
 
 async def ids(iris: House, query: str) -> list[str]:
     return [item["id"] for item in (await iris.http.get(f"/v1/events?{query}")).json()["items"]]
+
+
+def test_every_subject_of_events_has_its_words():
+    assert {f"{prefix}.*" for prefix in WORDS} == set(subjects.EVENTS.subjects)
 
 
 async def test_a_page_shows_the_newest_first_with_its_place_and_type(iris: House):

@@ -26,7 +26,7 @@ from iris.cli.exit_codes import ExitCode
 from iris.cli.follow import note
 from iris.cli.output.progress import StatusLine
 from iris.client.client import Client
-from iris.client.http.address import ClusterFile, data_dir, find_gateway, read_cluster, read_token
+from iris.client.http.address import ClusterFile, data_dir, find_gateway, numbered, read_cluster, read_token
 from iris.client.http.transport import HttpRequest
 from iris.client.problems import ClientError, InvalidOption, NoGateway, Problem
 from iris.cluster.options import StartedCluster, StartOptions
@@ -144,19 +144,19 @@ def elsewhere(url: str, data: Path, environ: Mapping[str, str] = os.environ) -> 
     """
     try:
         found = find_gateway(environ=environ)
-        given = f"IRIS_URL={url}" if data == data_dir(environ) else f"IRIS_DATA={shlex.quote(str(data))} IRIS_URL={url}"
     except (InvalidOption, NoGateway, RuntimeError):  # the last: a user without a home, as in a container
         return []
-    if found.url.replace("//localhost:", "//127.0.0.1:") == url:
+    if numbered(found.url) == url:
         return []
+    given = f"IRIS_URL={url}" if is_default(data, environ) else f"IRIS_DATA={shlex.quote(str(data))} IRIS_URL={url}"
     source = "the context in use" if found.origin == "context" else found.origin
     return [f"from this shell, iris and the SDK go to {found.url} ({source}), not here; to go here: export {given}"]
 
 
-def is_default(data: Path) -> bool:
+def is_default(data: Path, environ: Mapping[str, str] = os.environ) -> bool:
     """Whether the command line looks for the cluster there by itself."""
     try:
-        return data == data_dir()
+        return data == data_dir(environ)
     except RuntimeError:  # a user without a home, as in a container
         return False
 

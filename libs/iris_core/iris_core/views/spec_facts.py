@@ -80,17 +80,17 @@ def _ends(spec: JobSpec) -> Iterator[tuple[str, str]]:
         doubled = f", doubled up to {show_duration(spec.max_backoff_s)}" if spec.max_backoff_s > spec.backoff_s else ""
         yield "backoff", f"{show_duration(spec.backoff_s)}{doubled}"
     elif spec.max_backoff_s != DEFAULT_MAX_BACKOFF_S:
-        yield "longest backoff", f"{show_duration(spec.max_backoff_s)}"
+        yield "longest backoff", show_duration(spec.max_backoff_s)
     if spec.stop is not None:
         later = "" if spec.stop.grace_s is None else f", KILL {show_duration(spec.stop.grace_s)} later"
         yield "stopped by", f"{spec.stop.signal}{later}"
     if spec.notice is not None:
         yield "notice", f"{spec.notice.signal}, {show_duration(spec.notice.before_s)} before the time limit"
     if spec.timeout_s is not None:
-        yield "timeout", f"{show_duration(spec.timeout_s)}"
+        yield "timeout", show_duration(spec.timeout_s)
     if spec.on_timeout != "kill":
         yield "at its timeout", "requeued"
     if spec.protect_s is not None:
         yield "protected", f"from preemption for its first {show_duration(spec.protect_s)}"
     if spec.scheduling_timeout_s is not None:
-        yield "scheduling timeout", f"{show_duration(spec.scheduling_timeout_s)}"
+        yield "scheduling timeout", show_duration(spec.scheduling_timeout_s)

@@ -7,6 +7,8 @@ docs/adr/0040-tokens-of-attempts.md.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 from starlette.requests import Request
 
@@ -17,6 +19,9 @@ from iris_gateway.auth.bearer import ANONYMOUS, bearer_of, checked_user, no_form
 from iris_gateway.gateway import Gateway
 from iris_gateway.http.problem import ProblemResponse
 from iris_service.listening import client_of
+
+if TYPE_CHECKING:
+    from iris_gateway.auth.oidc import Issuer
 
 SAFE = frozenset({"GET", "HEAD"})
 
@@ -83,7 +88,7 @@ def listed_token(gateway: Gateway, request: Request) -> Token | None:
     if gateway.open:
         return None
     secret, _ = _secret_of(request, with_cookie=request.method in SAFE)
-    if secret.startswith(TASK_TOKEN) or (gateway.issuer is not None and secret.count(".") == 2):
+    if secret.startswith(TASK_TOKEN) or _issuer_of(gateway, secret) is not None:
         return None
     return gateway.keyring.token_of(secret, gateway.now_ms())
 
@@ -95,6 +100,11 @@ def token_cookie(request: Request) -> str:
 
 def identify_person(gateway: Gateway, secret: str) -> Caller:
     """The caller behind a token of the issuer, or of the token file. Raises Problem."""
-    if gateway.issuer is not None and secret.count(".") == 2:  # a JWT; tokens of the file have no dots
-        return gateway.issuer.identify(secret)
+    if (issuer := _issuer_of(gateway, secret)) is not None:
+        return issuer.identify(secret)
     return gateway.keyring.identify(secret, gateway.now_ms())
+
+
+def _issuer_of(gateway: Gateway, secret: str) -> Issuer | None:
+    """The issuer, if it verifies this token: it is a JWT; tokens of the file have no dots."""
+    return gateway.issuer if secret.count(".") == 2 else None

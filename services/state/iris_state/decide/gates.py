@@ -93,7 +93,7 @@ def _unknown(ledger: Ledger, wanted: Dependency, pointer: str) -> Mistake:
     above, _, last = wanted.job.rpartition("/")
     if whole_number(last) is None or found(ledger, msgspec.structs.replace(wanted, job=above)) is None:
         return Mistake(pointer=pointer, code="unknown_job", message=f"there is no job {wanted.job[:200]}")
-    words, hint = f"{wanted.job[:200]} is a task", "its job; with each, each task waits for the task in its place"
+    words, hint = f"{wanted.job[:200]} is a task", "name its job; with each, a task waits for its counterpart there"
     return Mistake(pointer=pointer, code="unknown_job", message=words, hint=hint)
 
 

@@ -39,7 +39,7 @@ SKIPPED = frozenset(
 )
 IGNORE_FILES = (".gitignore", ".irisignore")
 """In one directory, patterns of the later file override those of the earlier one."""
-_LEAVE_OUT = "name it in .irisignore if tasks do not need it"
+_LEAVE_OUT = "; name it in .irisignore if tasks do not need it"
 _CHUNK = 1 << 20
 _SHOWN = 5
 
@@ -208,7 +208,7 @@ def add_entry(archive: tarfile.TarFile, root: Path, path: Path, name: str = "") 
     elif stat.S_ISLNK(found.st_mode):
         entry.type, entry.mode, entry.linkname = tarfile.SYMTYPE, 0o777, inner_link(root, path)
     else:
-        raise InvalidOption(f"{path} is neither a file nor a directory and cannot be uploaded: {_LEAVE_OUT}")
+        raise InvalidOption(f"{path} is neither a file nor a directory and cannot be uploaded{_LEAVE_OUT}")
     archive.addfile(entry)
     return entry
 
@@ -218,5 +218,6 @@ def inner_link(root: Path, path: Path) -> str:
     target = os.readlink(path)
     inside = os.path.normpath(path.parent.relative_to(root) / target)
     if os.path.isabs(target) or inside == ".." or inside.startswith("../"):
-        raise InvalidOption(f"{path} links to {target}, outside of {root}: {_LEAVE_OUT}")
+        refusal = f"{path} links to {target}, outside of {root}; links may not leave the directory"
+        raise InvalidOption(refusal + _LEAVE_OUT)
     return target

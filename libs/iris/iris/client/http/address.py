@@ -2,8 +2,8 @@
 
 1. an explicit address  2. ``IRIS_URL``  3. ``IRIS_GATEWAY_URL`` (set inside tasks)  4. the context, ``IRIS_CONTEXT`` or
 the current one  5. the local cluster that is up (``$IRIS_DATA``, else ``~/.local/state/iris``). The token is
-``IRIS_TOKEN``, else the content of the file ``IRIS_TOKEN_FILE``, else the context's, or the one that `iris up` has
-made for the local cluster, also when its address was given.
+``IRIS_TOKEN``, else the content of the file ``IRIS_TOKEN_FILE``; where neither variable is set, also to nothing, it is
+the context's, or the one that `iris up` has made for the local cluster, also when its address was given.
 """
 
 from __future__ import annotations
@@ -121,8 +121,12 @@ def _local_cluster(url: str, environ: Mapping[str, str]) -> ClusterFile | None:
         local = read_cluster(data_dir(environ))
     except RuntimeError:  # a user without a home, as in a container
         return None
-    same = url.rstrip("/").replace("//localhost:", "//127.0.0.1:")
-    return local if local is not None and local.url == same and _is_up(local) else None
+    return local if local is not None and local.url == numbered(url) and _is_up(local) else None
+
+
+def numbered(url: str) -> str:
+    """An address with 127.0.0.1 for localhost, as a local cluster writes its own."""
+    return url.rstrip("/").replace("//localhost:", "//127.0.0.1:")
 
 
 def _is_up(cluster: ClusterFile) -> bool:

@@ -5,14 +5,7 @@ from __future__ import annotations
 import click
 
 from iris.cli.output.pages import print_page, read_page
-from iris.cli.output.tables import (
-    Column,
-    Row,
-    print_facts,
-    print_object,
-    print_table,
-    state_word,
-)
+from iris.cli.output.tables import Column, Row, print_facts, print_object, print_table, state_word
 from iris.cli.output.times import age
 from iris.cli.parsing.command import CliGroup
 from iris.cli.parsing.flags import limit_options

@@ -10,6 +10,7 @@ from iris.cli.commands.run.run import read_pair
 from iris.cli.follow import follow_to_end, note_warnings
 from iris.cli.interactive import use_terminal
 from iris.cli.parsing.command import CliCommand
+from iris.cli.parsing.flags import job_flags, with_options
 from iris.cli.parsing.options import NAME, connected
 from iris.client.client import Client
 
@@ -17,8 +18,7 @@ from iris.client.client import Client
 @click.command(cls=CliCommand)
 @click.argument("job", type=NAME, metavar="JOB")
 @click.option("--failed", is_flag=True, help="Only the tasks that did not succeed, under their indexes; a gang whole.")
-@click.option("-e", "--env", multiple=True, metavar="KEY[=V]", help="Add or replace an environment variable.")
-@click.option("--after", multiple=True, metavar="JOB[:WHEN]", help="Wait for this job first.")
+@with_options(*job_flags({"env": {"help": "Add or replace an environment variable."}, "after": {}}))
 @click.option("-d", "--detach", is_flag=True, help="Do not follow; print only the new job's name.")
 @connected
 def rerun(client: Client, job: str, failed: bool, env: tuple[str, ...], after: tuple[str, ...], detach: bool) -> int:
