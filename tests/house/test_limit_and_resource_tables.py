@@ -70,12 +70,14 @@ def test_every_limit_that_all_users_share_is_a_setting_and_told():
     assert per_user == {row.name for row in GATEWAY_LIMITS}
 
 
+_LIMITED = {"iris_worker.launcher.cgroups.limits", "iris_worker.agent.host.host", "iris.cluster.programs"}
+_SUMMED = {"iris_state.records.indexes.usage_days"}
 NAMED_BESIDE_THE_TABLE = {
-    "memory_bytes": {"iris_worker.launcher.cgroups.limits", "iris_worker.agent.host.host", "iris.cluster.programs"},
-    "cpu_millis": {"iris_worker.launcher.cgroups.limits", "iris_worker.agent.host.host", "iris.cluster.programs"},
+    "memory_bytes": _LIMITED | _SUMMED,
+    "cpu_millis": _LIMITED | _SUMMED,
     "disk_bytes": {"iris_worker.agent.host.host"},
 }
-"""Where a resource is enforced, found, or given to a simulated host."""
+"""Where a resource is enforced, found, given to a simulated host, or summed in units of its own."""
 
 
 @pytest.mark.parametrize("name", [row.name for row in REQUESTED])

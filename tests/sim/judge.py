@@ -53,6 +53,7 @@ from tests.sim.host import Running
 from tests.sim.levels import beyond_levels
 from tests.sim.network import Server
 from tests.sim.people import SETTLED_S, Promises
+from tests.sim.usage import wrong_sums
 from tests.sim.violation import Violation as Violation
 from tests.sim.violation import expect
 from tests.support.growth import Growth, check_timeouts
@@ -126,7 +127,7 @@ class Judge:
         """A leader's commit is in the journal: its ledger must be whole."""
         self.commits += 1
         check(machine.ledger, machine.timers.aside)
-        expect(not (wrong := [*beyond_levels(machine.ledger)]), f"{wrong}")
+        expect(not (wrong := [*beyond_levels(machine.ledger), *wrong_sums(machine.ledger)]), f"{wrong}")
         self._note_hosts(machine.ledger)
         self._note_routes_that_leave(machine)
         _children_end_with_parents(machine.ledger)

@@ -51,6 +51,7 @@ from iris_state.records.entities import Attempt, Job, Task
 from iris_state.records.gates import GateKind
 from iris_state.records.indexes.gates import GateIndex
 from iris_state.records.indexes.timer_queue import TimeoutQueue
+from iris_state.records.indexes.usage_days import UsageDays, Used
 from iris_state.records.ledger import Ledger
 from iris_state.records.stops import StopOrdered
 from iris_state.replication import follower
@@ -372,6 +373,19 @@ def a_snapshot_forgets_the_answers(put: Put) -> None:
     """A request that was answered is carried out again after a restart."""
     rest = snapshot._rest
     put(snapshot, "_rest", lambda *given: msgspec.structs.replace(rest(*given), answers=[]))
+
+
+@plant()
+def a_job_uses_everything_twice(put: Put) -> None:
+    """An attempt that ends is added to the sums twice."""
+    account = tasks.account
+    put(tasks, "account", lambda *given: (account(*given), account(*given)))
+
+
+@plant()
+def what_was_used_is_in_no_sum_of_a_day(put: Put) -> None:
+    """Jobs have used what their users have not."""
+    put(UsageDays, "of", lambda self, day, user, project, outcome: Used())
 
 
 @plant()

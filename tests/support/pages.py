@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from iris_core.codec import to_json
 from iris_core.messages.gateway_state import Answer
 from iris_core.placement.reasons import Reason, ReasonCode
+from iris_core.views.usage import UsageView, UsedView
 from tests.support.fake_state import FakeState, attempt_of
 from tests.support.gateway import House
 
@@ -132,6 +135,18 @@ AUDITED = {
 }
 
 
+USAGE = msgspec.to_builtins(
+    UsageView(
+        user="ada",
+        total=UsedView(attempts=3, cpu_seconds=7200.0, chip_seconds={"H100": 3600.0}, cpu_used_seconds=1800.0),
+        useful=UsedView(attempts=2, cpu_seconds=3600.0, chip_seconds={"H100": 2700.0}),
+        lost={"preempted": UsedView(attempts=1, cpu_seconds=3600.0, chip_seconds={"H100": 900.0})},
+        running=UsedView(),
+        billed=UsedView(attempts=2, cpu_seconds=3600.0, chip_seconds={"H100": 2700.0}),
+    )
+)
+
+
 def listing(*items: Any) -> dict[str, Any]:
     return {"items": list(items), "next_cursor": "7"}
 
@@ -149,6 +164,7 @@ def pages_of(state: FakeState) -> dict[str, dict[str, Any]]:
         "slices": {"items": []},
         "sessions": listing(SESSION),
         "users": listing(QUOTA),
+        "usage": {"items": [USAGE], "next_cursor": None},
         "audit": listing(AUDITED),
         "why": {"ahead": 4},
         "deployments": listing(DEPLOYMENT),

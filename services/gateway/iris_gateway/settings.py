@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from iris_core.limits import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from iris_core.views.usage import Prices
 from iris_gateway.auth.bearer import is_loopback
 from iris_service.listening import check_url, read_address, read_networks
 from iris_service.settings import BadSetting
@@ -62,6 +63,8 @@ class GatewaySettings(msgspec.Struct, frozen=True):
         event_ring: newest events kept in memory for watchers; as many again of those that end jobs.
         keep_alive_s: silence after which a stream sends a keep-alive.
         drain_s: how long requests in progress may take when the gateway stops.
+        prices: ``cpu=0.04``, ``memory=0.005``, ``H100=2.5``: of an hour of a processor, of a GiB, of a device of that
+            variant, for the cost in `iris usage`; what is not named costs nothing, and without any no cost is shown.
         oidc_issuer: OpenID Connect issuer whose tokens are accepted; empty: only tokens of the token file.
         oidc_audience: audience that such a token must have.
         oidc_client: id of a public client of the issuer that may use the device flow, for `iris login`; empty: none.
@@ -98,6 +101,7 @@ class GatewaySettings(msgspec.Struct, frozen=True):
     drain_s: NonNegativeFloat = 5.0
     tls_cert: str = ""
     tls_key: str = ""
+    prices: tuple[str, ...] = ()
     oidc_issuer: str = ""
     oidc_audience: str = ""
     oidc_keys: str = ""
@@ -111,6 +115,10 @@ class GatewaySettings(msgspec.Struct, frozen=True):
         """Raises BadSetting for an address, a URL or a network that cannot be one, and for a part of an issuer."""
         self.address()
         self.issuer()
+        try:
+            Prices(self.prices)
+        except ValueError as error:
+            raise BadSetting(f"[gateway] prices: {error}") from None
         read_networks("gateway", self.trusted)
         if self.proxy_url:
             check_url("gateway", "proxy_url", self.proxy_url)

@@ -77,11 +77,11 @@ def test_no_worker_gets_more_than_one_order_or_sends_one_report_a_turn(narrow):
     assert narrow.counts["reports"] <= most
 
 
-def test_a_task_takes_no_more_than_205_calls_of_functions():
+def test_a_task_takes_no_more_than_207_calls_of_functions():
     loopback = turned(slots=1_000, tasks=1_000)
     loopback.submit("/counted", 1_000)
     calls = _calls(loopback.run)
-    assert calls <= 205 * 1_000, f"{calls / 1_000:.1f} a task"
+    assert calls <= 207 * 1_000, f"{calls / 1_000:.1f} a task"
 
 
 def test_a_plain_job_is_validated_with_at_most_20_calls_of_functions():

@@ -4,10 +4,11 @@ import click
 import pytest
 
 from iris.cli.commands.look import events, queue, top
-from iris.cli.commands.operate import audit, context, quota, session
+from iris.cli.commands.operate import audit, context, quota, session, usage
 from iris.cli.commands.operate.admin import token
 from iris.cli.commands.serve import deployment_tables
 from iris.cli.output.tables import table_lines
+from tests.support import pages
 
 QUEUED = {
     "position": 1,
@@ -71,6 +72,7 @@ QUOTA = {
     "pending_tasks": 1,
     "max_band": "batch",
 }
+USED = {**pages.USAGE, "cost": 2.5}
 TOKEN = {"name": "laptop", "user": "ann", "role": "admin", "made_ms": 0, "expires_ms": 0, "expired": True}
 CONTEXT = {"name": "work", "url": "https://iris.example.org", "token": True, "current": True}
 USAGE = {"index": 7, "worker": "gpu-0", "started_at": None, "cpu_ms": 4000, "rss_bytes": 1 << 20}
@@ -93,6 +95,7 @@ TABLES = {
     "deploy": (deployment_tables.DEPLOYMENTS, DEPLOYMENT, ["USER", "SINCE", "REVISION"]),
     "routes": (deployment_tables.ROUTES, ROUTE, ["SINCE", "REVISION", "ADDRESS"]),
     "audit": (audit.COLUMNS, CHANGE, ["OWNER", "AT"]),
+    "usage": (usage.columns("user", priced=True), USED, ["PEAK", "ATTEMPTS", "USED", "GIB HOURS"]),
     "quota": (
         quota.COLUMNS,
         QUOTA,

@@ -59,6 +59,7 @@ SECTIONS = {
         "down": ("Stop the cluster on this machine; its data stays.", "down:down"),
         "worker": ("List, drain and decommission hosts.", "worker:worker"),
         "quota": ("Show and set limits of users.", "quota:quota"),
+        "usage": ("Show what jobs have held and used.", "usage:usage"),
         "audit": ("Show who did what.", "audit:audit"),
         "session": ("List and show sessions.", "session:session"),
         "doctor": ("Check this machine and the way to the gateway.", "doctor:doctor"),

@@ -29,6 +29,7 @@ from iris_core.views.jobs import (
     TaskView,
     TreeView,
 )
+from iris_core.views.usage import UsageView
 
 
 class AsyncClient(AsyncCalls):
@@ -120,6 +121,12 @@ class AsyncClient(AsyncCalls):
     ) -> AsyncIterator[AuditView]:
         """As `Client.audit`."""
         return self.iterate(self.sync.audit(by=by, of=of, since=since))
+
+    def usage(
+        self, *, by: str = "user", user: str | None = None, label: str | None = None, since: str | None = None
+    ) -> AsyncIterator[UsageView]:
+        """As `Client.usage`."""
+        return self.iterate(self.sync.usage(by=by, user=user, label=label, since=since))
 
     async def rerun(
         self,
@@ -248,6 +255,10 @@ class AsyncJob(JobWaits):
     async def task(self, index: int) -> TaskView:
         """As `Job.task`."""
         return await self._client.call(lambda: self.sync.task(index))
+
+    async def usage(self) -> UsageView:
+        """As `Job.usage`."""
+        return await self._client.call(self.sync.usage)
 
     async def cancel(self, reason: str = "") -> JobView:
         """As `Job.cancel`."""

@@ -37,6 +37,7 @@ from iris_core.spec.serving import TASK_TOKEN
 from iris_core.views.cluster import DemandView, WorkerView
 from iris_core.views.deployments import DeploymentView
 from iris_core.views.jobs import NEWEST_FIRST, AuditView, CallerView, JobView, PlanView, TreeView
+from iris_core.views.usage import UsageView
 
 if TYPE_CHECKING:
     from iris.client.files.bundle import Bundle
@@ -325,6 +326,18 @@ class Client(GatewayApi):
                 user owns. since: a time, or a duration before now such as ``7d``.
         """
         return self.pages("/v1/audit", AuditView, {"by": by, "of": of, "since": since})
+
+    def usage(
+        self, *, by: str = "user", user: str | None = None, label: str | None = None, since: str | None = None
+    ) -> Iterator[UsageView]:
+        """What jobs have held and used, of all users for admins, for others of their own.
+
+        Args:
+            by: ``user``, ``day`` (of UTC), ``job``, or ``label``: the label ``project`` of jobs. user, label: only of
+                these; ``project=vision``, or any label with ``by="job"``. since: only since the day of this time, or of
+                a duration before now such as ``30d``; without it, all that is kept: 400 days.
+        """
+        return self.pages("/v1/usage", UsageView, {"by": by, "user": user, "label": label, "since": since})
 
     def rerun(
         self,

@@ -20,6 +20,7 @@ from iris_core.views.causes import FailureGroup
 from iris_core.views.events import JobEvent
 from iris_core.views.jobs import JobView, TaskView
 from iris_core.views.streams import LogLineView
+from iris_core.views.usage import UsageView
 
 TERMINAL = frozenset(display_name(state) for state in JOB_TERMINAL)
 """The names of terminal states."""
@@ -133,6 +134,10 @@ class Job:
     def task(self, index: int) -> TaskView:
         """One of its tasks. Raises NotFound."""
         return self._api.task(f"{self.id}/{index}")
+
+    def usage(self) -> UsageView:
+        """What it has held and used; its owner and admins read it."""
+        return self._api.get(f"/v1/jobs/{self.id}/usage", UsageView)
 
     def logs(self, *, follow: bool = True) -> Iterator[LogLineView]:
         """The lines of its tasks in order of arrival; with ``follow`` until the job has ended."""

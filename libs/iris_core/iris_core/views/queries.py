@@ -28,6 +28,7 @@ TASK_STATES = tuple(display_name(state) for state in TaskState if state)
 SESSION_STATES = tuple(status.value.lower() for status in SessionStatus)
 WORKER_STATES = tuple(state.value for state in WorkerState)
 DEPLOYMENT_STATES = tuple(status.value for status in DeploymentLifecycle)
+USAGE_BY = ("user", "day", "label", "job")
 _LENGTH = MAX_LEVELS * (MAX_COMPONENT + 1)
 """Of the longest name of a job; other names are shorter."""
 
@@ -313,3 +314,32 @@ class AuditQuery(PageQuery, frozen=True):
         ),
     ] = ""
     since_ms: Annotated[int, about("Only since this time, or not longer ago than this: `7d`.")] = 0
+
+
+class JobUsageQuery(ViewQuery, frozen=True):
+    """What a job has held and used."""
+
+    for_tasks = True
+    job: str = ""
+
+
+class UsageQuery(PageQuery, frozen=True):
+    """What attempts have held and used, summed ``by`` something."""
+
+    by: Annotated[
+        str,
+        about("What is summed: each user's, day's (of UTC), job's, or `project`'s, a label of jobs.", one_of=USAGE_BY),
+    ] = USAGE_BY[0]
+    user: OwnerName = ""
+    label: Annotated[
+        str,
+        about(
+            "Only jobs with this label, `key=value`: `project`, or any with `by=job`.",
+            max_length=512,
+            pattern="=",
+            example="project=vision",
+        ),
+    ] = ""
+    since_ms: Annotated[
+        int, about("Only since the day of this time, or since that many days: `30d`. With `by=job`: jobs that ran.")
+    ] = 0

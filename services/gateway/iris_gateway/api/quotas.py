@@ -1,18 +1,24 @@
-"""Endpoints of quotas: the limits of users."""
+"""Endpoints of users: their limits, and what their jobs have held and used, with the cost by the gateway's prices."""
 
 from __future__ import annotations
 
-import msgspec
-from starlette.responses import Response
+import csv
+import io
+from collections.abc import AsyncIterator, Iterable
 
+import msgspec
+from starlette.responses import Response, StreamingResponse
+
+from iris_core import codec
 from iris_core.admission.actions import SetQuota
 from iris_core.spec.jobs import BANDS, BandName
 from iris_core.states import PriorityBand
 from iris_core.views.jobs import QuotaView
-from iris_core.views.queries import QuotaQuery, QuotasQuery
+from iris_core.views.queries import JobUsageQuery, QuotaQuery, QuotasQuery, UsageQuery
+from iris_core.views.usage import CSV_COLUMNS, Prices, UsageView, csv_row
 from iris_gateway.api.cluster import administer
 from iris_gateway.api.handling import json_body, listing, page_of, view
-from iris_gateway.http.endpoint import Answers, Call, Endpoint, passed_on
+from iris_gateway.http.endpoint import JSON, Answers, Call, Endpoint, passed_on
 from iris_gateway.http.parameters import identifier
 
 QuotaBody = msgspec.defstruct(
@@ -31,6 +37,53 @@ async def put(call: Call) -> Response:
     return passed_on(await administer(call, user, SetQuota(**limits)))
 
 
+CSV = "text/csv"
+
+
+class UsagePage(msgspec.Struct):
+    """One page of usage."""
+
+    items: list[UsageView]
+    next_cursor: str | None
+
+
+async def usage(call: Call) -> Response:
+    asked = call.asked(UsageQuery)
+    page = await _read(call, asked)
+    if not call.accepts(CSV):
+        return passed_on(codec.to_json(page))
+    return StreamingResponse(_csv(call, asked, page), media_type=CSV)
+
+
+async def _csv(call: Call, asked: UsageQuery, page: UsagePage) -> AsyncIterator[bytes]:
+    """Every row, or with ``limit`` those of one page."""
+    yield _lines([CSV_COLUMNS])
+    while True:
+        yield _lines(csv_row(item) for item in page.items)
+        if page.next_cursor is None or "limit" in call.request.query_params:
+            return
+        page = await _read(call, msgspec.structs.replace(asked, cursor=page.next_cursor))
+
+
+def _lines(rows: Iterable[Iterable[object]]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue().encode()
+
+
+async def _read(call: Call, asked: UsageQuery) -> UsagePage:
+    page = msgspec.json.decode(await call.read(asked), type=UsagePage)
+    for item in page.items:
+        item.cost = Prices(call.gateway.settings.prices).cost(item.billed)
+    return page
+
+
+async def job_usage(call: Call) -> Response:
+    found = msgspec.json.decode(await call.read(call.asked(JobUsageQuery)), type=UsageView)
+    found.cost = Prices(call.gateway.settings.prices).cost(found.billed)
+    return passed_on(codec.to_json(found))
+
+
 ENDPOINTS = (
     listing("/v1/quotas", QuotasQuery, "List quotas", page_of(QuotaView)),
     view("/v1/quotas/{user}", QuotaQuery, "Show a user's quota", Answers("The quota.", QuotaView)),
@@ -43,5 +96,22 @@ ENDPOINTS = (
         body=QuotaBody,
         admin=True,
         problems=("idempotency_mismatch",),
+    ),
+    Endpoint(
+        "GET",
+        "/v1/usage",
+        usage,
+        "Show what jobs have held and used",
+        {200: Answers("One page; as CSV every row, or with `limit` those of one page.", UsagePage, (JSON, CSV))},
+        parameters=UsageQuery,
+    ),
+    Endpoint(
+        "GET",
+        "/v1/jobs/{job}/usage",
+        job_usage,
+        "Show what a job has held and used",
+        {200: Answers("Its usage.", UsageView)},
+        parameters=JobUsageQuery,
+        task=True,
     ),
 )

@@ -52,6 +52,9 @@ GONE = ("terminated", "failed_to_start")
 DEATHS = 3
 """Routes of a revision whose end is shown with its last line."""
 DECISIONS_SHOWN = 100
+USAGE_DAYS = 30
+"""Days of the usage on the page of users."""
+DAY_MS = 1000 * SINCE["day"]
 ATTENTION = 8
 """Jobs, hosts and deployments that need attention and are shown."""
 _SEARCHED: tuple[tuple[Callable[[str], ViewQuery], str], ...] = (
@@ -345,7 +348,13 @@ async def sessions(look: PageData) -> Facts:
 
 
 async def users(look: PageData) -> Facts:
-    return {"quotas": await look.page_of(q.UsersQuery()), "overview": await look.at(q.OverviewQuery())}
+    since_ms = round(1000 * look.now.timestamp()) - USAGE_DAYS * DAY_MS
+    return {
+        "quotas": await look.page_of(q.UsersQuery()),
+        "overview": await look.at(q.OverviewQuery()),
+        "usage": await look.items_of(q.UsageQuery(since_ms=since_ms, limit=q.MAX_LIMIT)),
+        "usage_days": USAGE_DAYS,
+    }
 
 
 async def audit(look: PageData) -> Facts:

@@ -22,6 +22,7 @@ from iris_core.spec.resources import RESOURCES
 from iris_core.states import JOB_TERMINAL, display_name
 from iris_core.units import counted, show_bytes
 from iris_core.views.jobs import JOB_ORDERS, JOBS_ORDERED, NEWEST_FIRST
+from iris_core.views.usage import cpu_share, memory_share, show_devices, show_hours, show_lost
 from iris_gateway.auth.bearer import may_act
 from iris_gateway.dashboard.assets import VERSION
 from iris_gateway.dashboard.decisions import decision
@@ -140,6 +141,11 @@ def environment() -> Environment:
         "decision": decision,
         "state_class": state_class,
         "most_cpu": most_cpu,
+        "hours": show_hours,
+        "devices": show_devices,
+        "cpu_share": cpu_share,
+        "memory_share": memory_share,
+        "lost_parts": show_lost,
     }
     made.globals |= {
         "span": span,

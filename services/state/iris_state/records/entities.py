@@ -34,6 +34,7 @@ from iris_core.states import (
 )
 from iris_core.tables.task import BUDGET_OF_STATE, is_finished
 from iris_state.records.gates import Gate
+from iris_state.records.indexes.usage_days import Outcomes
 from iris_state.records.stops import GRACE_MS, UNCONFIRMED_MS, Ending
 
 Key = tuple[int, int]
@@ -216,7 +217,7 @@ class Job(msgspec.Struct, array_like=True):
     ``gates``: open and closed ones, by number; ``eligible_ms``: when the last gate of the whole job opened, 0: never
     closed. ``version``: grows with each amendment. ``retimed``: its timeout was changed, and hosts may know another.
     ``open``: further calls may be added. ``grown_ms``: the last request of the client of such a job; ``note``: why it
-    was closed, when its client has not done so.
+    was closed, when its client has not done so. ``usage``: of its attempts that have ended.
     """
 
     number: int
@@ -250,6 +251,7 @@ class Job(msgspec.Struct, array_like=True):
     open: bool = False
     grown_ms: int = 0
     note: str = ""
+    usage: Outcomes = {}
 
     def task(self, index: int) -> Task:
         """The task of an index that the job has. A rerun of a part has some of 0 to N-1 only."""

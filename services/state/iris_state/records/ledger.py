@@ -45,6 +45,7 @@ from iris_state.records.indexes.gates import GateIndex
 from iris_state.records.indexes.index import WAITING, JobIndex
 from iris_state.records.indexes.job_timers import JobTimers
 from iris_state.records.indexes.timer_queue import TimeoutQueue
+from iris_state.records.indexes.usage_days import UsageDays
 from iris_state.records.queue_holds import QueueHold
 
 _WHOLE = re.compile(r"[0-9]{1,18}")
@@ -91,6 +92,7 @@ class Ledger:
         self.next_hold = 1
         self.requested: dict[int, Amount] = {}
         self.totals = Totals()
+        self.usage = UsageDays()
         self.next_number = 1
         self.epoch = 0
         self.deployments: dict[int, Deployment] = {}
@@ -238,8 +240,7 @@ class Ledger:
         if before is not None:
             self.namesakes.setdefault(job.name, [before]).append(job.number)
         self.names[job.name] = max(job.number, before or 0)
-        parent = self.jobs.get(job.parent)
-        if parent is not None:
+        if (parent := self.jobs.get(job.parent)) is not None:
             parent.children.append(job.number)
 
     def count_tasks(self, job: Job, sign: int) -> None:
@@ -268,8 +269,7 @@ class Ledger:
         self._forget_name(job)
         self.index.remove(job)
         self.count_tasks(job, -1)
-        parent = self.jobs.get(job.parent)
-        if parent is not None:
+        if (parent := self.jobs.get(job.parent)) is not None:
             parent.children = [number for number in parent.children if number != job.number]
 
     def _forget_name(self, job: Job) -> None:

@@ -21,6 +21,7 @@ from iris_core.quota import Quota
 from iris_core.states import WorkerState
 from iris_state.deployments.records import Deployment
 from iris_state.records import changes as c
+from iris_state.records.apply.usage import account
 from iris_state.records.entities import Job, Totals
 from iris_state.records.hosts import Presence, Worker
 from iris_state.records.ledger import Ledger
@@ -75,6 +76,7 @@ class Rest(msgspec.Struct, array_like=True):
     next_audit: int = 1
     queue_holds: list[QueueHold] = []
     next_hold: int = 1
+    usage: list[tuple[int, bytes]] = []
 
 
 def _compacted_form() -> Any:
@@ -225,6 +227,7 @@ def _rest(ledger: Ledger, sequence: int, at_ms: int, last_published: str) -> Res
         next_audit=ledger.audit.next_number,
         queue_holds=list(ledger.queue_holds.values()),
         next_hold=ledger.next_hold,
+        usage=ledger.usage.stored(),
     )
 
 
@@ -275,6 +278,7 @@ def restore(ledger: Ledger, image: Image) -> None:
     ledger.audit.restore(rest.audit, rest.next_audit)
     ledger.queue_holds = {hold.number: hold for hold in rest.queue_holds}
     ledger.next_hold = rest.next_hold
+    ledger.usage.restore(rest.usage)
     for worker in rest.workers:
         ledger.workers[worker.id] = worker
         ledger.presence[worker.id] = Presence(rest.at_ms)
@@ -301,8 +305,19 @@ def restore(ledger: Ledger, image: Image) -> None:
     ledger.index.restore(jobs)
     for line in ledger.timeouts.values():
         line.sort()
+    if not rest.usage:
+        _recount_usage(ledger)
     _restore_spent_keys(ledger, rest)
     _restore_deployments(ledger, rest)
+
+
+def _recount_usage(ledger: Ledger) -> None:
+    """Sum what the jobs of an earlier release have used; it stored no sums."""
+    for job in ledger.jobs.values():
+        for task in job.tasks:
+            for attempt in task.attempts:
+                if not attempt.is_open:
+                    account(ledger, job, attempt, attempt.closed_ms)
 
 
 def _restore_spent_keys(ledger: Ledger, rest: Rest) -> None:

@@ -21,7 +21,7 @@ from iris_state.deployments.records import Deployment
 from iris_state.records.entities import Job
 from iris_state.records.ledger import Ledger
 from iris_state.views import deployments, privacy
-from iris_state.views.cluster import audit, capacity, demand, hosts, users
+from iris_state.views.cluster import audit, capacity, demand, hosts, usage, users
 from iris_state.views.cluster.users import quota_view
 from iris_state.views.work import jobs, queue, sessions, tasks
 from iris_state.views.work.history import latest
@@ -85,13 +85,17 @@ def read(ledger: Ledger, query: Query) -> bytes:
     except msgspec.ValidationError as error:
         raise Refused(Code.INVALID, f"the query of {query.what} is not valid: {error}") from None
     task_scope.allowed_query(ledger, asked, query.caller)
-    if isinstance(asked, q.AuditQuery):  # of which every caller has another one
-        view: Any = audit.audit(ledger, asked, query.caller)
-    else:
-        view = READS[kind](ledger, asked)
+    own = READS_OF_A_CALLER.get(kind)
+    view = READS[kind](ledger, asked) if own is None else own(ledger, asked, query.caller)
     return codec.to_json(privacy.shown(query.caller, view))
 
 
+READS_OF_A_CALLER: dict[type[q.ViewQuery], Callable[[Ledger, Any, Caller], Any]] = {
+    q.AuditQuery: audit.audit,
+    q.UsageQuery: usage.usage,
+    q.JobUsageQuery: usage.job_usage,
+}
+"""Those of which every caller has another one."""
 READS: dict[type[q.ViewQuery], Callable[[Ledger, Any], Any]] = {
     q.JobsQuery: jobs.jobs,
     q.NamedJobsQuery: jobs.named_jobs,
@@ -129,7 +133,5 @@ READS: dict[type[q.ViewQuery], Callable[[Ledger, Any], Any]] = {
     q.DeploymentRequestsQuery: deployments.requests,
     q.DeploymentWhyQuery: deployments.why,
 }
-KINDS: dict[str, type[q.ViewQuery]] = {q.view_name(q.AuditQuery): q.AuditQuery} | {
-    q.view_name(kind): kind for kind in READS
-}
+KINDS: dict[str, type[q.ViewQuery]] = {q.view_name(kind): kind for kind in (*READS_OF_A_CALLER, *READS)}
 """The struct of each view, by its name on the wire."""

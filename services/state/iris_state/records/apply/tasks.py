@@ -21,6 +21,7 @@ from iris_core.tables.session import SINGLE
 from iris_core.tables.task import ASSIGN, STAGES, becomes
 from iris_state.records import changes as c
 from iris_state.records.apply.sessions import remember
+from iris_state.records.apply.usage import account
 from iris_state.records.entities import Attempt, Fact, HistoryEntry, Job, Task, has_budget_left, kernel_status
 from iris_state.records.facts import NoticeFact
 from iris_state.records.indexes import minutes
@@ -236,6 +237,8 @@ def _close(ledger: Ledger, job: Job, index: int, attempt: Attempt, ended: Ended 
     if attempt.status is KernelStatus.TERMINATING and job.session is None:
         ledger.stop_timeout(SINGLE[attempt.status], (job.number, index))
     attempt.status = KernelStatus.ERROR if ended is None or ended.cause in _NO_EXIT else KernelStatus.TERMINATED
+    if not attempt.closed_ms:
+        account(ledger, job, attempt, at_ms)
     attempt.since_ms = attempt.closed_ms = at_ms
     ledger.release(job, index, attempt)
 

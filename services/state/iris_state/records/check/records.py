@@ -26,10 +26,12 @@ from iris_core.tables import task as task_table
 from iris_state.decide import cascade, coordinator, gates
 from iris_state.deployments.reconciler import DEPLOYMENT
 from iris_state.inputs.kinds import TimerKey
+from iris_state.records.apply.usage import began_to_hold
 from iris_state.records.check.deployments import OF_DEPLOYMENT, Wrongs
 from iris_state.records.check.ledger import OF_LEDGER
 from iris_state.records.entities import Job, kernel_status, lingers, spent_and_limit
 from iris_state.records.gates import WHOLE, GateKind
+from iris_state.records.indexes.usage_days import Used, count
 from iris_state.records.ledger import Ledger
 from iris_state.snapshots.compacted import is_compacted
 
@@ -253,6 +255,17 @@ def gated_tasks_have_no_attempt(ledger: Ledger, job: Job) -> Wrongs:
             yield f"{job.name}/{index} was placed behind the gates {task.gates:b}"
 
 
+def usage_is_of_what_has_ended(ledger: Ledger, job: Job) -> Wrongs:
+    known, recount = Used(), Used()
+    for used in job.usage.values():
+        known.add(used)
+    for attempt in (attempt for task in job.tasks for attempt in task.attempts if not attempt.is_open):
+        if began_ms := began_to_hold(attempt):
+            count([recount], max(attempt.closed_ms - began_ms, 0), ledger.requested[job.number], "", 0, 0)
+    if (known.attempts, known.cpu, known.memory) != (recount.attempts, recount.cpu, recount.memory):
+        yield f"{job.name} has used {known}, recount {recount}"
+
+
 OF_JOB: tuple[Callable[[Ledger, Job], Wrongs], ...] = (
     states_are_counted,
     waiting_is_queued,
@@ -272,4 +285,5 @@ OF_JOB: tuple[Callable[[Ledger, Job], Wrongs], ...] = (
     queue_holds_are_gates,
     open_gates_were_earned,
     gated_tasks_have_no_attempt,
+    usage_is_of_what_has_ended,
 )

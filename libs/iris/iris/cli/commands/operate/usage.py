@@ -1,0 +1,104 @@
+"""`iris usage`: what jobs have held and used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+
+from iris.cli.output.pages import print_page, read_page
+from iris.cli.output.tables import Column, Row, print_facts, print_object
+from iris.cli.parsing.command import CliCommand
+from iris.cli.parsing.flags import limit_options
+from iris.cli.parsing.options import NAME, connected, form_option
+from iris.client.client import Client
+from iris.client.http.transport import HttpRequest, in_path
+from iris_core.units import MOMENT, counted
+from iris_core.views.queries import USAGE_BY
+from iris_core.views.usage import cpu_share, memory_share, show_devices, show_hours, show_lost
+
+SINCE = "30d"
+_FORMS = ("table", "wide", "json", "jsonl", "csv")
+_FIELDS = {"label": "project"}
+
+
+def columns(by: str, priced: bool) -> tuple[Column, ...]:
+    field = _FIELDS.get(by, by)
+    return (
+        Column(field.upper(), lambda row: row[field] or f"(no {field})"),
+        *((Column("USER", lambda row: row["user"]),) if by == "job" else ()),
+        Column("ATTEMPTS", lambda row: f"{row['total']['attempts']:,}", right=True, gives=2),
+        Column("RUNNING", lambda row: f"{row['running']['attempts']:,}", right=True, wide=True),
+        Column("CPU HOURS", lambda row: show_hours(row["total"]["cpu_seconds"]), right=True),
+        Column("USED", cpu_share, right=True, gives=3),
+        Column("GIB HOURS", lambda row: show_hours(row["total"]["memory_gib_seconds"]), right=True, gives=4),
+        Column("PEAK", memory_share, right=True, gives=1),
+        Column("DEVICE HOURS", lambda row: show_devices(row["total"])),
+        *((Column("COST", lambda row: f"{row['cost']:,.2f}", right=True),) if priced else ()),
+        Column("LOST", show_lost, wraps=True),
+    )
+
+
+@click.command(cls=CliCommand)
+@click.argument("job", type=NAME, metavar="[JOB]", required=False)
+@click.option("--by", type=click.Choice(USAGE_BY), default="user", show_default=True, help="What a row sums.")
+@click.option("--user", help="Only of this user.", metavar="USER")
+@click.option("--label", help="Only project=NAME; with --by job any label.", metavar="KEY=VALUE")
+@click.option(
+    "--since", default=SINCE, show_default=True, help="Only since this day of UTC: 7d, or a date.", metavar=MOMENT
+)
+@limit_options(100)
+@form_option(forms=_FORMS)
+@connected
+def usage(
+    client: Client,
+    job: str | None,
+    by: str,
+    user: str | None,
+    label: str | None,
+    since: str,
+    limit: int,
+    cursor: str | None,
+    form: str,
+) -> None:
+    """Show what jobs have held and used, and what of it was lost; with JOB of that one since it was submitted.
+
+    USED is processor time, PEAK the peak of memory, both of what attempts that have ended had asked for. LOST is
+    time of attempts that did not succeed, by why they ended. --by label sums by the label `project` of jobs.
+    """
+    if job is not None:
+        _show_job(client, job, form)
+        return
+    query = {"by": by, "user": user, "label": label, "since": since}
+    if form == "csv":
+        answer = client.transport.send(HttpRequest("GET", "/v1/usage", query, headers={"Accept": "text/csv"}))
+        click.echo(answer.body, nl=False)
+        return
+    page = read_page(client, "/v1/usage", query, limit, cursor)
+    print_page(page, columns(by, any(row["cost"] is not None for row in page.items)), form, name=_FIELDS.get(by, by))
+
+
+def _show_job(client: Client, job: str, form: str) -> None:
+    if form == "csv" or any(
+        click.get_current_context().get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+        for name in ("by", "user", "label", "since", "limit", "cursor")
+    ):
+        raise click.UsageError("JOB is shown whole: it takes no other options than -o table, wide, json and jsonl")
+    found: Row = client.get(f"/v1/jobs/{in_path(job)}/usage", dict)
+    if not print_object(found, form):
+        print_facts(describe(found))
+
+
+def describe(found: Row) -> Iterator[tuple[str, str]]:
+    """The usage of a job as lines."""
+    total, running = found["total"], found["running"]
+    yield "job", f"{found['job']} ({found['job_id']}) of {found['user']}"
+    yield "project", found["project"] or ""
+    now = f", {running['attempts']:,} of them running" if running["attempts"] else ""
+    yield "attempts", counted(total["attempts"], "attempt") + now
+    yield "processors", f"{show_hours(total['cpu_seconds'])} hours held; {cpu_share(found)} of it used"
+    memory = f"{show_hours(total['memory_gib_seconds'])} GiB hours held; {memory_share(found)} of it at the peak"
+    yield "memory", memory if total["memory_gib_seconds"] else "none was asked for"
+    yield "devices", show_devices(total) and f"{show_devices(total)} hours held"
+    yield "lost", show_lost(found)
+    yield "cost", f"{found['cost']:,.2f}" if found["cost"] is not None else ""

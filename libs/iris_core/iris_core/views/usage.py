@@ -1,0 +1,170 @@
+"""Objects of the HTTP API about what jobs have held and used. Stable: fields are only added."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from iris_core.states import Cause
+from iris_core.views.jobs import View
+
+NOT_BILLED = frozenset(
+    cause.value
+    for cause in (
+        *(Cause.PREEMPTED, Cause.WORKER_LOST, Cause.WORKER_CRASHED, Cause.MISSING, Cause.INFRASTRUCTURE),
+        *(Cause.UNDELIVERED, Cause.PREPARE_TIMEOUT, Cause.START_TIMEOUT, Cause.HANDED_BACK),
+    )
+)
+"""Outcomes of attempts that were lost by the cluster and not by their job: shown, and not billed."""
+
+
+class UsedView(View, kw_only=True):
+    """What attempts asked for and held, and what of it they used.
+
+    Attributes:
+        attempts: how many have ended; of those that run: how many there are.
+        cpu_seconds: processors asked for, times the seconds for which they were held.
+        memory_gib_seconds: memory asked for, in GiB, times seconds. chip_seconds: devices asked for, by variant.
+        cpu_used_seconds: processor time that was used. memory_peak_gib_seconds: the peak of memory times seconds.
+    """
+
+    attempts: int = 0
+    cpu_seconds: float = 0.0
+    memory_gib_seconds: float = 0.0
+    chip_seconds: dict[str, float] = msgspec.field(default_factory=dict)
+    cpu_used_seconds: float = 0.0
+    memory_peak_gib_seconds: float = 0.0
+
+
+class UsageView(View, kw_only=True):
+    """What attempts have held and used, of one user, project, day or job, by what came of them.
+
+    Attributes:
+        total: all of it. useful: of attempts that succeeded, and of routes that were stopped. lost: of the others, by
+            why they ended. running: until now, of attempts whose end is not known; what they used is added then.
+        billed: total, without what the cluster lost (preemption, hosts). cost: of that, by the prices of the gateway;
+            null without any.
+        job_id: the id of ``job``.
+    """
+
+    user: str | None = None
+    project: str | None = None
+    day: str | None = None
+    job: str | None = None
+    job_id: str | None = None
+    total: UsedView
+    useful: UsedView
+    lost: dict[str, UsedView]
+    running: UsedView
+    billed: UsedView
+    cost: float | None = None
+
+
+HOUR_S = 3600
+_Row = Mapping[str, Any]
+_SUMS = ("attempts", "cpu_seconds", "memory_gib_seconds", "cpu_used_seconds", "memory_peak_gib_seconds")
+_PARTS = ("total", "useful", "running", "billed")
+CSV_COLUMNS = (
+    *("user", "project", "day", "job", "job_id"),
+    *(f"{part}_{name}" for part in _PARTS for name in (*_SUMS, "chip_seconds")),
+    *("lost_cpu_seconds", "lost_chip_seconds", "lost_by_cause", "cost"),
+)
+"""The head of a CSV. Devices are written ``H100=3600 A100=60``, causes ``preempted=12.5`` in seconds of processors."""
+
+
+def csv_row(row: UsageView) -> list[object]:
+    """A row in the order of `CSV_COLUMNS`. A text that a spreadsheet would take for a formula begins with ``'``."""
+    names = [_plain(name or "") for name in (row.user, row.project, row.day, row.job, row.job_id)]
+    sums: list[object] = []
+    for part in _PARTS:
+        used: UsedView = getattr(row, part)
+        sums += [*(getattr(used, name) for name in _SUMS), _pairs(used.chip_seconds)]
+    chips: dict[str, float] = {}
+    for used in row.lost.values():
+        for variant, seconds in used.chip_seconds.items():
+            chips[variant] = chips.get(variant, 0.0) + seconds
+    causes = {cause: used.cpu_seconds for cause, used in row.lost.items()}
+    cost = "" if row.cost is None else row.cost
+    return [*names, *sums, sum(causes.values()), _pairs(chips), _pairs(causes), cost]
+
+
+def _plain(text: str) -> str:
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
+
+
+def _pairs(amounts: dict[str, float]) -> str:
+    return " ".join(f"{name}={amount:g}" for name, amount in amounts.items())
+
+
+class Prices:
+    """Of an hour of a processor (``cpu``), of a GiB of memory (``memory``), and of a device of each variant."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        """``H100=2.5`` each. Raises ValueError naming one that is not such a price."""
+        self._prices: dict[str, float] = {}
+        for text in texts:
+            name, _, price = text.partition("=")
+            try:
+                amount = float(price)
+            except ValueError:
+                amount = -1.0
+            if not name or not 0 <= amount < float("inf"):
+                raise ValueError(f"{text!r} is not a price, such as cpu=0.04, memory=0.005 or H100=2.5")
+            self._prices[name] = amount
+
+    def cost(self, used: UsedView) -> float | None:
+        """What attempts cost; None without prices."""
+        if not self._prices:
+            return None
+        held = {"cpu": used.cpu_seconds, "memory": used.memory_gib_seconds, **used.chip_seconds}
+        return sum(self._prices.get(name, 0.0) * seconds for name, seconds in held.items()) / HOUR_S
+
+
+# ── for people; a row is the JSON of a `UsageView` ──────────────────────────────────────────────────────────────────
+
+
+def show_hours(seconds: float) -> str:
+    """``<0.001``, ``0.25``, ``12.5``, ``1,234``."""
+    hours = seconds / HOUR_S
+    if 0 < hours < 0.001:
+        return "<0.001"
+    return f"{hours:,.0f}" if hours >= 100 else f"{hours:.3g}"
+
+
+def show_devices(used: _Row) -> str:
+    """``H100 12.5, A100 3``: hours by variant."""
+    return ", ".join(f"{variant or 'devices'} {show_hours(s)}" for variant, s in used["chip_seconds"].items())
+
+
+def cpu_share(row: _Row) -> str:
+    """Processor time used, of what attempts that have ended had asked for."""
+    return _share(row["total"]["cpu_used_seconds"], _ended(row, "cpu_seconds"))
+
+
+def memory_share(row: _Row) -> str:
+    """The peak of memory, of what attempts that have ended had asked for."""
+    return _share(row["total"]["memory_peak_gib_seconds"], _ended(row, "memory_gib_seconds"))
+
+
+def show_lost(row: _Row) -> str:
+    """``12% preempted, 3% failed``: of devices, without any of processors; the largest part first."""
+    parts = sorted(row["lost"].items(), key=lambda part: -_held(part[1]))
+    return ", ".join(f"{_share(_held(used), _held(row['total']))} {why.replace('_', ' ')}" for why, used in parts)
+
+
+def _share(part: float, whole: float) -> str:
+    if whole <= 0:
+        return "-"
+    return "<1%" if 0 < part / whole < 0.01 else f"{part / whole:.0%}"
+
+
+def _ended(row: _Row, name: str) -> float:
+    seconds: float = row["total"][name] - row["running"][name]
+    return seconds
+
+
+def _held(used: _Row) -> float:
+    seconds: float = sum(used["chip_seconds"].values()) or used["cpu_seconds"]
+    return seconds

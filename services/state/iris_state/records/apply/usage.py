@@ -1,0 +1,85 @@
+"""Adds an attempt whose end is known to what its job, and its user, project and days have used."""
+
+from __future__ import annotations
+
+from iris_core.placement.constraints import DEVICE_VARIANT
+from iris_core.states import Cause, TaskState
+from iris_state.records.entities import Attempt, Job
+from iris_state.records.indexes.usage_days import DAY_MS, KEPT_DAYS, USEFUL, count, of_outcome
+from iris_state.records.ledger import Ledger
+
+PROJECT = "project"
+"""The label of a job by which usage is summed."""
+FAILED = "failed"
+"""The outcome of an attempt that exited by itself, and not with 0."""
+FOLLOWED = frozenset({Cause.COSCHEDULED_SIBLING, Cause.COSCHEDULED_RESTART})
+_STOPPED = frozenset({Cause.CANCELLED, Cause.JOB_ENDED, Cause.PARENT_ENDED})
+
+
+def began_to_hold(attempt: Attempt) -> int:
+    """Since when an attempt has held its place alone; 0: never, since the one before it in its chain held it."""
+    return attempt.assigned_ms if attempt.chain is None else attempt.building_ms or attempt.started_ms
+
+
+def variant_of(ledger: Ledger, worker: str) -> str:
+    """The variant of a host's devices."""
+    host = ledger.workers.get(worker)
+    return str(host.attributes.get(DEVICE_VARIANT, "")) if host is not None else ""
+
+
+def by_day(began_ms: int, ended_ms: int) -> list[tuple[int, int]]:
+    """How long something lasted on each day on which it did, oldest first: days since 1970, UTC, and ms."""
+    last = ended_ms // DAY_MS
+    days = range(max(began_ms // DAY_MS, last - KEPT_DAYS + 1), last + 1)
+    return [(day, max(min((day + 1) * DAY_MS, ended_ms) - max(began_ms, day * DAY_MS), 0)) for day in days]
+
+
+def account(ledger: Ledger, job: Job, attempt: Attempt, at_ms: int) -> None:
+    """Add an attempt that ends now. What it used is spread over the days on which it ran; it counts on the last."""
+    began_ms = attempt.assigned_ms if attempt.chain is None else began_to_hold(attempt)
+    if not began_ms:
+        return
+    amount = ledger.requested[job.number]
+    variant = variant_of(ledger, attempt.worker) if amount.chips else ""
+    cpu_ms, peak_bytes = attempt.usage.cpu_ms if attempt.usage is not None else 0, attempt.peak_rss_bytes
+    is_useful = attempt.exit_code == 0 and attempt.cause is Cause.EXITED
+    outcome, held_ms = USEFUL if is_useful else _outcome(ledger, job, attempt), max(at_ms - began_ms, 0)
+    sums = [job.usage.get(outcome) or of_outcome(job.usage, outcome)]
+    project, last = job.spec.labels.get(PROJECT, ""), at_ms // DAY_MS
+    if began_ms < last * DAY_MS:
+        count(sums, held_ms, amount, variant, cpu_ms, peak_bytes)
+        sums.clear()
+        *before, (_, held_ms) = by_day(began_ms, at_ms)
+        for day, part_ms in before:
+            of_day = ledger.usage.of(day, job.user, project, outcome)
+            part_cpu_ms = cpu_ms * part_ms // (at_ms - began_ms)
+            count([of_day], part_ms, amount, variant, part_cpu_ms, peak_bytes, attempts=0)
+            cpu_ms -= part_cpu_ms
+    key = (last, job.user, project, outcome)
+    sums.append(ledger.usage.recent.get(key) or ledger.usage.of(*key))
+    count(sums, held_ms, amount, variant, cpu_ms, peak_bytes)
+
+
+def _outcome(ledger: Ledger, job: Job, attempt: Attempt) -> str:
+    cause = attempt.cause
+    if cause in FOLLOWED:
+        cause = _culprit(ledger, job, attempt)
+    if cause is None or cause is Cause.EXITED:
+        return FAILED
+    is_stopped_route = cause in _STOPPED and job.spec.probe is not None
+    return USEFUL if attempt.shown is TaskState.SUCCEEDED or is_stopped_route else cause.value
+
+
+def _culprit(ledger: Ledger, job: Job, attempt: Attempt) -> Cause | None:
+    """Why the member ended that a member of a gang followed: in the same commit."""
+    key = (job.number, attempt.ended_ms)
+    usage = ledger.usage
+    if usage.culprit[0] != key:
+        found = (
+            other.cause
+            for task in job.tasks
+            for other in task.attempts
+            if other.ended_ms == attempt.ended_ms and other.cause not in FOLLOWED
+        )
+        usage.culprit = key, next(found, attempt.cause)
+    return usage.culprit[1]

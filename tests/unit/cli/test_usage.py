@@ -1,0 +1,50 @@
+"""`iris usage`: the table, one job, CSV, and what it refuses."""
+
+import pytest
+
+from iris.cli.exit_codes import ExitCode
+from tests.support.answers import Said, answering, in_turn
+from tests.support.pages import USAGE
+
+JOB = {**USAGE, "job": "/train", "job_id": "j7", "project": "vision", "cost": 12.5}
+
+
+def test_a_row_says_what_was_held_used_and_lost(iris):
+    with answering(in_turn(Said(200, {"items": [USAGE], "next_cursor": None}))) as server:
+        code, out, err = iris("usage", "--url", server.url)
+    assert (code, err) == (ExitCode.SUCCEEDED, "")
+    assert out.splitlines() == [
+        "USER  ATTEMPTS  CPU HOURS  USED  GIB HOURS  PEAK  DEVICE HOURS  LOST",
+        "ada          3          2   25%          0     -  H100 1        25% preempted",
+    ]
+    assert "since=30d" in server.requests[0].path
+
+
+def test_one_job_is_shown_whole(iris):
+    with answering(in_turn(Said(200, JOB))) as server:
+        code, out, _ = iris("usage", "train", "--url", server.url)
+    assert code == ExitCode.SUCCEEDED
+    assert [line.split(maxsplit=1) for line in out.splitlines()] == [
+        ["job", "/train (j7) of ada"],
+        ["project", "vision"],
+        ["attempts", "3 attempts"],
+        ["processors", "2 hours held; 25% of it used"],
+        ["memory", "none was asked for"],
+        ["devices", "H100 1 hours held"],
+        ["lost", "25% preempted"],
+        ["cost", "12.50"],
+    ]
+
+
+@pytest.mark.parametrize("words", ["--by day", "--since 7d", "--user ann", "-o csv", "-n 3"])
+def test_one_job_takes_no_filters(iris, words):
+    with answering(in_turn(Said(200, JOB))) as server:
+        code, _, err = iris("usage", "train", *words.split(), "--url", server.url)
+    assert (code, "takes no other options" in err) == (ExitCode.USAGE, True)
+
+
+def test_csv_is_the_gateways(iris):
+    with answering(in_turn(Said(200, b"user,cost\nada,\n"))) as server:
+        code, out, _ = iris("usage", "-o", "csv", "--url", server.url)
+    assert (code, out) == (ExitCode.SUCCEEDED, "user,cost\nada,\n")
+    assert server.requests[0].headers["Accept"] == "text/csv"

@@ -1,0 +1,198 @@
+"""What jobs have held and used: by user, project, day and job, as useful or lost by cause."""
+
+import json
+
+import pytest
+
+from iris_core import subjects
+from iris_core.errors import Code
+from iris_core.messages.gateway_state import Answer, Caller, Query
+from iris_core.messages.state_worker import Ended, Stage, TaskUsage
+from iris_core.states import Cause, KernelStatus
+from iris_state.decide.machine import Machine
+from iris_state.policy import Policy
+from iris_state.records.indexes.usage_days import OTHERS, ROWS_OF_A_USER, UsageDays
+from iris_state.snapshots import snapshot
+
+DAY_S = 86_400
+
+
+def sums(script, caller: Caller | None = None, **query: object) -> dict[str, dict[str, float]]:
+    """Seconds of processors by group and outcome."""
+    if caller is not None:
+        script.world.reader = caller
+    by = {"label": "project"}.get(query.get("by", "user"), query.get("by", "user"))
+    found = {}
+    for row in script.world.query("usage", **query)["items"]:
+        parts = {"useful": row["useful"], "running": row["running"], **row["lost"]}
+        found[row[by]] = {name: used["cpu_seconds"] for name, used in parts.items() if used["attempts"]}
+    return found
+
+
+def test_what_succeeds_is_useful_and_the_rest_is_lost_by_its_cause(script):
+    script.play("""
+        worker w0 cpu=8
+        worker w1 cpu=8
+        submit /ok cpu=2 user=ann
+        submit /bad cpu=1 user=ann
+        submit /gone user=bob
+        place /ok/0 w0
+        place /bad/0 w0
+        place /gone/0 w1
+        /ok/0 running
+        /bad/0 running
+        /gone/0 running
+        wait 10
+        /ok/0 exit 0
+        /bad/0 exit 3
+        lose w1
+        wait 5
+    """)
+    found = sums(script)
+    assert found["ann"] == {"useful": pytest.approx(20, abs=1), "failed": pytest.approx(10, abs=1)}
+    assert list(found["bob"]) == ["worker_lost"]
+    (bob,) = script.world.query("usage", user="bob")["items"]
+    assert bob["billed"]["cpu_seconds"] == 0 < bob["total"]["cpu_seconds"]
+
+
+def test_what_runs_is_counted_until_now(script):
+    script.play("""
+        worker w0 cpu=4
+        submit /a cpu=3 user=ann
+        place /a/0 w0
+        /a/0 running
+        wait 10
+    """)
+    assert sums(script)["ann"] == {"running": pytest.approx(30, abs=3)}
+    assert sums(script, by="job")["/a"] == sums(script)["ann"]
+
+
+def test_a_day_has_the_time_that_passed_on_it(script):
+    script.play(f"""
+        policy heartbeat_interval_s=9000
+        worker w0 cpu=1
+        submit /a user=ann
+        place /a/0 w0
+        /a/0 running
+        wait {2 * DAY_S}
+    """)
+    running = sums(script, by="day")
+    assert sorted(running) == list(running)
+    assert len(running) == 3
+    script.play("/a/0 exit 0")
+    days = [row["useful"] for row in script.world.query("usage", by="day")["items"]]
+    assert [day["attempts"] for day in days] == [0, 0, 1]
+    assert days[1]["cpu_seconds"] == DAY_S
+    assert sum(day["cpu_seconds"] for day in days) == pytest.approx(2 * DAY_S, abs=1)
+    since = script.world.query("usage", by="day", since_ms=script.world.now_ms)["items"]
+    assert [row["useful"] for row in since] == days[-1:]
+
+
+def test_what_members_of_a_gang_lose_has_the_cause_of_the_first(script):
+    script.play("""
+        worker w0 cpu=1 rack=r1
+        worker w1 cpu=1 rack=r1
+        submit /g replicas=2 gang=rack user=ann
+        place /g w0 w1
+        /g/0 running
+        /g/1 running
+        wait 10
+        lose w1
+        /g/0#0 stopped
+    """)
+    (row,) = script.world.query("usage")["items"]
+    assert {cause: used["attempts"] for cause, used in row["lost"].items()} == {"worker_lost": 2}
+    assert row["billed"]["cpu_seconds"] == 0
+
+
+def test_processors_and_memory_used_stand_beside_what_was_asked_for(script):
+    script.play("""
+        worker w0 cpu=4 memory=8
+        submit /a cpu=2 memory=4 user=ann
+        place /a/0 w0
+        /a/0 running
+        wait 10
+    """)
+    (ref,) = script.world.hosts["w0"].believes
+    ended = Ended(Cause.EXITED, 0, peak_rss_bytes=1 << 30, usage=TaskUsage(cpu_ms=5000))
+    script.world.say("w0", Stage(ref, KernelStatus.TERMINATED, script.world.now_ms, ended))
+    (row,) = script.world.query("usage", by="job")["items"]
+    used = row["useful"]
+    assert (used["cpu_used_seconds"], used["cpu_seconds"]) == (5, pytest.approx(20, abs=1))
+    assert used["memory_peak_gib_seconds"] / used["memory_gib_seconds"] == pytest.approx(0.25)
+
+
+def test_chips_are_counted_by_the_variant_of_their_host(script):
+    script.play("""
+        worker w0 cpu=4 chips=8 device-type=gpu device-variant=H100
+        submit /a gpu=H100,A100 chips=4 user=ann
+        place /a/0 w0
+        /a/0 running
+        wait 10
+        /a/0 exit 0
+    """)
+    (row,) = script.world.query("usage")["items"]
+    assert row["useful"]["chip_seconds"] == {"H100": pytest.approx(40, abs=1)}
+
+
+def test_others_read_only_what_is_theirs(script):
+    script.play("""
+        worker w0 cpu=4
+        submit /a user=ann
+        submit /b user=bob
+        schedule
+        wait 5
+    """)
+    bob = Caller("bob", "user")
+    assert [list(sums(script, bob)), list(sums(script, by="job"))] == [["bob"], ["/b"]]
+    refused = script.world.ask(subjects.STATE_QUERY, Query("usage", {"user": "ann"}, bob), Answer)
+    assert refused.status == Code.FORBIDDEN
+    assert "ann and admins" in json.loads(refused.body)["detail"]
+
+
+def test_sums_outlive_jobs_and_a_restart(script):
+    script.play("""
+        worker w0 cpu=4
+        submit /a user=ann
+        schedule
+        /a/0 running
+        wait 5
+        /a/0 exit 0
+    """)
+    machine = script.world.machine
+    data = snapshot.cut(machine.ledger, machine.sequence, machine.last_ms)
+    restored = Machine(Policy(), "restored")
+    restored.restore(snapshot.read(data))
+    assert [*restored.ledger.usage.rows(0)] == [*machine.ledger.usage.rows(0)] != []
+
+
+def test_a_snapshot_without_sums_has_them_counted(script):
+    script.play("""
+        worker w0 cpu=4
+        submit /a user=ann
+        schedule
+        /a/0 running
+        wait 5
+        /a/0 exit 0
+    """)
+    machine = script.world.machine
+    image = snapshot.read(snapshot.cut(machine.ledger, machine.sequence, machine.last_ms))
+    image.rest.usage = []
+    for job in image.open:
+        job.usage = {}
+    restored = Machine(Policy(), "restored")
+    restored.restore(image)
+    assert [*restored.ledger.usage.rows(0)] == [*machine.ledger.usage.rows(0)]
+
+
+def test_days_are_kept_for_a_while_and_a_user_has_so_many_sums_of_one():
+    days = UsageDays()
+    for number in range(ROWS_OF_A_USER + 50):
+        days.of(1, "ann", f"p{number}", "useful").attempts += 1
+    projects = {project: outcomes["useful"].attempts for _, _, project, outcomes in days.rows(0)}
+    assert (len(projects), projects[OTHERS]) == (ROWS_OF_A_USER + 1, 50)
+    days.of(300, "ann", "", "useful").attempts += 1
+    assert {day for day, *_ in days.rows(0)} == {1, 300}
+    days.restore(days.stored())
+    days.of(401, "ann", "", "useful").attempts += 1
+    assert {day for day, *_ in days.rows(0)} == {300, 401}
