@@ -56,6 +56,23 @@ def test_following_yields_each_change_once_and_ends_with_the_job(cluster, tmp_pa
     assert job.state == "succeeded"
 
 
+def test_usage_says_what_a_job_has_held_and_used_and_what_of_it_was_lost(cluster):
+    work = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done"
+    jobs = [
+        cluster.submit(
+            "sh", "-c", f"{work}; exit {code}", name=f"sdk-used-{code}", labels={"project": "usage"}, cpu=0.5
+        )
+        for code in (0, 3)
+    ]
+    good, bad = (job.wait(60) and job.usage() for job in jobs)
+
+    assert good.useful.cpu_seconds >= good.useful.cpu_used_seconds / 4 > 0
+    assert (good.lost, bad.useful.attempts, [*bad.lost]) == ({}, 0, ["failed"])
+    [project] = cluster.client.usage(by="label", label="project=usage")
+    assert project.total.cpu_seconds == pytest.approx(good.total.cpu_seconds + bad.total.cpu_seconds)
+    assert {row.job for row in cluster.client.usage(by="job", label="project=usage")} == {"/sdk-used-0", "/sdk-used-3"}
+
+
 def test_what_is_not_there_is_not_found(cluster):
     with pytest.raises(NotFound):
         cluster.client.job("/nobody")

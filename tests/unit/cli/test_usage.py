@@ -15,7 +15,7 @@ def test_a_row_says_what_was_held_used_and_lost(iris):
     assert (code, err) == (ExitCode.SUCCEEDED, "")
     assert out.splitlines() == [
         "USER  ATTEMPTS  CPU HOURS  USED  GIB HOURS  PEAK  DEVICE HOURS  LOST",
-        "ada          3          2   25%          0     -  H100 1        25% preempted",
+        "ada          3          2   25%          0     -  H100 1        25% of devices preempted",
     ]
     assert "since=30d" in server.requests[0].path
 
@@ -31,7 +31,7 @@ def test_one_job_is_shown_whole(iris):
         ["processors", "2 hours held; 25% of it used"],
         ["memory", "none was asked for"],
         ["devices", "H100 1 hours held"],
-        ["lost", "25% preempted"],
+        ["lost", "25% of devices preempted"],
         ["cost", "12.50"],
     ]
 

@@ -149,9 +149,16 @@ def memory_share(row: _Row) -> str:
 
 
 def show_lost(row: _Row) -> str:
-    """``12% preempted, 3% failed``: of devices, without any of processors; the largest part first."""
-    parts = sorted(row["lost"].items(), key=lambda part: -_held(part[1]))
-    return ", ".join(f"{_share(_held(used), _held(row['total']))} {why.replace('_', ' ')}" for why, used in parts)
+    """``12% preempted, 3% failed``: of processors; with devices ``12% of devices preempted, 3% of CPU failed``."""
+    devices = sum(row["total"]["chip_seconds"].values())
+    parts = []
+    for why, used in row["lost"].items():
+        if of_devices := sum(used["chip_seconds"].values()):
+            part, whole, of = of_devices, devices, " of devices"
+        else:
+            part, whole, of = used["cpu_seconds"], row["total"]["cpu_seconds"], " of CPU" if devices else ""
+        parts.append((part / whole if whole else 0.0, f"{_share(part, whole)}{of} {why.replace('_', ' ')}"))
+    return ", ".join(words for _, words in sorted(parts, key=lambda part: -part[0]))
 
 
 def _share(part: float, whole: float) -> str:
@@ -162,9 +169,4 @@ def _share(part: float, whole: float) -> str:
 
 def _ended(row: _Row, name: str) -> float:
     seconds: float = row["total"][name] - row["running"][name]
-    return seconds
-
-
-def _held(used: _Row) -> float:
-    seconds: float = sum(used["chip_seconds"].values()) or used["cpu_seconds"]
     return seconds
