@@ -49,18 +49,21 @@ def job_usage(ledger: Ledger, query: JobUsageQuery, caller: Caller) -> UsageView
     job = known_job(ledger, query.job)
     if caller.role != "admin" and caller.user != job.user:
         raise Refused(Code.FORBIDDEN, f"the usage of {job.name} is read by {job.user} and admins")
-    return usage_of_job(ledger, job)
+    return _of_job(job, _running(ledger))
 
 
-def usage_of_job(ledger: Ledger, job: Job) -> UsageView:
+def _of_job(job: Job, running: dict[int, Used]) -> UsageView:
     """What a job has held and used until now, since it was submitted."""
-    running = Used()
-    if ledger.open_of_job[job.number]:
-        for number, _, used in _open(ledger):
-            if number == job.number:
-                running.add(used)
     whose = {"user": job.user, "project": job.spec.labels.get(PROJECT), "job": job.name, "job_id": job.id}
-    return _view(job.usage | {_RUNNING: running}, **whose)
+    return _view(job.usage | {_RUNNING: running.get(job.number, Used())}, **whose)
+
+
+def _running(ledger: Ledger) -> dict[int, Used]:
+    """What the open attempts of each job have held until now."""
+    running: dict[int, Used] = {}
+    for number, _, used in _open(ledger):
+        running.setdefault(number, Used()).add(used)
+    return running
 
 
 def _jobs(ledger: Ledger, query: UsageQuery, user: str, key: str, value: str) -> Page:
@@ -74,7 +77,8 @@ def _jobs(ledger: Ledger, query: UsageQuery, user: str, key: str, value: str) ->
 
     numbers = (number for number in reversed(ledger.jobs) if last is None or number < last)
     rows = ((number, ledger.jobs[number]) for number in numbers)
-    return page(rows, lambda job: usage_of_job(ledger, job), query, wanted)
+    running = _running(ledger)
+    return page(rows, lambda job: _of_job(job, running), query, wanted)
 
 
 def _groups(ledger: Ledger, query: UsageQuery, user: str, project: str | None) -> dict[str, Outcomes]:
