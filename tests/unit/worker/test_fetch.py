@@ -45,14 +45,14 @@ async def test_no_lock_is_left_of_a_bundle_that_is_here(tmp_path: Path):
 async def test_an_attempt_gets_its_line_of_the_jobs_file(tmp_path: Path):
     blobs = Memory().connect().blobs(subjects.BUNDLES_BUCKET)
     fetcher = fetcher_of(blobs, tmp_path)
-    data = tar(("seeds", b"one\ntwo words\n"))
+    data = tar(("seeds", b"one\ntwo words\n"), ("circle", "circle"))
     digest = hashlib.sha256(data).hexdigest()
     await blobs.put(digest, data)
     assert await fetcher.fetch(digest, str(tmp_path / "0"), "seeds", 1) == "two words"
-    ends = [await fetcher.fetch(digest, str(tmp_path / "1"), *missing) for missing in (("seeds", 2), ("other", 0))]
+    ends = [await fetcher.fetch(digest, str(tmp_path / "1"), *missing) for missing in (("seeds", 2), ("circle", 0))]
     assert ends == [
-        Ended(Cause.EXITED, NOT_EXECUTABLE, error="bundle: seeds has no line 3, for task 2"),
-        Ended(Cause.EXITED, NOT_EXECUTABLE, error="bundle: there is no file other in it"),
+        Ended(Cause.EXITED, NOT_EXECUTABLE, error="bundle: seeds: it has no line 3, for task 2"),
+        Ended(Cause.EXITED, NOT_EXECUTABLE, error="bundle: there is no file circle in it"),
     ]
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 MAX_NAME = 255
 MAX_PATH = 1024
+MAX_DEPTH = 64
+"""Directories below one another; who walks them may hold a descriptor or a frame for each."""
 
 
 class InvalidArchive(Exception):
@@ -21,6 +23,8 @@ def names(text: str) -> tuple[str, ...]:
     if len(text) > MAX_PATH:
         raise InvalidArchive(f"a path of {len(text)} characters")
     found = tuple(part for part in text.split("/") if part not in ("", "."))
+    if len(found) > MAX_DEPTH:
+        raise InvalidArchive(f"{text[:200]!r} is below more than {MAX_DEPTH - 1} directories")
     for part in found:
         if part == ".." or "\0" in part or len(part.encode(errors="surrogateescape")) > MAX_NAME:
             raise InvalidArchive(f"{text[:200]!r} holds a name that is not allowed")

@@ -16,13 +16,11 @@ from collections.abc import Generator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from iris_core.admission.archive_paths import MAX_PATH, leads_out
+from iris_core.admission.archive_paths import MAX_DEPTH, MAX_PATH, leads_out
 from iris_core.units import show_bytes
 
 PIECE_BYTES = 1 << 20
 _READ_BYTES = 256 << 10
-_DEPTH = 64
-"""Directories below one another; each holds a descriptor while it is read."""
 _SHOWN = 5
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -230,7 +228,7 @@ class OutputDirectory:
                 os.close(parent)
 
     def _enter(self, entry: OutputEntry, stack: list[tuple[int, str, list[str]]]) -> None:
-        if len(stack) >= _DEPTH:
+        if len(stack) >= MAX_DEPTH:
             self.left_out.add(f"{entry.path}/", "too deep")
             return
         try:

@@ -1,7 +1,8 @@
 """The code bundle of a job: checked against its digest, unpacked once per host, copied for each attempt.
 
-Accepts tar (plain or compressed) and zip. Out of scope: what an archive may contain (manifest), and fetching
-(the shell's, from the object store).
+Accepts tar (plain, or with gzip or bzip2) and zip (stored or deflated), which are read in bounded memory whatever they
+claim: xz, and other methods in a zip, need what the archive says. Out of scope: what an archive may contain (manifest),
+and fetching (the shell's, from the object store).
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import bz2
 import gzip
 import hashlib
 import io
-import lzma
 import os
 import re
 import shutil
@@ -33,21 +33,23 @@ _BROKEN = (
     tarfile.TarError,
     zipfile.BadZipFile,
     zlib.error,
-    lzma.LZMAError,
     EOFError,
     ValueError,
     NotImplementedError,
     RuntimeError,
 )
 _COPY = 1024 * 1024
-_HEADER_LIMIT = 8 * _COPY
-_GZIP, _BZIP2, _XZ = b"\x1f\x8b", b"BZh", b"\xfd7zXZ"
+_HEADERS, _HEADERS_EACH = _COPY, 4096
+"""The bytes of headers that a tar archive may have, and how many more for each entry: `tarfile` keeps them."""
+_GZIP, _BZIP2 = b"\x1f\x8b", b"BZh"
+_ZIP_ENTRY = b"PK\x01\x02"
+_ZIP_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _SENT = 1 << 30
 _SMALL_ENTRIES, _SMALL_BYTES = 16, 64 << 10
 _LINK_MODE = 0o120000
 _TYPE_MASK = 0o170000
 
-ArchiveStream = io.BytesIO | gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile
+ArchiveStream = io.BytesIO | gzip.GzipFile | bz2.BZ2File
 ArchiveMember = tuple[ArchiveEntry, int, IO[bytes] | None]
 """An entry, its permission bits, and its content when it is a file."""
 
@@ -107,12 +109,12 @@ class BundleStore:
 
     def line(self, digest: str, path: str, index: int) -> str:
         """A line of a file of an unpacked bundle; slow, for a thread. Raises InvalidArchive, OSError."""
+        place = self._root / digest / path
+        if not place.is_file():
+            raise InvalidArchive(f"there is no file {path} in it")
         try:
-            return array_values.values_of((self._root / digest / path).read_bytes())[index]
-        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-            raise InvalidArchive(f"there is no file {path} in it") from None
-        except IndexError:
-            raise InvalidArchive(f"{path} has no line {index + 1}, for task {index}") from None
+            with place.open("rb") as file:
+                return array_values.value_of(file, index)
         except ValueError as error:
             raise InvalidArchive(f"{path}: {error}") from None
 
@@ -209,14 +211,20 @@ def _members(data: bytes, limits: BundleLimits) -> Iterator[ArchiveMember]:
 
 
 class _Measured(io.RawIOBase):
-    """A reader that limits the unpacked bytes, because a header may claim gigabytes."""
+    """A reader that limits the unpacked bytes, because headers may claim gigabytes, and follow one another.
+
+    Attributes:
+        left: how many may be read.
+    """
 
     def __init__(self, source: ArchiveStream) -> None:
         self._source = source
+        self.left = _HEADERS
 
     def read(self, size: int | None = -1, /) -> bytes:
-        if size is None or size < 0 or size > _HEADER_LIMIT:
-            raise InvalidArchive("broken archive: a header of many megabytes")
+        if size is None or not 0 <= size <= self.left:
+            raise InvalidArchive("broken archive: headers of megabytes")
+        self.left -= size
         return self._source.read(size)
 
     def seek(self, position: int, whence: int = 0, /) -> int:
@@ -227,8 +235,10 @@ class _Measured(io.RawIOBase):
 
 
 def _tar_members(data: bytes) -> Iterator[ArchiveMember]:
-    with tarfile.open(fileobj=_Measured(_opened(data)), mode="r:") as archive:
+    source = _Measured(_opened(data))
+    with tarfile.open(fileobj=source, mode="r:") as archive:
         for member in archive:
+            source.left += max(0, member.size) + _HEADERS_EACH
             if member.issparse():
                 raise InvalidArchive(f"{member.name[:200]!r} is a sparse file")
             content = archive.extractfile(member) if member.isreg() else None
@@ -240,9 +250,7 @@ def _opened(data: bytes) -> ArchiveStream:
     file = io.BytesIO(data)
     if data.startswith(_GZIP):
         return gzip.GzipFile(fileobj=file)
-    if data.startswith(_BZIP2):
-        return bz2.BZ2File(file)
-    return lzma.LZMAFile(file) if data.startswith(_XZ) else file
+    return bz2.BZ2File(file) if data.startswith(_BZIP2) else file
 
 
 def _tar_kind(member: tarfile.TarInfo) -> EntryKind:
@@ -256,10 +264,12 @@ def _tar_kind(member: tarfile.TarInfo) -> EntryKind:
 
 
 def _zip_members(data: bytes, limits: BundleLimits) -> Iterator[ArchiveMember]:
+    if data.count(_ZIP_ENTRY) > limits.entries:  # before `zipfile` makes an object of each
+        raise InvalidArchive(f"more than {limits.entries} entries")
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        if len(archive.infolist()) > limits.entries:
-            raise InvalidArchive(f"more than {limits.entries} entries")
         for info in archive.infolist():
+            if info.compress_type not in _ZIP_METHODS:
+                raise InvalidArchive(f"{info.filename[:200]!r} is neither stored nor deflated")
             mode = info.external_attr >> 16
             if info.is_dir():
                 yield ArchiveEntry(info.filename, "dir"), mode, None
