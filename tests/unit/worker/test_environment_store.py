@@ -97,3 +97,19 @@ def test_a_finished_build_is_readable_by_all_and_changeable_by_none(tmp_path: Pa
     modes = {path: (place / path).lstat().st_mode & 0o7777 for path in ("private", "private/file", "program", "named")}
     assert modes == {"private": 0o755, "private/file": 0o644, "program": 0o755, "named": 0o666}
     assert Path("/etc/passwd").stat().st_mode == before
+
+
+def test_a_build_may_have_directories_of_any_depth(tmp_path: Path):
+    store = opened(tmp_path)
+    here = place = Path(store.path(directory := store.new()))
+    for _ in range(1500):
+        here /= "d"
+        here.mkdir()
+    (here / "file").write_text("12345")
+    try:
+        assert store.seal(directory) == 5
+    finally:  # no recursive removal could take them away
+        (here / "file").unlink()
+        while here != place:
+            here.rmdir()
+            here = here.parent

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import platform
 import shutil
@@ -24,6 +25,7 @@ from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Ended, TaskTemplate
 from iris_core.spec.jobs import PACKAGE_FILES, Environment
 from iris_core.states import Cause
+from iris_core.units import show_bytes
 from iris_worker.agent.agent import Agent
 from iris_worker.agent.host import host
 from iris_worker.attempt.builds.plan import BuildPlan, CannotBuild, Tools, plan_build
@@ -39,6 +41,7 @@ from iris_worker.launcher.starts.spawn import NOT_FOUND
 from iris_worker.metrics import WorkerMetrics
 
 _GRACE_MS = 2000
+_LIST_BYTES = 16 << 20
 
 
 class Builder:
@@ -83,6 +86,8 @@ class Builder:
         except CannotBuild as error:
             return Ended(Cause.EXITED, NOT_FOUND, error=f"environment: {error}")
         except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:  # the build has made directories that are too deep
+                return Ended(Cause.EXITED, NOT_FOUND, error=f"environment: {error.strerror}")
             return Ended(Cause.INFRASTRUCTURE, error=f"environment: {error}")
 
     def _shown_in(self, slot: Workspace) -> str | None:
@@ -212,9 +217,18 @@ def _plan(template: TaskTemplate, wanted: Environment, workdir: Path) -> BuildPl
     """The plan for this host. Raises CannotBuild, OSError."""
     texts: dict[str, bytes] = {}
     for name in PACKAGE_FILES[wanted.packages]:
-        with contextlib.suppress(FileNotFoundError, IsADirectoryError):
-            texts[name] = (workdir / name).read_bytes()
+        if (path := workdir / name).is_file():
+            texts[name] = _list(path)
     return plan_build(template, wanted, texts, tools(wanted.python))
+
+
+def _list(path: Path) -> bytes:
+    """A list of packages. Raises CannotBuild, OSError."""
+    with path.open("rb") as file:
+        text = file.read(_LIST_BYTES + 1)
+    if len(text) > _LIST_BYTES:
+        raise CannotBuild(f"{path.name} has more than {show_bytes(_LIST_BYTES)}")
+    return text
 
 
 def tools(version: str) -> Tools:

@@ -81,8 +81,16 @@ class EnvironmentStore:
         """Take a finished build from the user who built it, so that nobody changes it; returns its bytes. Slow, for a
         thread. Raises OSError.
         """
-        place = self._root / directory
-        return sum(_seal(path) for path in (place, *place.rglob("*")))
+        left, size = [self.path(directory)], 0
+        while left:  # without recursion: the build may have made directories of any depth
+            size += _seal(path := left.pop())
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        left.append(entry.path)
+                    else:
+                        size += _seal(entry.path)
+        return size
 
     def publish(self, key: str, directory: str, size: int) -> None:
         """The build is finished: keep it, and delete what is beyond the limits."""
@@ -128,12 +136,12 @@ class EnvironmentStore:
         return found
 
 
-def _seal(path: Path) -> int:
+def _seal(path: str) -> int:
     """Make this process' user the owner of a file, with no rights of others but to read; returns its bytes.
 
     A file with another name elsewhere may be that of somebody else, and is left alone.
     """
-    found = path.lstat()
+    found = os.lstat(path)
     is_directory = stat.S_ISDIR(found.st_mode)
     size = 0 if is_directory else found.st_size
     if stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
