@@ -147,6 +147,8 @@ SNAPSHOT = "iris.snapshot"
 SNAPSHOT_FULL = "iris.snapshot.full"
 SCHEDULER_PLAN = "iris.scheduler.plan"
 INBOXES = ("_INBOX.", "_R_.")
+_LINE_BYTES = 4000
+"""Of both subjects of a message. A line of the protocol has at most 4 KiB, with its verb and sizes."""
 """Where answers go: of who asks, and where the server itself passes them on to another account."""
 
 SUBJECTS = (
@@ -196,6 +198,11 @@ def is_command(subject: str) -> bool:
 def is_plain(text: str) -> bool:
     """Whether it can be part of a line of the NATS protocol; a foreign reply subject may not."""
     return text.isascii() and text.isprintable() and " " not in text
+
+
+def fits_line(subject: str, reply: str = "") -> bool:
+    """Whether a message can be sent there: a server ends a connection that sends a longer line."""
+    return 0 < len(subject) <= _LINE_BYTES - len(reply) and is_plain(subject) and is_plain(reply)
 
 
 def report(worker: str) -> str:

@@ -31,3 +31,10 @@ async def test_a_command_that_a_silent_worker_may_have_started_may_not(iris: Hou
     refused = await start(iris)
     assert (refused.status_code, refused.json()["detail"]) == (503, "w0 does not answer")
     assert (refused.json()["retryable"], "retry-after" in refused.headers) == (False, False)
+
+
+@pytest.mark.parametrize(("worker", "status"), [("w" * 5000, 404), ("w%0A", 404), ("%F0%9F%92%A9" * 250, 503)])
+async def test_an_execution_of_a_long_name_ends_no_connection(iris: House, worker: str, status: int):
+    """Its worker is part of a subject, and NATS ends the connection of who sends one that is too long."""
+    answer = await iris.http.post(f"/v1/executions/x.{worker}", json={})
+    assert answer.status_code == status

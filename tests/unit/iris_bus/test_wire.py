@@ -55,7 +55,10 @@ def test_a_message_is_one_line_and_its_body():
     assert wire.one("a", b"hi", "r", {"K": "v"}) == b"HPUB a r 18 20\r\nNATS/1.0\r\nK: v\r\n\r\nhi\r\n"
 
 
-@pytest.mark.parametrize(("subject", "reply"), [("", ""), ("a b", ""), ("a\r\nPUB", ""), ("a", "b c"), ("a", "b\n")])
+@pytest.mark.parametrize(
+    ("subject", "reply"),
+    [("", ""), ("a b", ""), ("a\r\nPUB", ""), ("a", "b c"), ("a", "b\n"), ("a" * 2001, "b" * 2000)],
+)
 def test_a_subject_that_would_break_the_line_is_refused(subject, reply):
     with pytest.raises(ValueError, match="not a subject"):
         wire.one(subject, b"", reply)

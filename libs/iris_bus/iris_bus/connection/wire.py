@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from iris_bus.contract import Headers, Publication
-from iris_core.subjects import is_plain
+from iris_core.subjects import fits_line
+
+_SHOWN = 200
 
 
 def one(subject: str, data: bytes, reply: str = "", headers: Headers | None = None) -> bytes:
     """A message as PUB, or HPUB when it has headers. Raises ValueError for text that would break the protocol line."""
-    if not (subject and is_plain(subject) and is_plain(reply)):
-        raise ValueError(f"not a subject: {subject!r} {reply!r}")
+    if not fits_line(subject, reply):
+        raise ValueError(f"not a subject: {subject[:_SHOWN]!r} {reply[:_SHOWN]!r}")
     target = f"{subject} {reply}" if reply else subject
     if not headers:
         return b"PUB %b %d\r\n%b\r\n" % (target.encode(), len(data), data)
@@ -44,7 +46,7 @@ def chained(events: Sequence[Publication], after: int, reply: str) -> bytes:
             f"NATS/1.0\r\nNats-Expected-Last-Sequence: {after + at}\r\nNats-Msg-Id: {event.message_id}\r\n{text}\r\n"
         )
         subject = event.subject
-        if subject not in plain and subject and is_plain(subject):
+        if subject not in plain and fits_line(subject, reply):
             plain.add(subject)
         if block.count("\n") != len(headers) + 4 or subject not in plain:
             raise ValueError(f"not one line each: {subject!r} {event.message_id!r} {dict(headers)!r}")

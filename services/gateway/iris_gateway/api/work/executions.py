@@ -38,6 +38,7 @@ from iris_gateway.api.handling import json_body
 from iris_gateway.api.work.tasks import task_of, task_record
 from iris_gateway.auth.bearer import may_act
 from iris_gateway.http.endpoint import JSON_LINES, Answers, Call, Endpoint, json_response
+from iris_gateway.http.parameters import identifier
 from iris_gateway.http.problem import ProblemResponse
 from iris_gateway.streams.sse import stream
 
@@ -143,7 +144,7 @@ async def _begin(call: Call, wanted: StartExecution, what: str, **said: object) 
 
 
 async def write(call: Call) -> Response:
-    execution, body = call.segment("execution"), await json_body(call, ExecutionInput)
+    execution, body = identifier(call.segment("execution"), "execution"), await json_body(call, ExecutionInput)
     request = WriteExecution(
         *(execution, call.caller.user, body.offset, body.data, body.end, body.signal, body.rows, body.columns)
     )
