@@ -55,6 +55,25 @@ def test_a_call_is_given_its_own_arguments_and_no_others(tmp_path: Path, workdir
         files.give(calls, 3, str(workdir))
 
 
+@pytest.mark.parametrize("kind", ["file", "link", "directory"])
+def test_a_bundle_may_have_anything_where_the_arguments_are(tmp_path: Path, kind: str):
+    files, place = CallFiles(tmp_path / "calls"), tmp_path / "work" / ".iris-call"
+    for data in (b"runner", b"function"):
+        files.add(digest(data), data)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "work").mkdir()
+    if kind == "directory":
+        (place / "run.py" / "below").mkdir(parents=True)
+    elif kind == "link":
+        place.symlink_to(tmp_path / "elsewhere")
+    else:
+        place.touch()
+    segment = inline(table([b"zero"]))
+    calls = Calls(runner=digest(b"runner"), function=digest(b"function"), segments=(segment,), firsts=(0,), count=1)
+    files.give(calls, 0, str(tmp_path / "work"))
+    assert (entry(str(place / "items"), 0), list((tmp_path / "elsewhere").iterdir())) == (b"zero", [])
+
+
 def test_small_arguments_come_with_the_order(tmp_path: Path, workdir: Path):
     files = CallFiles(tmp_path / "calls")
     for data in (b"runner", b"function"):

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import os
 import shutil
+import stat
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -90,7 +91,10 @@ class CallFiles:
         try:
             os.mkdir(there, 0o700)
         except FileExistsError:  # a bundle may have put anything there
-            shutil.rmtree(there, ignore_errors=True)
+            if stat.S_ISDIR(os.lstat(there).st_mode):
+                shutil.rmtree(there)
+            else:
+                os.unlink(there)
             os.mkdir(there, 0o700)
         foreign = owner is not None and owner[0] != os.geteuid()
         place = os.link if foreign else shutil.copyfile
