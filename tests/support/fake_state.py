@@ -178,6 +178,9 @@ class FakeState:
             return found(self.find(query.arguments["job"]), query.arguments["job"])
         if query.what == "task":
             return found(self.find_task(query.arguments["task"]), query.arguments["task"])
+        if query.what == "attempts" and "attempts" not in self.pages:
+            number = int(query.arguments.get("cursor", "-1")) + 1
+            return Answer("ok", to_json(Page(items=[attempt_of(number)])))
         return Answer("ok", to_json({"what": query.what, **query.arguments, **self.pages.get(query.what, {})}))
 
     def on_plan(self, message: Message) -> None:

@@ -263,6 +263,11 @@ def results(worker: str, job: int) -> str:
     return f"iris.result.{to_token(worker)}.{job}"
 
 
+def sender(subject: str) -> str:
+    """The token of the worker that stored results there: it can on its own subjects only, but for any job."""
+    return subject.split(".")[2]
+
+
 def job_results(job: int) -> str:
     """The subjects of all results of a job."""
     return f"iris.result.*.{job}"

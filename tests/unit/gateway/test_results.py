@@ -12,6 +12,7 @@ from iris_core import subjects
 from iris_core.codec import pack
 from iris_core.messages.gateway_worker import CallResult, CallResults
 from iris_core.states import Cause
+from iris_gateway.api.work import results as result_endpoint
 from iris_gateway.auth.bearer import parse_tokens
 from iris_gateway.streams import results as result_streams
 from iris_gateway.streams.feed import Lagging
@@ -75,10 +76,10 @@ async def test_a_position_beyond_the_stream_of_results_is_refused():
         assert "position 7 is not in the stream" in ahead.json()["detail"]
 
 
-async def store(streams: Streams, job: int, data: bytes = b"") -> int:
+async def store(streams: Streams, job: int, data: bytes = b"", worker: str = "w0") -> int:
     """Store a result of a map, as a worker does; its sequence."""
     result = CallResult(0, 0, "value", data, Cause.EXITED, 0)
-    return await streams.publish(subjects.results("w", job), pack(CallResults(job, (result,))))
+    return await streams.publish(subjects.results(worker, job), pack(CallResults(job, (result,))))
 
 
 def readers(memory: Memory) -> int:
@@ -130,6 +131,39 @@ async def test_a_follower_that_takes_no_results_is_cut_off_and_continues(monkeyp
             assert [line async for line in lines if line.startswith("event: ")] == []
         async with http.stream("GET", results, headers=ANN) as response:
             assert await anext(ids_of(response)) == stored
+
+
+async def test_results_of_a_worker_that_ran_no_call_are_refused(caplog: pytest.LogCaptureFixture):
+    """Whoever has the key of a worker could otherwise have any client unpickle anything."""
+    async with house(parse_tokens(TOKENS)) as iris, listening(iris) as http:
+        results = await mapped(http)
+        forged, own = await store(iris.state.streams, 1, worker="w1"), await store(iris.state.streams, 1)
+        more = [await store(iris.state.streams, 1, worker=worker) for worker in ("w1", "w0")]
+        await iris.state.tell_job("/m", "succeeded")
+        async with http.stream("GET", results, headers=ANN) as response:
+            assert [number async for number in ids_of(response)] == [own, more[1]]
+        assert [query.what for query in iris.state.queries].count("attempts") == 3  # of w0 once
+        assert "results of j1 refused: none of its calls ran on w1" in caplog.text
+        assert forged < own
+
+
+async def test_a_result_waits_until_its_attempt_is_known(monkeypatch: pytest.MonkeyPatch):
+    """A follower of the state service may be behind; and nothing is passed on of an attempt that there never was."""
+    monkeypatch.setattr(result_endpoint, "_LOOK_AGAIN_S", 0.001)
+    async with house(parse_tokens(TOKENS)) as iris, listening(iris) as http:
+        results = await mapped(http)
+        iris.state.pages["attempts"] = {"items": []}
+        stored = await store(iris.state.streams, 1)
+        async with http.stream("GET", results, headers=ANN) as response:
+            ids = ids_of(response)
+            waiting = asyncio.ensure_future(anext(ids))
+            await rounds_until(lambda: [query.what for query in iris.state.queries].count("attempts") > 2)
+            del iris.state.pages["attempts"]
+            assert await waiting == stored
+        iris.state.pages["attempts"] = {"items": []}
+        await iris.state.tell_job("/m", "succeeded")
+        async with http.stream("GET", results, headers=ANN) as response:
+            assert [number async for number in ids_of(response)] == []
 
 
 async def reading(memory: Memory, rest_s: float = 10.0) -> NewResults:

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from iris_bus.contract import Gap, Message, Reader, Streams, Unavailable
 from iris_core import subjects
@@ -32,8 +33,13 @@ _UNCLAIMED = 1000
 _REST_S = 10.0
 GONE = "the results of this map are not kept any more"
 
-ResultBatch = tuple[int, list[CallResult]]
-"""Results of one message, with its sequence, from which a reader resumes."""
+
+class ResultBatch(NamedTuple):
+    """Results of one message: its sequence, from which a reader resumes, and the token of the worker that sent it."""
+
+    sequence: int
+    worker: str
+    results: tuple[CallResult, ...]
 
 
 class Inbox:
@@ -230,7 +236,8 @@ def _unpacked(messages: Sequence[Message]) -> list[ResultBatch]:
     found: list[ResultBatch] = []
     for message in messages:
         try:
-            found.append((message.sequence, list(unpack(message.data, CallResults).results)))
+            results = unpack(message.data, CallResults).results
+            found.append(ResultBatch(message.sequence, subjects.sender(message.subject), results))
         except Undecodable as error:
             log.error("undecodable results at %d: %s", message.sequence, error)
     return found

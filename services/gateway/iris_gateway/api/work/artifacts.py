@@ -10,8 +10,8 @@ from starlette.responses import Response
 
 from iris_core import subjects
 from iris_core.views.jobs import ArtifactView
-from iris_core.views.queries import AttemptsQuery, about
-from iris_gateway.api.work.tasks import AttemptRecord, TaskRecord, task_of, task_record
+from iris_core.views.queries import about
+from iris_gateway.api.work.tasks import AttemptRecord, TaskRecord, attempt_record, task_of, task_record
 from iris_gateway.auth.bearer import require_reader
 from iris_gateway.http.endpoint import Answers, Call, Endpoint
 from iris_gateway.http.problem import ProblemResponse
@@ -25,10 +25,6 @@ class ArtifactParameters(msgspec.Struct, frozen=True):
     """Of which attempt."""
 
     attempt: Annotated[int, about("Its number; the last one by default.", ge=0, le=_LAST)] | None = None
-
-
-class _AttemptsPage(msgspec.Struct):
-    items: list[AttemptRecord]
 
 
 async def fetched(call: Call) -> Response:
@@ -49,14 +45,14 @@ async def fetched(call: Call) -> Response:
 
 async def _attempt(call: Call, task: TaskRecord, wanted: int | None) -> AttemptRecord:
     """One attempt, also one that the task does not show; None: the last one. Raises ProblemResponse not_found."""
-    found = [one for one in task.attempts if one.number == wanted] if wanted is not None else task.attempts[-1:]
-    if wanted is not None and not found:
-        page = await call.read(AttemptsQuery(task.id, cursor=str(wanted - 1) if wanted else "", limit=1))
-        found = msgspec.json.decode(page, type=_AttemptsPage).items
-    if not found:
+    shown = [one for one in task.attempts if one.number == wanted] if wanted is not None else task.attempts[-1:]
+    found = shown[0] if shown else None
+    if wanted is not None and found is None:
+        found = await attempt_record(call, task.id, wanted)
+    if found is None:
         what = "no attempt yet" if wanted is None else f"no attempt {wanted}"
         raise ProblemResponse("not_found", f"{task.task} has {what}")
-    return found[0]
+    return found
 
 
 def _stored(task: TaskRecord, attempt: AttemptRecord) -> ArtifactView:

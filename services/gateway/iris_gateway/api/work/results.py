@@ -2,27 +2,71 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
+import logging
 from collections.abc import AsyncIterator
 
 import msgspec
 from starlette.responses import Response
 
 from iris_core.messages.gateway_worker import CallResult
+from iris_core.names import to_token
 from iris_core.states import display_name
 from iris_core.subjects import RESULTS
 from iris_core.views.queries import JobQuery
 from iris_core.views.streams import CallResultView, ResultsEnd, ResultsView
 from iris_gateway.api.work.jobs import job_of
+from iris_gateway.api.work.tasks import attempt_record
 from iris_gateway.auth.bearer import require_reader
 from iris_gateway.http.endpoint import EVENT_STREAM, Answers, Call, Endpoint
+from iris_gateway.http.problem import ProblemResponse
 from iris_gateway.streams.completion import Completion, position_of
 from iris_gateway.streams.feed import Lagging
 from iris_gateway.streams.recent_maps import MapJob, Since
+from iris_gateway.streams.results import ResultBatch
 from iris_gateway.streams.sse import GREETING, frame, resume_in, stream
 
+log = logging.getLogger(__name__)
+
 _STILL_HERE = b":\n\n"
+_LOOKS, _LOOK_AGAIN_S = 20, 0.25
+"""A follower may not know yet of an attempt that has ended."""
+
+
+class ResultHosts:
+    """The workers that results of a map are taken from: those on which a call of it has run.
+
+    A worker may store results of any job, since the stream knows none, and who asks for them unpickles them.
+    """
+
+    def __init__(self, call: Call, job: MapJob) -> None:
+        self._call = call
+        self._job = job
+        self._known: set[str] = set()
+
+    async def may_send(self, batch: ResultBatch) -> bool:
+        """Whether they are of such a worker: its first result is that of an attempt there. Raises ProblemResponse."""
+        if batch.worker not in self._known:
+            if not (batch.results and await self._ran(batch.worker, batch.results[0])):
+                log.error("results of %s refused: none of its calls ran on %s", self._job.id, batch.worker)
+                return False
+            self._known.add(batch.worker)
+        return True
+
+    async def _ran(self, worker: str, result: CallResult) -> bool:
+        for _ in range(_LOOKS):
+            try:
+                attempt = await attempt_record(self._call, f"{self._job.id}/{result.index}", result.attempt)
+            except ProblemResponse as problem:
+                if problem.retryable:
+                    raise
+                return False
+            if attempt is not None:
+                return to_token(attempt.worker) == worker
+            await asyncio.sleep(_LOOK_AGAIN_S)
+        return False
 
 
 async def followed(call: Call) -> Response:
@@ -55,12 +99,18 @@ async def _written(call: Call, job: MapJob, since: Since, after: int) -> AsyncIt
         return (await _look(call, job.id)).state
 
     yield GREETING
-    number, found, reader = int(job.id[1:]), (job.state, since.events), call.gateway.results
+    number, found, reader, hosts = (
+        int(job.id[1:]),
+        (job.state, since.events),
+        call.gateway.results,
+        ResultHosts(call, job),
+    )
     async with Completion(call.gateway.ends, number, job.name, "", ask, found, calls=True) as ending:
         with contextlib.suppress(Lagging):  # its reader reconnects and continues
             async for batches in reader.follow(number, after, ending, since.results):
-                for sequence, results in batches:
-                    yield frame("results", ResultsView([_shown(result) for result in results]), sequence)
+                for part in batches:
+                    if await hosts.may_send(part):
+                        yield frame("results", ResultsView([_shown(result) for result in part.results]), part.sequence)
                 bad, ending.bad_ends = ending.bad_ends, []
                 if bad:
                     yield frame("results", ResultsView([], ended=tuple(int(task.rpartition("/")[2]) for task in bad)))

@@ -24,6 +24,10 @@ class AttemptRecord(msgspec.Struct):
     artifact: ArtifactView | None = None
 
 
+class _AttemptsPage(msgspec.Struct):
+    items: list[AttemptRecord]
+
+
 class TaskRecord(msgspec.Struct):
     """What is asked of a task before something of it is read or done: its record, and who owns that."""
 
@@ -50,6 +54,13 @@ def task_of(call: Call) -> str:
 async def task_record(call: Call, task: str) -> TaskRecord:
     """The record of a task. Raises Problem."""
     return msgspec.json.decode(await call.read(TaskQuery(task)), type=TaskRecord)
+
+
+async def attempt_record(call: Call, task: str, number: int) -> AttemptRecord | None:
+    """One attempt of a task, also one that the task does not show; None: it has none of that number. Raises Problem."""
+    page = await call.read(AttemptsQuery(task, cursor=str(number - 1) if number else "", limit=1))
+    found = msgspec.json.decode(page, type=_AttemptsPage).items
+    return found[0] if found and found[0].number == number else None
 
 
 async def cancel(call: Call) -> Response:
