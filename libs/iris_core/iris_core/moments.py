@@ -15,7 +15,7 @@ _PLAIN = re.compile(r"\d+(?:\.\d+)?\Z")
 _CLOCK = re.compile(r"(?:(?P<days>\d+)-)?(?P<hours>\d+):(?P<minutes>[0-5]\d):(?P<seconds>[0-5]\d)\Z")
 _LARGER = (("d", 86_400), ("h", 3600), ("m", 60))
 _LONGEST_TEXT = 64
-_LAST_MS = 253_402_300_799_000
+LAST_MS = 253_402_300_799_000
 """The end of the year 9999."""
 
 
@@ -55,6 +55,6 @@ def parse_moment(text: str, now_ms: int) -> int:
             utc = moment.isoformat()
             raise ValueError(f"{text!r} names no time zone; write {utc}Z for UTC") from None
         at_ms = int(moment.astimezone(UTC).timestamp() * 1000)
-    if at_ms > _LAST_MS:
+    if at_ms > LAST_MS:
         raise ValueError(f"{text!r} is after the year 9999")
     return at_ms

@@ -7,9 +7,10 @@ import pytest
 
 from iris_core.messages.gateway_state import Caller
 from iris_core.messages.message import AttemptRef
-from iris_core.messages.state_worker import GivenNotice
+from iris_core.messages.state_worker import GivenNotice, Stage
+from iris_core.moments import LAST_MS
 from iris_core.spec.jobs import NoticePolicy
-from iris_core.states import Cause, NoticeReason
+from iris_core.states import Cause, KernelStatus, NoticeReason
 from iris_state.decide.machine import Machine
 from iris_state.effects.orders import template
 from iris_state.snapshots import snapshot
@@ -310,6 +311,17 @@ def test_a_notice_is_kept_once_and_shown(script: Script) -> None:
     assert attempt.notices == (GivenNotice(NoticeReason.TIMEOUT, at_ms),)
     [shown] = script.world.query("task", task="/a/0")["attempts"][0]["notices"]
     assert (shown["reason"], shown["deadline_at"]) == ("timeout", None)
+
+
+def test_notices_of_a_host_are_kept_once_at_times_that_there_are(script: Script) -> None:
+    """A host may say anything of its own attempts; a task with a notice of no year could not be read."""
+    script.play(starts("notice=USR1@10 timeout=60"))
+    ref, notice = AttemptRef(1, 0, 0), GivenNotice(NoticeReason.TIMEOUT, 2**62, -(2**62))
+    script.world.say("w0", Stage(ref, KernelStatus.RUNNING, 0, notices=(notice,) * 20_000))
+    attempt = script.world.ledger.jobs[1].task(0).attempts[0]
+    assert attempt.notices == (GivenNotice(NoticeReason.TIMEOUT, LAST_MS, 0),)
+    [shown] = script.world.query("task", task="/a/0")["attempts"][0]["notices"]
+    assert (shown["at"][:4], shown["deadline_at"]) == ("9999", None)
 
 
 def test_what_was_told_to_stop_outlives_a_snapshot(script: Script) -> None:

@@ -12,7 +12,8 @@ import msgspec
 from iris_core import codec
 from iris_core.limits import ATTEMPTS, SENTENCE, TAIL, WORKER_BYTES, clipped
 from iris_core.messages.message import AttemptRef
-from iris_core.messages.state_worker import Ended, Register, Stage
+from iris_core.messages.state_worker import Ended, GivenNotice, Register, Stage
+from iris_core.moments import LAST_MS
 from iris_core.spec import exit_rules
 from iris_core.states import Cause, Initiator, WorkerState
 from iris_core.tables import task as table
@@ -137,8 +138,8 @@ def on_stages(
             continue
         if stage.notices and attempt.is_open:
             known = {notice.reason for notice in attempt.notices}
-            new = (notice for notice in stage.notices if notice.reason not in known)
-            yield from (Noticed(ref.job, ref.index, ref.attempt, notice) for notice in new)
+            told = {notice.reason: notice for notice in stage.notices if notice.reason not in known}
+            yield from (Noticed(ref.job, ref.index, ref.attempt, _in_time(notice)) for notice in told.values())
         if stage.ended is not None:
             claim = _ended(ledger.jobs[ref.job], ref, stage.ended, ledger.workers[worker])
             innocent = claim.sudden and (ref.job, ref.index, ref.attempt) in beside
@@ -149,6 +150,12 @@ def on_stages(
             yield Claim(
                 rule, ref.job, ref.index, ref.attempt, initiator=Initiator.WORKER, status=stage.status, detail=detail
             )
+
+
+def _in_time(notice: GivenNotice) -> GivenNotice:
+    """A notice at times that there are, whatever the clock of its host is."""
+    at_ms, deadline_ms = (min(max(0, ms), LAST_MS) for ms in (notice.at_ms, notice.deadline_ms))
+    return msgspec.structs.replace(notice, at_ms=at_ms, deadline_ms=deadline_ms)
 
 
 def _uncharged(claim: Claim) -> Claim:
