@@ -45,6 +45,14 @@ async def test_one_attempt_all_attempts_and_one_stream_can_be_asked_for(printed:
     assert await text(printed, "/v1/tasks/j1%2F0/logs?attempt=all&stream=stdout") == "first\none\ntwo\nend\n"
 
 
+@pytest.mark.parametrize("at_ms", [2**62, -1])
+async def test_output_of_no_time_that_there_is_is_left_out(printed: House, at_ms: int):
+    """A worker may label what it likes as a task's output; its page and its lines could not be read any more."""
+    await printed.state.print(1, 0, "labelled\n", attempt=1, at_ms=at_ms, offset=9)
+    lines = await text(printed, "/v1/tasks/j1%2F0/logs?format=jsonl")
+    assert [json.loads(line)["line"] for line in lines.splitlines()] == ["one", "oops", "two", "end"]
+
+
 async def test_the_last_lines_only(printed: House):
     assert await text(printed, "/v1/tasks/j1%2F0/logs?tail=2") == "two\nend\n"
     assert await text(printed, "/v1/tasks/j1%2F0/logs?tail=0") == ""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+import msgspec
 
 from iris_core.messages.message import AttemptRef, ServiceMessage
+from iris_core.moments import LAST_MS
 from iris_core.states import Cause
 
 
@@ -19,7 +22,7 @@ class LogChunk(ServiceMessage, frozen=True):
     """
 
     stream: str
-    at_ms: int
+    at_ms: Annotated[int, msgspec.Meta(ge=0, le=LAST_MS)]
     offset: int
     data: bytes
     dropped: int = 0
