@@ -48,6 +48,17 @@ def test_what_a_stranger_says_of_where_it_came_from_is_replaced():
     assert to_route(fields, **HERE) == ADDED
 
 
+@pytest.mark.parametrize("trusted", [False, True])
+def test_what_services_take_for_a_field_of_the_proxy_is_dropped(trusted: bool):
+    alike = ["X_Forwarded_For", "X-Forwarded_Proto", "X_FORWARDED-HOST", "Proxy_Authorization", "Transfer_Encoding"]
+    fields = [*((name, "evil") for name in alike), ("my_field", "1")]
+    assert to_route(fields, **{**HERE, "trusted": trusted}) == [("my_field", "1"), *ADDED]
+
+
+def test_a_service_cannot_mark_its_answers_as_the_proxys():
+    assert to_client([("Iris-Proxy", "1"), ("iris-proxy", "1"), ("X", "1")]) == [("X", "1")]
+
+
 def test_what_a_trusted_proxy_says_is_kept_and_continued():
     fields = [
         ("X-Forwarded-For", "7.7.7.7"),

@@ -15,6 +15,8 @@ Fields = list[tuple[str, str]]
 
 _CONNECTION, _HOP, _MADE_ANEW, _AUTHORIZATION = "connection", "hop", "made", "own"
 _COOKIE, _FORWARDED, _X_FORWARDED = "cookie", "f", "x"
+MARK = "iris-proxy"
+"""The field that only the proxy's own answers have."""
 _OWN_COOKIES = frozenset({TOKEN_COOKIE, SECURE_TOKEN_COOKIE})
 _KINDS = {
     "connection": _CONNECTION,
@@ -30,8 +32,13 @@ _NEVER_NAMED = frozenset({"host", "close", "keep-alive", "upgrade", ""})
 
 @lru_cache(maxsize=4096)
 def _kind(name: str) -> str:
-    """The handling of a field, empty for none; cached by name."""
+    """The handling of a field, empty for none; cached by name.
+
+    Where names of fields become variables, as in WSGI, ``X_Forwarded_For`` is taken for ``X-Forwarded-For``.
+    """
     low = name.lower()
+    if "_" in low and _kind(low.replace("_", "-")):
+        return _HOP
     if low.startswith("proxy-"):
         return _HOP
     return _X_FORWARDED if low.startswith("x-forwarded-") else _KINDS.get(low, "")
@@ -101,8 +108,15 @@ def _without_token(field: tuple[str, str]) -> Fields:
 
 
 def to_client(fields: Iterable[tuple[str, str]]) -> Fields:
-    """An answer's fields for the client: its end-to-end fields, without cookies that sign in to the dashboard."""
-    return [field for field in end_to_end(fields) if not (field[0].lower() == "set-cookie" and _sets_token(field[1]))]
+    """An answer's fields for the client: its end-to-end fields, without cookies that sign in to the dashboard and the
+    mark of the proxy's own answers.
+    """
+    return [field for field in end_to_end(fields) if not _is_ours(field[0].lower(), field[1])]
+
+
+def _is_ours(low: str, value: str) -> bool:
+    """Whether a service may not send a field."""
+    return low == MARK or (low == "set-cookie" and _sets_token(value))
 
 
 def _sets_token(value: str) -> bool:
