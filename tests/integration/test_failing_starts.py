@@ -81,3 +81,20 @@ def test_a_host_on_which_starts_fail_gets_no_tasks(tmp_path: Path) -> None:
         assert running.wait(60).state == "succeeded"
         bad.repair()
         until(bad.is_healthy, "a trial start has succeeded")
+
+
+def test_gangs_and_routes_come_up_beside_a_host_on_which_starts_fail(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with cluster_on(data, "--workers", "3", *settings(data, QUICK)) as cluster:
+        bad = Host(cluster, "worker-1")
+        bad.break_()
+        gang = cluster.submit("true", name="gang", replicas=2, group_by="os")
+        serve = ["sh", "-c", "exec python3 -m http.server $IRIS_PORT_HTTP"]
+        served = cluster.client.deploy(serve, "web", replicas=2, probe_path="/", min_ready=0)
+        assert gang.wait(60).state == "succeeded"
+        assert "worker-1" not in {task.worker for task in gang.tasks()}
+        served.wait_ready(60)
+        routes = list(served.routes())
+        assert {route.worker for route in routes if route.discovered} == {"worker-0", "worker-2"}
+        assert [route.worker for route in routes if not route.discovered] in ([], ["worker-1"])
+        bad.repair()

@@ -51,6 +51,7 @@ class Serving(World):
         loads: the requests under way at each proxy, which reports them each second. queried: what the query gives.
         broken: versions whose process exits at once, with `exit_code`.
         unready: ids of routes that fail on their ready path.
+        faulty: hosts that can start nothing.
     """
 
     def __init__(self, room: int = 12, policy: Policy | None = None, hosts: int = 2) -> None:
@@ -59,6 +60,7 @@ class Serving(World):
         self.silent: set[str] = set()
         self.unready: set[str] = set()
         self.broken: set[str] = set()
+        self.faulty: set[str] = set()
         self.exit_code = 1
         self.never_ready: set[str] = set()
         self.stuck: set[str] = set()
@@ -140,6 +142,9 @@ class Serving(World):
                     self.ends(ref, Ended(Cause.CANCELLED, signal=15))
             elif stage.status is KernelStatus.SCHEDULED:
                 self.say(host.name, Stage(ref, KernelStatus.PREPARING, self.now_ms))
+                if host.name in self.faulty:
+                    self.ends(ref, Ended(Cause.INFRASTRUCTURE, error="no disk"))
+                    continue
                 self.say(host.name, Stage(ref, KernelStatus.RUNNING, self.now_ms))
                 if self.ledger.jobs[ref.job].spec.command[-1] in self.broken:
                     self.ends(ref, Ended(Cause.EXITED, exit_code=self.exit_code))

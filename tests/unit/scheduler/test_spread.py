@@ -63,6 +63,23 @@ def test_a_route_of_a_later_cycle_goes_where_none_is() -> None:
     assert deploy(story, ROUTES[2]) == {"/chat/r1-3/0": "a"}
 
 
+def test_a_route_that_avoids_a_host_is_spread_over_the_others() -> None:
+    story = Story(*(worker(name, cpu=4) for name in "abc"))
+    deploy(story, ROUTES[0])
+    story.submit(ROUTES[1], spread="/chat")
+    story.avoid(ROUTES[1], 0, "b", 5)
+    assert story.cycle() == {"/chat/r1-2/0": "c"}
+
+
+def test_a_route_waits_for_a_host_that_it_avoids_when_no_other_has_room() -> None:
+    story = Story(worker("a", cpu=4))
+    story.submit(ROUTES[0], spread="/chat")
+    story.avoid(ROUTES[0], 0, "a", 5)
+    assert story.cycle() == {}
+    story.wait(6)
+    assert story.cycle() == {"/chat/r1-1/0": "a"}
+
+
 def test_routes_share_a_host_when_there_is_no_other() -> None:
     assert hosts(deploy(Story(worker("a", cpu=4)), *ROUTES)) == [3]
 

@@ -78,8 +78,11 @@ class TaskPlacer:
                 self.full.add(kind)
         return seats
 
-    def _seat_routes(self, kind: JobClass, count: int, deployment: str) -> list[int]:
-        """Seats for routes of one deployment: on other hosts than its routes, then in other racks and slices."""
+    def _seat_routes(self, kind: JobClass, count: int, deployment: str, avoided: Collection[int] = ()) -> list[int]:
+        """Seats for routes of one deployment: on other hosts than its routes, then in other racks and slices.
+
+        ``avoided``: none there.
+        """
         spreading = self._spreading.get(deployment)
         if spreading is None:
             placed = self._cycle.mirror.routes.get(deployment, {}).values()
@@ -87,9 +90,9 @@ class TaskPlacer:
         room, seats = self._assignments.room, list[int]()
         while len(seats) < count:
             slots = with_room(room.matrix, kind.need, self._cycle.columns.usable(kind).slots)
-            slot = spreading.best(slots.tolist())
+            slot = spreading.best(slot for slot in slots.tolist() if slot not in avoided)
             if slot is None:
-                return seats + self._seat(kind, count - len(seats))
+                return seats if avoided else seats + self._seat(kind, count - len(seats))
             room.take(slot, kind.need)
             spreading.add(slot)
             seats.append(slot)
@@ -153,16 +156,17 @@ class TaskPlacer:
 
     def _seat_one(self, job: int, index: int) -> int | None:
         cycle, kind = self._cycle, self._cycle.mirror.kinds[job]
-        avoided = cycle.mirror.avoids.get(job, {}).get(index)
+        avoided, spread = cycle.mirror.avoids.get(job, {}).get(index), cycle.mirror.jobs[job].spread
+        route = spread not in ("", TASKS)
         if not avoided:
-            spread = cycle.mirror.jobs[job].spread
-            route = spread not in ("", TASKS)
             seats = [] if kind in self.full else self._seat_routes(kind, 1, spread) if route else self._seat(kind, 1)
             return seats[0] if seats else None
         if self._is_apart(job, index):
             return self._seat_alone(job, kind, cycle.delayed(job, index), avoided[OCCUPIED])
         known = {cycle.columns.slot[worker]: until for worker, until in avoided.items() if worker in cycle.columns.slot}
         mask = cycle.columns.usable(kind).mask
+        if route and (seats := self._seat_routes(kind, 1, spread, known)):
+            return seats[0]
         last = sorted(slot for slot, until in known.items() if until <= cycle.now_ms and mask[slot])
         slot = self._candidates_of(kind).seat_beside(known, last)
         if slot is None:

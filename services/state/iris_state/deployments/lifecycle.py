@@ -189,7 +189,7 @@ def _plan(deployment: Deployment, now_ms: int) -> Iterator[Step]:
         yield from routes.end(deployment, deployment.routes[number], "more routes than wanted")
     create, restore = plan.create, plan.restore
     if deployment.rollout.pacing.failures:
-        if not pacing.may_create(deployment.rollout.pacing, now_ms) or _is_trying(deployment):
+        if not pacing.may_create(deployment.rollout.pacing, now_ms) or is_trying(deployment):
             return
         create, restore = min(create, 1), min(restore, 1 - min(create, 1))
     for at in range(create + restore):
@@ -206,7 +206,7 @@ def _has_recovered(deployment: Deployment, now_ms: int) -> bool:
     )
 
 
-def _is_trying(deployment: Deployment) -> bool:
+def is_trying(deployment: Deployment) -> bool:
     """Whether some route is starting and has not become healthy yet."""
     return any(not route.healthy_ms for route in deployment.live())
 

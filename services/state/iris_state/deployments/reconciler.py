@@ -64,7 +64,7 @@ class Reconciler:
         deployment = self._ledger.deployments.get(number)
         if deployment is None:
             return
-        yield from routes.steps(self._ledger, deployment, now_ms)
+        yield from routes.steps(self._ledger, self._policy, deployment, now_ms)
         yield from lifecycle.steps(self._ledger, self._policy, deployment, now_ms)
         yield from routes.discovery(self._ledger, deployment)
         if number not in self.due:

@@ -7,6 +7,7 @@ docs/design/serving.md#probes.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import chain
 
@@ -32,7 +33,8 @@ from iris_state.deployments import pacing, rollout
 from iris_state.deployments.health import Health, evicted, has_failed_to_start, outcome, silent_ms, start_expires_ms
 from iris_state.deployments.records import Deployment, Route
 from iris_state.inputs.claims import Step
-from iris_state.records.changes import JobAdmitted, RolledOut, RouteMoved, RoutesDiscovered
+from iris_state.policy import Policy
+from iris_state.records.changes import Avoided, JobAdmitted, RolledOut, RouteMoved, RoutesDiscovered
 from iris_state.records.entities import Job
 from iris_state.records.ledger import Ledger
 
@@ -48,11 +50,11 @@ _NOT_ITS_FAULT = frozenset(
 """A route that ends so has not failed to start: another one is created at once."""
 
 
-def steps(ledger: Ledger, deployment: Deployment, now_ms: int) -> Iterator[Step]:
+def steps(ledger: Ledger, policy: Policy, deployment: Deployment, now_ms: int) -> Iterator[Step]:
     """One round of all handlers except the last over the routes of a deployment."""
     for route in deployment.held():
         if route.status is R.PROVISIONING:
-            yield from _provision(ledger, deployment, route, now_ms)
+            yield from _provision(ledger, policy, deployment, route, now_ms)
         job = ledger.jobs.get(route.job)
         if job is None or job.state in JOB_TERMINAL:
             yield from _ended(ledger, deployment, route, job, now_ms)
@@ -110,7 +112,7 @@ def _judged(
 # ── ProvisioningRoute ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _provision(ledger: Ledger, deployment: Deployment, route: Route, now_ms: int) -> Iterator[Step]:
+def _provision(ledger: Ledger, policy: Policy, deployment: Deployment, route: Route, now_ms: int) -> Iterator[Step]:
     """Admit the job of a route; if it is refused, the route has failed to start."""
     template = deployment.revisions[route.revision].template
     spec = template.job(deployment.job_name(route), deployment.user)
@@ -124,7 +126,18 @@ def _provision(ledger: Ledger, deployment: Deployment, route: Route, now_ms: int
         return
     number = ledger.next_number
     yield JobAdmitted(number, spec.name, spec, deployment.user, now_ms, now_ms, traceparent=deployment.traceparent)
+    for worker, times in _failed_on(ledger, deployment, now_ms).items():
+        yield Avoided(number, 0, worker, now_ms + policy.avoid_ms(times - 1))
     yield from _judged(deployment, route, table.PROVISION, Outcome.SUCCESS, job=number)
+
+
+def _failed_on(ledger: Ledger, deployment: Deployment, now_ms: int) -> Counter[str]:
+    """The hosts that could not start a route of a deployment lately, and how often: the next one avoids them, as a task
+    that is retried does.
+    """
+    jobs = [job for route in deployment.routes.values() if (job := ledger.jobs.get(route.job)) is not None]
+    last = [job.task(0).attempts[-1] for job in jobs if job.cause is Cause.INFRASTRUCTURE]
+    return Counter(attempt.worker for attempt in last if now_ms - attempt.ended_ms <= pacing.WINDOW_MS)
 
 
 # ── RunningRoute ────────────────────────────────────────────────────────────────────────────────────────────────

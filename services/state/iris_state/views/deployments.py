@@ -149,7 +149,7 @@ def conditions(ledger: Ledger, record: Deployment) -> Iterator[ConditionView]:
     if known.pacing.stopped:
         message = f"{pacing.STARTS} tries to start a route have failed, and no more are made until the deployment is"
         yield ConditionView(code="crash_loop", message=f"{message} changed or resumed: {_last_failure(record)}")
-    elif known.pacing.failures:
+    elif known.pacing.failures and (record.status is not DeploymentLifecycle.READY or lifecycle.is_trying(record)):
         failures = known.pacing.failures
         tries = "1 try to start a route has" if failures == 1 else f"{failures} tries in a row to start a route have"
         message = f"{tries} failed; the next one waits: {_last_failure(record)}"

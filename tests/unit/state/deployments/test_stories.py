@@ -162,6 +162,38 @@ def test_a_service_that_always_exits_is_tried_a_few_times_and_says_why(world: Se
     assert world.codes() == []
 
 
+def test_a_host_that_starts_no_routes_is_avoided_by_the_next_ones(world: Serving):
+    world.faulty.add("w0")  # first fit prefers it
+    world.create(3)
+    world.go(90)
+    assert world.codes() == []
+    assert {route.address.partition(":")[0] for route in world.discovered["chat"].routes} == {"w1"}
+    assert len(world.serving()) == 3
+    assert [route.reason for route in world.record.routes.values() if route.reason] == [
+        "task 0 worker_failed: no disk"
+    ] * 3
+
+
+def test_a_host_that_starts_no_routes_fails_no_update(world: Serving):
+    world.create(2)
+    world.go(10)
+    world.faulty.add("w0")
+    world.update("2", replicas=2)
+    world.go(90)
+    assert (world.codes(), world.status(), world.record.rollout.stable) == ([], "ready", 2)
+
+
+def test_a_host_that_is_avoided_is_tried_when_there_is_no_other(world: Serving):
+    world.faulty.add("w0")
+    world.hosts["w1"].silent = True
+    world.create(1)
+    world.go(5)
+    assert world.codes() == ["back_off"]
+    world.faulty.clear()
+    world.go(60)
+    assert len(world.serving()) == 1
+
+
 def test_a_route_whose_command_ends_without_error_has_to_run_on(world: Serving):
     world.broken.add("1")
     world.exit_code = 0
