@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 
 from msgspec import structs
@@ -10,6 +11,7 @@ from msgspec import structs
 from iris_core.messages.state_worker import Ended, Stage, TaskUsage
 from iris_core.states import Cause, KernelStatus
 from iris_core.units import show_bytes
+from iris_worker.agent.host import host
 from iris_worker.attempt.artifacts.directory import NoDirectory
 from iris_worker.attempt.output.tail import last_lines
 from iris_worker.attempt.slots.error_file import read_error_file
@@ -26,6 +28,7 @@ _NO_PYTHON = (
     "; the calls of a map run the `python` of their PATH: set PATH in the map's env, give it an image or packages, "
     "or set PATH of the worker's process"
 )
+_OF_DISK = frozenset({errno.EIO, errno.EROFS})
 _SIGNALS = {9: " (SIGKILL: perhaps out of memory)", 11: " (SIGSEGV)", 6: " (SIGABRT)", 15: " (SIGTERM)"}
 
 
@@ -46,7 +49,7 @@ def was_started(entry: StoredProcess) -> Stage:
 
 
 def describe(slot: Workspace, exit_: Exit) -> Ended:
-    """An exit as the end in a report."""
+    """An exit as the end in a report. Where nothing can be written to the disk any more, a failure is the host's."""
     peak, usage = exit_.peak_rss_bytes, exit_.usage
     if not exit_.known:
         return Ended(Cause.WORKER_CRASHED, error=_UNKNOWN, peak_rss_bytes=peak, usage=usage)
@@ -59,10 +62,26 @@ def describe(slot: Workspace, exit_: Exit) -> Ended:
         return Ended(Cause.EXITED, exit_.code, error=exit_.error)
     if exit_.code == 0:
         return Ended(Cause.EXITED, 0, peak_rss_bytes=peak, usage=usage)
-    error = out_of_memory(peak, usage) or read_error_file(slot.workdir)
+    oom, tail = out_of_memory(peak, usage), last_lines(slot.err)
+    error = oom or read_error_file(slot.workdir)
     if not error and exit_.signal is not None:
         error = f"killed by signal {exit_.signal}{_SIGNALS.get(exit_.signal, '')}"
-    return Ended(Cause.EXITED, exit_.code, exit_.signal, error, last_lines(slot.err), peak, usage=usage)
+    how = error or f"exit code {exit_.code}"
+    if not oom and (fault := disk_fault(slot.err)):
+        error = f"{how}; the disk of its host takes nothing any more: {fault}"
+        return Ended(Cause.INFRASTRUCTURE, error=error, stderr_tail=tail, peak_rss_bytes=peak, usage=usage)
+    if lack := host.lack(os.fstatvfs(slot.err)):  # what it has printed about that may be lost
+        error = f"{how}; on its host: {lack}"
+    return Ended(Cause.EXITED, exit_.code, exit_.signal, error, tail, peak, usage=usage)
+
+
+def disk_fault(file: int) -> str:
+    """Why nothing can be written to the file system of an open file, full or not; empty: it can."""
+    try:
+        os.utime(file)
+    except OSError as error:
+        return str(error.strerror) if error.errno in _OF_DISK else ""
+    return ""
 
 
 def _remedy(slot: Workspace, exit_: Exit) -> str:

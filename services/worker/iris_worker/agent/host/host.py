@@ -25,6 +25,7 @@ _NATS_PORT = 4222
 _PORTS_TRIED = 64
 """How many ports are tried beyond the requested number before a recently used one is taken."""
 _MIN_FREE_DISK = 64 * 1024 * 1024
+_MIN_FREE_INODES = 1000
 
 
 def worker_id(settings: WorkerSettings) -> str:
@@ -101,10 +102,18 @@ def address(settings: WorkerSettings, nats_url: str) -> str:
 def trouble(root: Path) -> str:
     """The fault of this host as text; empty when it is healthy."""
     try:
-        free = shutil.disk_usage(root).free
+        return lack(os.statvfs(root))
     except OSError as error:
         return f"data directory: {error.strerror}"
-    return "" if free >= _MIN_FREE_DISK else f"disk full: {free // 1024**2} MiB free"
+
+
+def lack(disk: os.statvfs_result) -> str:
+    """What a file system is short of; empty: nothing."""
+    free = disk.f_bavail * disk.f_frsize
+    if free < _MIN_FREE_DISK:
+        return f"disk full: {free // 1024**2} MiB free"
+    lacks = disk.f_files and disk.f_favail < _MIN_FREE_INODES  # some file systems have no fixed number
+    return f"disk full: {disk.f_favail} inodes free" if lacks else ""
 
 
 def variables(confined: bool = False) -> dict[str, str]:
