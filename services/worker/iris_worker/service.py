@@ -168,11 +168,11 @@ class WorkerService:
         )
 
     def _open_fetcher(self, connection: Connection) -> Fetcher:
-        settings = self.settings
+        settings, on_error = self.settings, self._executor.starts.not_fetched
         store = BundleStore(settings.root / "bundles", settings.bundle_limits, settings.bundles_kept)
         blobs = connection.blobs(subjects.BUNDLES_BUCKET)
         calls = CallFiles(settings.root / "calls")
-        return Fetcher(blobs, store, calls, settings.bundles_at_once, self._clock, self.metrics)
+        return Fetcher(blobs, store, calls, settings.bundles_at_once, self._clock, self.metrics, on_error)
 
     def _open_builder(self) -> Builder:
         timeout_s = self.settings.build_timeout_s

@@ -1,7 +1,8 @@
 """Finds out whether a host on which starts fail can start processes again. Part of the shell: it waits.
 
 At intervals a program that does nothing is started as those of tasks are: in a slot, as its user, with its sandbox and
-a control group. No task is risked for that. Out of scope: which failures are trouble (failed_starts).
+a control group, while all device files are there. No task is risked for that. Out of scope: which failures are trouble
+(failed_starts).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class StartTrials:
             try:
                 exit_ = await self._try()
             except OSError as error:
-                starts.refused(error)
+                starts.refused(error, starts.kind)
             else:
                 if exit_.code == 0:
                     starts.started(trial=True)

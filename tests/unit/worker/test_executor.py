@@ -68,10 +68,10 @@ async def opened(tmp_path: Path, bus: Memory, uploads: list[asyncio.Future[None]
     def spawn(work: Coroutine[None, None, None]) -> None:
         uploads.append(asyncio.ensure_future(work))
 
-    async def make(isolation: Isolation | None = None) -> Executor:
+    async def make(isolation: Isolation | None = None, found: Accelerators | None = None) -> Executor:
         agent = Agent("me")
         prober = Prober("127.0.0.1", CLOCK, WorkerMetrics(agent.running), lambda: None)
-        devices = Devices("gpu", 2, Accelerators())
+        devices = Devices("gpu", 2, found or Accelerators())
         nothing = Callbacks(*(lambda *_: None,) * 6)
         settings = WorkerSettings(id="w0", data=str(tmp_path))
         uploader = Uploader("w0", bus.connect().streams, settings.artifact_limits, 60.0, 1, spawn)

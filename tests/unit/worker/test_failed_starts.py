@@ -11,12 +11,13 @@ import pytest
 
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Stage, TaskTemplate
-from iris_core.spec.resources import ResourceRequest
+from iris_core.spec.resources import Device, ResourceRequest
 from iris_core.states import Cause, KernelStatus
 from iris_worker.agent.local_attempt import LocalAttempt
 from iris_worker.attempt.artifacts.directory import NoDirectory
 from iris_worker.attempt.executor import Executor
 from iris_worker.attempt.health.failed_starts import FailedStarts
+from iris_worker.attempt.slots.devices import Accelerators
 from iris_worker.attempt.slots.isolation import NoAccount
 from iris_worker.launcher.processes.exits import to_refusal
 from iris_worker.launcher.records.records import Exit
@@ -38,9 +39,9 @@ class Host:
     def _changed(self) -> None:
         self.changes += 1
 
-    def fail(self, times: int = 1) -> None:
+    def fail(self, times: int = 1, *needs: str) -> None:
         for _ in range(times):
-            assert self.starts.refused(FAULT).cause is Cause.INFRASTRUCTURE
+            assert self.starts.refused(FAULT, frozenset(needs)).cause is Cause.INFRASTRUCTURE
 
 
 def test_starts_that_fail_in_a_row_are_trouble_until_one_succeeds() -> None:
@@ -75,6 +76,52 @@ def test_one_failure_after_a_trial_is_trouble_again() -> None:
     assert not host.starts.trouble
 
 
+def test_only_starts_that_need_as_much_end_a_row() -> None:
+    host = Host()
+    host.fail(2, "devices", "a terminal")
+    host.starts.started()
+    host.starts.started(frozenset({"devices", "a bundle"}))
+    host.fail(1, "devices")
+    assert host.starts.trouble == "3 starts in a row with devices failed: [Errno 30] Read-only file system"
+    host.starts.started()
+    assert host.starts.trouble
+    host.starts.started(frozenset({"devices", "a terminal"}))
+    assert (host.starts.trouble, host.changes) == ("", 2)
+
+
+def test_failures_with_nothing_in_common_are_those_of_the_host() -> None:
+    host = Host()
+    host.fail(1, "devices")
+    host.fail(2, "a terminal")
+    assert host.starts.trouble == "3 starts in a row failed: [Errno 30] Read-only file system"
+
+
+def test_a_trial_proves_nothing_of_what_failed_but_that_it_may_be_tried() -> None:
+    host = Host()
+    host.fail(3, "an output directory")
+    host.starts.started(trial=True)
+    host.starts.started()
+    assert not host.starts.trouble
+    host.fail(1, "an output directory")
+    assert host.starts.trouble
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EROFS])
+def test_a_disk_that_gives_no_bundles_is_trouble(number: int) -> None:
+    host = Host()
+    for _ in range(3):
+        host.starts.not_fetched(number, "bundle: the disk")
+        host.starts.started()
+    assert host.starts.trouble == "3 starts in a row with a bundle failed: bundle: the disk"
+
+
+@pytest.mark.parametrize("number", [None, errno.ENOSPC, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EEXIST])
+def test_what_is_in_a_bundle_is_no_fault_of_its_host(number: int | None) -> None:
+    host = Host(limit=1)
+    host.starts.not_fetched(number, "bundle: what is in it")
+    assert not host.starts.trouble
+
+
 def test_a_limit_of_zero_counts_nothing() -> None:
     host = Host(limit=0)
     host.fail(9)
@@ -89,7 +136,7 @@ def test_what_the_launcher_says_of_its_host_is_counted() -> None:
 
 OF_TASKS = [
     OSError(errno.EADDRINUSE, "port 10000, its gang's coordinator port, is in use"),
-    OSError("4 of 4 devices asked for; free: none"),
+    OSError(errno.EBUSY, "4 of 4 devices asked for; free: none"),
     NoAccount("user 'ada' has no account on this host"),
     NoDirectory("--output a/b: a is not a directory in the bundle"),
 ]
@@ -134,9 +181,10 @@ def test_what_fails_before_the_program_is_a_fault_of_the_host() -> None:
 # ── with a launcher ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def launch(executor: Executor, *indexes: int, command: str = "true") -> None:
+async def launch(executor: Executor, *indexes: int, command: str = "true", gpus: int = 0) -> None:
     """Start tasks of one job, and wait until that is decided."""
-    template = TaskTemplate(1, "/t", (command,), {}, 9, ResourceRequest())
+    device = Device("gpu", "auto", gpus) if gpus else None
+    template = TaskTemplate(1, "/t", (command,), {}, 9, ResourceRequest(device=device))
     for index in indexes:
         ref = AttemptRef(1, index, 0)
         executor.launch(LocalAttempt(ref, template, Stage(ref, KernelStatus.PREPARING, 1)))
@@ -168,3 +216,25 @@ async def test_programs_that_do_not_exist_are_no_trouble(opened: Open) -> None: 
     executor = await opened()
     await launch(executor, 0, 1, 2, 3, command="no-such-program")
     assert not executor.trouble()
+
+
+async def test_a_device_that_is_gone_is_trouble_until_it_is_back(opened: Open, tmp_path: Path) -> None:  # noqa: F811
+    files = [tmp_path / f"nvidia{number}" for number in range(2)]
+    for file in files:
+        file.touch()
+    executor = await opened(found=Accelerators("gpu", tuple(map(str, files))))
+    await launch(executor, 0, gpus=2)
+    await until(lambda: not executor.running)
+    files[1].unlink()
+    for index in (1, 3, 5):
+        await launch(executor, index, gpus=2)
+        await launch(executor, index + 1)
+    gone = f"starts in a row with devices failed: [Errno 2] No such file or directory: '{files[1]}'"
+    assert executor.trouble() == f"3 {gone}"
+    trials = asyncio.ensure_future(StartTrials(executor, 0.01).run())
+    await until(lambda: executor.trouble().startswith(f"5 {gone}"))
+    files[1].touch()
+    await until(lambda: not executor.trouble())
+    trials.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await trials

@@ -26,7 +26,7 @@ from tests.unit.worker.test_bundle import tar
 
 def fetcher_of(blobs: Blobs, root: Path) -> Fetcher:
     store, calls = BundleStore(root / "bundles", keep=2), CallFiles(root / "calls")
-    return Fetcher(blobs, store, calls, 4, HostClock(), WorkerMetrics(lambda: 0))
+    return Fetcher(blobs, store, calls, 4, HostClock(), WorkerMetrics(lambda: 0), lambda *_: None)
 
 
 async def test_no_lock_is_left_of_a_bundle_that_is_here(tmp_path: Path):

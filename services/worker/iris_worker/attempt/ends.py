@@ -21,6 +21,8 @@ from iris_worker.launcher.records.process_table import StoredProcess
 from iris_worker.launcher.records.records import Exit
 from iris_worker.launcher.starts.spawn import NOT_EXECUTABLE, NOT_FOUND
 
+OF_DISK = frozenset({errno.EIO, errno.EROFS})
+"""The errors of a disk that no task is the reason of."""
 INTERRUPTED = Ended(Cause.INFRASTRUCTURE, error="its worker was restarted while its environment was built")
 _UNKNOWN = "exit code unknown: the process that had started it ended while it ran"
 _CANNOT_START = "could not be started on this host"
@@ -28,7 +30,6 @@ _NO_PYTHON = (
     "; the calls of a map run the `python` of their PATH: set PATH in the map's env, give it an image or packages, "
     "or set PATH of the worker's process"
 )
-_OF_DISK = frozenset({errno.EIO, errno.EROFS})
 _SIGNALS = {9: " (SIGKILL: perhaps out of memory)", 11: " (SIGSEGV)", 6: " (SIGABRT)", 15: " (SIGTERM)"}
 
 
@@ -80,7 +81,7 @@ def disk_fault(file: int) -> str:
     try:
         os.utime(file)
     except OSError as error:
-        return str(error.strerror) if error.errno in _OF_DISK else ""
+        return str(error.strerror) if error.errno in OF_DISK else ""
     return ""
 
 

@@ -26,7 +26,7 @@ from iris_worker.attempt.builds.store import EnvironmentStore
 from iris_worker.attempt.ends import INTERRUPTED, describe
 from iris_worker.attempt.executions.terminals import Terminals
 from iris_worker.attempt.finish import Finisher
-from iris_worker.attempt.health.failed_starts import FailedStarts
+from iris_worker.attempt.health.failed_starts import FailedStarts, needs_of
 from iris_worker.attempt.health.launcher_watch import LauncherWatch
 from iris_worker.attempt.images.containers import Containers
 from iris_worker.attempt.notices import Notices, limit_s
@@ -236,7 +236,7 @@ class Executor:
 
     def _launch(self, held: LocalAttempt, template: TaskTemplate, attempt: RunningAttempt) -> None:
         began_s = self._clock.steady_s()
-        attempt.launched = True
+        attempt.launched, attempt.needs = True, needs_of(template)
         if not self.logs.follows(held.ref):  # its environment was built, with output
             self.logs.follow(attempt.slot, began_s)
         attempt.slot.output, attempt.slot.ends_s = template.output, 0.0
@@ -247,7 +247,7 @@ class Executor:
             attempt.slot.give_directory()
             request = self.requests.of_task(held, template, attempt, began_s)
         except OSError as error:
-            self.finisher.end(attempt, self.starts.refused(error))
+            self.finisher.end(attempt, self.starts.refused(error, attempt.needs))
             return
         self.notices.launch(request.record, attempt.slot)
         self._start(attempt, request)
@@ -293,7 +293,7 @@ class Executor:
         if attempt.on_build is None and started is not None:
             self._agent.on_started(ref, spawned.at_ms, attempt.fresh or spawned.note)
             self._on.started(now_s - started.after_s)
-            self.starts.started()
+            self.starts.started(attempt.needs)
             self._watch(attempt, started, spawned.before_s)
         self._on.room()
 
@@ -396,7 +396,7 @@ class Executor:
             self.containers.collect(container, exited.exit, lambda ended: self._on_answers([Exited(exited.ref, ended)]))
             return
         self.attempts.exited(attempt)
-        self.starts.exited(exited.exit)
+        self.starts.exited(exited.exit, attempt.needs)
         if exited.exit.full:
             self.slots.numbers.retire(attempt.slot.number)
         exit_, attempt.blamed, attempt.usage = attempt.blamed or exited.exit, None, None

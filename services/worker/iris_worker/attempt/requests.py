@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import math
+import os
 import signal
 from collections.abc import Mapping
 from pathlib import Path
@@ -86,6 +87,7 @@ class StartRequests:
         ports = self._take_ports(held, template.ports, attempt)
         device = template.resources.device
         devices = use.devices.assign(held.ref, device.count if device is not None else 0)
+        check_devices(use.devices.own_files(devices))
         in_image = template.environment is not None and template.environment.image != ""
         env = self._environment(held, template, attempt, ports, in_image)
         env |= use.devices.variables(devices, hidden=in_image or self.isolated.sandboxed)
@@ -169,6 +171,7 @@ class StartRequests:
 
     def of_trial(self, attempt: RunningAttempt) -> StartProcess:
         """The request for a program that does nothing, started as those of tasks are. Raises OSError."""
+        check_devices(attempt.use.devices.own_files(attempt.use.devices.every))
         sandbox = self._isolation.sandbox(attempt.slot.number, self.any_user)
         started = structs.replace(
             self._preparing(attempt), sandbox=sandbox, environment=StoredEnvironment("", building=True)
@@ -271,6 +274,12 @@ def check_coordinator_port(port: int, rest_s: float) -> None:
         raise OSError(
             errno.EADDRINUSE, f"port {port}, its gang's coordinator port, is in use; another attempt has another"
         )
+
+
+def check_devices(files: tuple[str, ...]) -> None:
+    """Raises OSError when one is gone: its driver was unloaded, or it has fallen off its bus."""
+    for file in files:
+        os.stat(file)
 
 
 def is_relative(program: str, env: Mapping[str, str]) -> bool:

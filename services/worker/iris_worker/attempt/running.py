@@ -45,6 +45,7 @@ class RunningAttempt:
         blamed: its exit, when that is known before its process has ended.
         probe: the number of the command that probed it last.
         ended: its end, which is reported when its output is stored. result: that of a call.
+        needs: what of this host its start uses that others do not.
         since_s: when it ended. left: the result of a call as that left it, once it was read.
     """
 
@@ -67,6 +68,7 @@ class RunningAttempt:
     result: CallResult | None = None
     since_s: float = 0.0
     left: bytes | None = None
+    needs: frozenset[str] = frozenset()
 
     @property
     def ref(self) -> AttemptRef:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from weakref import WeakValueDictionary
 
 from iris_bus.contract import Blobs, Unavailable
@@ -34,6 +34,7 @@ class Fetcher:
     Args:
         store: of bundles. calls: files of maps.
         at_once: bundles that are fetched or copied at a time.
+        on_error: called with the number and the words of an error of this host.
     """
 
     def __init__(
@@ -44,12 +45,14 @@ class Fetcher:
         at_once: int,
         clock: HostClock,
         metrics: WorkerMetrics,
+        on_error: Callable[[int | None, str], object],
     ) -> None:
         self._blobs = blobs
         self._store = store
         self._calls = calls
         self._clock = clock
         self._metrics = metrics
+        self._on_error = on_error
         self._at_once = asyncio.Semaphore(at_once)
         self._one_by_one: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -81,7 +84,7 @@ class Fetcher:
         except InvalidArchive as error:
             return Ended(Cause.EXITED, NOT_EXECUTABLE, error=_unnamed(error, bundle))
         except (Unavailable, ValueError, OSError) as error:
-            return Ended(Cause.INFRASTRUCTURE, error=_unnamed(error, bundle))
+            return self._failed(error, _unnamed(error, bundle))
         return line
 
     async def bring_call(self, calls: Calls, slot: Workspace, *, keeps: bool = False) -> Ended | None:
@@ -103,8 +106,14 @@ class Fetcher:
         except InvalidArchive as error:
             return Ended(Cause.EXITED, NOT_EXECUTABLE, error=f"map: {error}")
         except (Unavailable, ValueError, OSError) as error:
-            return Ended(Cause.INFRASTRUCTURE, error=f"map: {error}")
+            return self._failed(error, f"map: {error}")
         return None
+
+    def _failed(self, error: Exception, text: str) -> Ended:
+        """The end of an attempt for an error that is not its owner's."""
+        if isinstance(error, OSError):
+            self._on_error(error.errno, text)
+        return Ended(Cause.INFRASTRUCTURE, error=text)
 
     async def _have(self, store: BundleStore | CallFiles, digest: str) -> None:
         """Raises InvalidArchive, Unavailable, ValueError, OSError."""

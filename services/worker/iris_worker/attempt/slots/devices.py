@@ -84,14 +84,23 @@ class Devices:
         return variables(held, self._total, hidden) if variables is not None and self._total else {}
 
     @property
+    def every(self) -> Sequence[int]:
+        """All devices of this host."""
+        return range(self._total)
+
+    @property
     def all_files(self) -> tuple[str, ...]:
         """The device files of all accelerators of this host."""
         return (*self._found.files, *self._found.shared)
 
     def files(self, held: Sequence[int]) -> tuple[str, ...]:
         """The device files that a task with these devices may open: none without devices, or on a simulated host."""
-        own = tuple(self._found.files[index] for index in held if index < len(self._found.files))
+        own = self.own_files(held)
         return (*own, *self._found.shared) if own else ()
+
+    def own_files(self, held: Sequence[int]) -> tuple[str, ...]:
+        """The device files of these devices, without those that all share."""
+        return tuple(self._found.files[index] for index in held if index < len(self._found.files))
 
 
 def _block(free: Sequence[int], count: int, total: int) -> Sequence[int]:
