@@ -223,8 +223,10 @@ class Script:
         failed = "--failed" in line.words
         env = dict([one.split("=")]) if (one := line.options.get("env")) else {}
         after = tuple(_dependencies(line.options.get("after", ""), each=False))
-        caller = _caller(line.options)
-        return _status(self.world.rerun(line.words[1], caller, failed_only=failed, env=env, after=after))
+        caller, tasks = _caller(line.options), line.options.get("tasks", "")
+        memory = {"memory_bytes": int(line.options["memory"])} if "memory" in line.options else {}
+        what = {"failed_only": failed, "tasks": tasks, "env": env, "after": after, "resources": memory}
+        return _status(self.world.rerun(line.words[1], caller, **what))
 
     def _requeue(self, line: Line) -> str:
         return _status(self.world.requeue(line.words[1], _caller(line.options), line.options.get("reason", "")))

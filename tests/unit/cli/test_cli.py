@@ -96,10 +96,12 @@ def test_run_warns_of_an_unschedulable_job_unless_it_is_to_wait(iris):
 
 def test_a_rerun_sends_other_variables_and_what_to_wait_for(iris):
     with answering(lambda _: Said(201, job_view())) as server:
-        words = ("-e", "LR=0.01", "--after", "prep:any", "--after", "j3")
+        words = ("-e", "LR=0.01", "--after", "prep:any", "--after", "j3", "--tasks", "3-7", "--memory", "8GiB")
         assert iris("rerun", "-d", "--url", server.url, *words, "train")[0] == 0
         assert server.requests[-1].json == {
             "failed_only": False,
+            "tasks": "3-7",
+            "resources": {"memory_bytes": 8 << 30},
             "env": {"LR": "0.01"},
             "after": [{"job": "/prep", "when": "any"}, {"job": "j3"}],
         }

@@ -150,11 +150,13 @@ async def test_one_task_is_cancelled_by_its_name_or_id(iris: House):
 async def test_rerun_makes_a_job_and_says_where(iris: House):
     await iris.submit("/train")
     body = {"failed_only": True, "env": {"LR": "0.01"}, "after": [{"job": "/prep", "when": "any"}]}
+    body |= {"tasks": "3-7", "resources": {"memory_bytes": 8 << 30}}
     response = await iris.http.post("/v1/jobs/j1/rerun", json=body)
     assert (response.status_code, response.headers["location"]) == (201, "/v1/jobs/j1")
     command = iris.state.commands[-1]
     assert isinstance(command, RerunJob)
     assert (command.failed_only, command.env, command.after) == (True, {"LR": "0.01"}, (Dependency("/prep", "any"),))
+    assert (command.tasks, command.resources) == ("3-7", {"memory_bytes": 8 << 30})
 
 
 async def test_a_repeated_rerun_with_one_key_is_one_request(iris: House):

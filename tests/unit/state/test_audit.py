@@ -73,9 +73,14 @@ def test_each_command_is_in_the_audit_once(world):
     world.cancel("/a", ANN, "enough", request="r")
     world.cancel("/a", ANN, "enough", request="r")
     world.rerun("/a", ANN)
+    world.cancel("/a", ANN)
+    changes = {"env": {"LR": "0.01", "HF_TOKEN": "hf_geheim"}, "resources": {"memory_bytes": 8 << 30}}
+    world.rerun("j1", ANN, failed_only=True, tasks="1", **changes)
     world.admin("mark_lost", "w0", MIA)
     assert rows(world) == [
         "mia mark_lost worker w0: ",
+        "ann rerun job /a: as j3, tasks 1, what did not succeed, memory 8GiB, other variables: HF_TOKEN, LR",
+        "ann cancel job /a: ",
         "ann rerun job /a: as j2",
         "ann cancel job /a: enough",
         "mia set_quota user ann: max_pending_tasks 7",

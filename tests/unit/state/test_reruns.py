@@ -92,6 +92,28 @@ def test_a_rerun_of_a_part_survives_the_snapshot(script):
     assert (kept.jobs[2].rerun_of, kept.jobs[2].task(5)) == (1, world.ledger.jobs[2].task(5))
 
 
+def test_a_rerun_of_named_tasks_has_another_memory(script):
+    """Of ten members that failed for lack of memory, those were run again whose values were large."""
+    script.play(ODD)
+    script.play("""
+        rerun /a tasks=1-4 memory=5000      -> created j2
+        cancel /a
+        rerun j1 tasks=0-3 --failed         -> created j3
+        cancel /a
+        rerun j1 tasks=0,2 --failed         -> conflict every task of /a that 0,2 names has succeeded
+        rerun j1 tasks=4-6                  -> not_found /a has no task 6: its tasks are 0-5
+        rerun j3 tasks=2                    -> not_found /a has no task 2: its tasks are 1,3
+        rerun j1 tasks=7-3                  -> invalid ~'7-3' is an empty range
+        rerun j1 tasks=0-5                  -> created j4
+    """)
+    shown = [script.world.query("job", job=f"j{number}") for number in (2, 3, 4)]
+    assert [(job["spec"]["indexes"], job["spec"]["resources"]["memory_bytes"]) for job in shown] == [
+        ("1-4", 5000),
+        ("1,3", 0),
+        ("", 0),
+    ]
+
+
 def test_a_gang_is_rerun_whole(script):
     script.play("""
         worker w0 cpu=1 rack=a
@@ -101,6 +123,7 @@ def test_a_gang_is_rerun_whole(script):
         /g/0 run
         /g/1 run
         /g/1 exit 1
+        rerun /g tasks=1            -> invalid ~it is run again whole
         rerun /g --failed           -> created j2
         job /g                      -> PENDING tasks=pending:2
     """)

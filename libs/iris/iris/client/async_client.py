@@ -16,6 +16,7 @@ from iris.client.options.jobs import CommandLine
 from iris.client.options.updates import UpdateOptions
 from iris_core.spec.jobs import Dependency, JobSpec
 from iris_core.spec.option_table import DeployOptions, JobOptions
+from iris_core.spec.resources import ResourceOptions
 from iris_core.views.causes import FailureGroup
 from iris_core.views.cluster import DemandView, WorkerView
 from iris_core.views.deployments import DeploymentView, RouteView
@@ -133,12 +134,17 @@ class AsyncClient(AsyncCalls):
         job: str,
         *,
         failed_only: bool = False,
+        tasks: str | Iterable[int] = "",
         env: Mapping[str, str] | None = None,
         after: Iterable[str | Dependency] = (),
+        **options: Unpack[ResourceOptions],
     ) -> AsyncJob:
         """As `Client.rerun`."""
         return AsyncJob(
-            self, await self.call(lambda: self.sync.rerun(job, failed_only=failed_only, env=env, after=after))
+            self,
+            await self.call(
+                lambda: self.sync.rerun(job, failed_only=failed_only, tasks=tasks, env=env, after=after, **options)
+            ),
         )
 
     async def deploy(

@@ -27,12 +27,22 @@ from iris.client.http.api import GatewayApi
 from iris.client.http.transport import HttpRequest, UrlQuery, in_path
 from iris.client.jobs import Job
 from iris.client.options.deployments import deployment_fields
-from iris.client.options.jobs import EACH_LINE, CommandLine, job_spec, read_dependency, read_lines
+from iris.client.options.jobs import (
+    EACH_LINE,
+    CommandLine,
+    OptionReader,
+    job_spec,
+    read_amounts,
+    read_dependency,
+    read_lines,
+)
 from iris.client.options.maps import LOOKAHEAD, SHOWN, MapOptions, check_options, split_options
 from iris.client.options.names import refuse_unknown, takes
 from iris.client.problems import InvalidOption, NotFound, Problem
+from iris_core.spec.index_set import IndexSet
 from iris_core.spec.jobs import MAX_REPLICAS, Dependency, JobSpec
 from iris_core.spec.option_table import DeployOptions, JobOptions, TaskOptions
+from iris_core.spec.resources import ResourceOptions
 from iris_core.spec.serving import TASK_TOKEN
 from iris_core.views.cluster import DemandView, WorkerView
 from iris_core.views.deployments import DeploymentView
@@ -339,23 +349,33 @@ class Client(GatewayApi):
         """
         return self.pages("/v1/usage", UsageView, {"by": by, "user": user, "label": label, "since": since})
 
+    @takes(ResourceOptions)
     def rerun(
         self,
         job: str,
         *,
         failed_only: bool = False,
+        tasks: str | Iterable[int] = "",
         env: Mapping[str, str] | None = None,
         after: Iterable[str | Dependency] = (),
+        **options: Unpack[ResourceOptions],
     ) -> Job:
         """Submit a job again, or only its tasks that did not succeed, which keep their indexes; a gang whole.
 
-        ``env`` adds variables, and replaces those of its names. It waits for the jobs of ``after`` (``train``,
-        ``train:any``), and for none of those that the first one waited for; ``view.warnings`` names them.
+        ``tasks``: only these, by their indexes: ``"3-7,9"`` or ``[3, 4]``. ``env`` adds variables, and replaces those
+        of its names; ``memory="8GiB"``, ``cpu`` and ``disk`` are other amounts for each task. It waits for the jobs of
+        ``after`` (``train``, ``train:any``), and for none of those that the first one waited for; ``view.warnings``
+        names them.
         """
         if isinstance(after, str):
             raise InvalidOption(f"after is a list of jobs, not a text: [{after!r}]")
         waits = [to_builtins(read_dependency(one)) for one in after]
-        body = {"failed_only": failed_only, "env": dict(env or {}), "after": waits}
+        indexes = tasks if isinstance(tasks, str) else str(IndexSet.of(tasks))
+        reading = OptionReader()
+        amounts = read_amounts(options, reading)
+        reading.finish()
+        what = {"failed_only": failed_only, "tasks": indexes, "env": dict(env or {}), "after": waits}
+        body = {**what, "resources": amounts}
         return Job(self, self.post(f"/v1/jobs/{in_path(job)}/rerun", JobView, body=body))
 
     @takes(DeployOptions)

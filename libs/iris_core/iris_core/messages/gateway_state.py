@@ -78,8 +78,12 @@ class AdminCommand(ServiceMessage, frozen=True):
 
 
 class RerunJob(ServiceMessage, frozen=True):
-    """Submit the specification of ``job`` again: all its tasks, or only those that did not succeed, under their
-    indexes. ``env`` adds to its variables, ``after`` is what the new job waits for.
+    """Submit the specification of ``job`` again: all its tasks or some of them, under their indexes.
+
+    Attributes:
+        failed_only: only those that did not succeed. tasks: only these, a text as that of an `IndexSet`; empty: all.
+        env: adds to its variables. after: what the new job waits for.
+        resources: other amounts for each task, by the fields of `ResourceRequest`.
     """
 
     does: ClassVar[str] = "submit jobs"
@@ -90,6 +94,8 @@ class RerunJob(ServiceMessage, frozen=True):
     failed_only: bool = False
     env: dict[str, str] = {}
     after: tuple[Dependency, ...] = ()
+    tasks: str = ""
+    resources: dict[str, int] = {}
 
 
 class RequeueTasks(ServiceMessage, frozen=True):

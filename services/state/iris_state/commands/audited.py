@@ -27,6 +27,7 @@ from iris_core.messages.gateway_state import (
     UserCommand,
 )
 from iris_core.quota import QUOTA_LIMITS
+from iris_core.spec.resources import RESOURCE
 from iris_core.states import PriorityBand, display_name
 from iris_core.units import counted
 from iris_state.commands.execute import ANONYMOUS, owner
@@ -62,8 +63,11 @@ def _cancel(ledger: Ledger, command: CancelJob) -> Audited | None:
 
 
 def _rerun(ledger: Ledger, command: RerunJob) -> Audited | None:
-    what = ", what did not succeed" if command.failed_only else ""
-    return _job(command, "rerun", ledger.find_job(command.job), f"as j{ledger.next_number}{what}")
+    parts = [f"as j{ledger.next_number}", f"tasks {command.tasks}" if command.tasks else ""]
+    parts += ["what did not succeed"] if command.failed_only else []
+    parts += [f"{RESOURCE[name].word} {RESOURCE[name].unit.show(value)}" for name, value in command.resources.items()]
+    parts += [f"other variables: {', '.join(sorted(command.env))}"] if command.env else []
+    return _job(command, "rerun", ledger.find_job(command.job), ", ".join(filter(None, parts)))
 
 
 def _amend(ledger: Ledger, command: AmendJob) -> Audited | None:

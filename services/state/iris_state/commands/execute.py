@@ -31,7 +31,7 @@ from iris_core.spec.index_set import IndexSet
 from iris_core.spec.jobs import JobSpec
 from iris_core.states import JOB_TERMINAL, TERMINAL, Cause, Initiator, TaskState, WorkerState
 from iris_core.tables import task as table
-from iris_state.commands.targets import known_job, known_target
+from iris_state.commands.targets import known_job, known_target, named_indexes
 from iris_state.decide import cascade, gates, quota
 from iris_state.inputs.claims import Claim, Step
 from iris_state.inputs.reports.progress import lose
@@ -224,7 +224,7 @@ def on_requeue(job: Job, index: int | None, command: RequeueTasks) -> Iterator[S
 
 
 def rerun_of(ledger: Ledger, command: RerunJob) -> SubmitJob:
-    """The submission that repeats a finished job, or only its tasks that did not succeed, under their indexes.
+    """The submission that repeats a finished job, or some of its tasks, under their indexes. Raises Refused.
 
     A gang is repeated whole. It waits for what the command says, and no longer for what the job had waited for; only a
     singleton key stays.
@@ -232,11 +232,14 @@ def rerun_of(ledger: Ledger, command: RerunJob) -> SubmitJob:
     job = known_job(ledger, command.job)
     check_owner(command.caller, job, "rerun")
     spec = job.spec
-    if command.failed_only and not job.is_gang:
-        wanted = [index for index, task in job.numbered() if task.state is not TaskState.SUCCEEDED]
+    if command.tasks or (command.failed_only and not job.is_gang):
+        wanted = named_indexes(job, command.tasks) if command.tasks else job.indexes
+        if command.failed_only:
+            wanted = IndexSet.of(index for index in wanted if job.task(index).state is not TaskState.SUCCEEDED)
         if not wanted:
-            raise Refused(Code.CONFLICT, f"every task of {job.name} has succeeded")
-        spec = _with(spec, indexes=str(IndexSet.of(wanted)) if len(wanted) < spec.replicas else "")
+            which = f" that {command.tasks} names" if command.tasks else ""
+            raise Refused(Code.CONFLICT, f"every task of {job.name}{which} has succeeded")
+        spec = _with(spec, indexes=str(wanted) if len(wanted) < spec.replicas else "")
     if spec.calls is not None:
         spec = _with(spec, calls=msgspec.structs.replace(spec.calls, idle_s=None))
     return SubmitJob(
@@ -245,6 +248,7 @@ def rerun_of(ledger: Ledger, command: RerunJob) -> SubmitJob:
             user=job.user,
             name=job.name,
             env={**spec.env, **command.env},
+            resources=msgspec.structs.replace(spec.resources, **command.resources),
             after=command.after,
             not_before="",
             hold=False,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from iris_core.errors import Code, Refused
+from iris_core.errors import Code, Invalid, Mistake, Refused
 from iris_core.spec.index_set import IndexSet
 from iris_state.records.entities import Job
 from iris_state.records.ledger import Ledger, whole_number
@@ -35,6 +35,21 @@ def known_task(ledger: Ledger, text: str) -> tuple[Job, int]:
     if not job.has(index):
         raise Refused(Code.NOT_FOUND, f"{job.name} has no task {index}: {_tasks_of(job)}")
     return job, index
+
+
+def named_indexes(job: Job, text: str) -> IndexSet:
+    """The tasks of a job that a set of indexes names. Raises Refused for a gang, and for one that it does not have."""
+    if job.is_gang:
+        message, hint = f"the tasks of {job.name} are placed together: it is run again whole", "leave tasks out"
+        raise Invalid([Mistake(pointer="/tasks", code="unexpected", message=message, hint=hint)])
+    try:
+        found = IndexSet.parse(text)
+    except ValueError as error:
+        raise Invalid([Mistake(pointer="/tasks", code="bad_indexes", message=str(error), hint="3-7")]) from None
+    missing = next((index for index in found if not job.has(index)), None)
+    if missing is not None:
+        raise Refused(Code.NOT_FOUND, f"{job.name} has no task {missing}: {_tasks_of(job)}")
+    return found
 
 
 def named_job(ledger: Ledger, text: str) -> Job | None:

@@ -307,7 +307,7 @@ def read_resources(options: JobOptions, device: Device | None, reading: OptionRe
     return ResourceRequest(**read_amounts(options, reading), device=device)
 
 
-def read_amounts(options: TaskOptions, reading: OptionReader) -> dict[str, int]:
+def read_amounts(options: Mapping[str, object], reading: OptionReader) -> dict[str, int]:
     """The given amounts, by the fields of `ResourceRequest`."""
     given = {resource: str(text) for resource in REQUESTED if (text := options.get(resource.word)) is not None}
     found = {

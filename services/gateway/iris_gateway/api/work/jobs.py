@@ -13,6 +13,7 @@ from starlette.responses import Response
 from iris_core.admission.actions import ReasonText
 from iris_core.messages.gateway_state import Answer, CancelJob, RequeueTasks, RerunJob, SubmitJob
 from iris_core.spec.jobs import MAX_REPLICAS, Dependency, JobSpec
+from iris_core.spec.resources import REQUESTED, up_to_largest
 from iris_core.views.jobs import HistoryRow, JobView, SessionView, TreeView
 from iris_core.views.queries import HistoryQuery, JobQuery, JobsQuery, PageQuery, SessionsQuery, TreeQuery, about
 from iris_gateway.api.handling import (
@@ -74,16 +75,28 @@ class RequeueBody(msgspec.Struct, forbid_unknown_fields=True):
     reason: ReasonText = ""
 
 
-class RerunBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Which tasks to run again, with which other variables, and after which jobs.
+OtherAmounts = msgspec.defstruct(
+    "OtherAmounts",
+    [(one.name, Annotated[int, up_to_largest(one.name)] | msgspec.UnsetType, msgspec.UNSET) for one in REQUESTED],
+    namespace={"__doc__": "Amounts that each task has instead of those it had; what is left out stays."},
+    frozen=True,
+    forbid_unknown_fields=True,
+)
 
-    ``env`` adds variables and replaces those of its names. The new job waits for ``after`` and not for what the first
-    one waited for.
+
+class RerunBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Which tasks to run again, with which other variables and resources, and after which jobs.
+
+    ``tasks``: only these, by their indexes: ``3-7,9``; with ``failed_only`` those of them that did not succeed. ``env``
+    adds variables and replaces those of its names. The new job waits for ``after`` and not for what the first one
+    waited for.
     """
 
     failed_only: bool = False
     env: dict[str, str] = {}
     after: tuple[Dependency, ...] = ()
+    tasks: str = ""
+    resources: OtherAmounts = OtherAmounts()  # type: ignore[valid-type]
 
 
 class _Made(msgspec.Struct):
@@ -171,9 +184,9 @@ async def send_rerun(call: Call, job: str, wanted: RerunBody, key: str = "") -> 
     code = found.spec.code if may_read(call.caller, found.user) else ()  # others are refused below
     if not all([await call.gateway.bundles.use(digest, add=found.user) for digest in code]):
         raise ProblemResponse("gone", "the bundle of this job has expired: run it again from its directory")
-    return await call.command(
-        RerunJob(job, call.caller, *UNSENT, wanted.failed_only, wanted.env, wanted.after), key=key
-    )
+    amounts = msgspec.to_builtins(wanted.resources)
+    command = RerunJob(job, call.caller, *UNSENT, wanted.failed_only, wanted.env, wanted.after, wanted.tasks, amounts)
+    return await call.command(command, key=key)
 
 
 _MADE = {
