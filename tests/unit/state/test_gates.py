@@ -50,6 +50,30 @@ def test_a_job_that_waits_in_vain_is_killed_and_so_is_what_waits_for_it(script: 
     """)
 
 
+def test_the_root_cause_of_a_chain_of_dependencies_is_named(script: Script) -> None:
+    """Who looked at the last stage was led back by one stage at a time."""
+    script.play(f"""{HOST}
+        submit /shard replicas=3 tolerate=3
+        submit /score replicas=3 after=/shard each=yes tolerate=3
+        submit /rank replicas=3 after=/score each=yes tolerate=3
+        submit /report after=/rank
+        schedule
+        /shard/1 exit 1
+        /score/1                                  -> FAILED error=~is_failed,_and_this_job_waited_for_its_success
+        /rank/1                                   -> FAILED error=~/score/1_(j2/1)_is_failed
+        /rank/1                                   -> FAILED error=~;_root_cause:_/shard/1_(j1/1)_is_failed
+        cancel /rank
+        job /report                               -> KILLED error=~/rank_(j3)_is_killed,_and_this_job_waited
+        submit /prep
+        submit /eval after=/prep
+        submit /print after=/eval
+        submit /send after=/print
+        cancel /prep
+        job /send                                 -> KILLED error=~/print_(j7)_is_killed
+        job /send                                 -> KILLED error=~;_root_cause:_/prep_(j5)_is_killed
+    """)
+
+
 def test_a_failure_that_is_retried_decides_nothing(script: Script) -> None:
     script.play(f"""{HOST}
         submit /prep retries=1
@@ -367,7 +391,13 @@ def test_a_chain_of_a_thousand_jobs_ends_with_its_first_one() -> None:
         world.step()
     assert {job.state for job in world.ledger.jobs.values()} == {JobState.KILLED}
     assert world.ledger.jobs[1000].cause is Cause.DEPENDENCY_FAILED
-    assert world.ledger.jobs[1000].error == "task 0 killed: /c998 (j999) is killed, and this job waited for its success"
+    errors = [world.ledger.jobs[number].error.partition(": ")[2] for number in (2, 3, 33, 34)]
+    assert errors == [
+        "/c0 (j1) is killed, and this job waited for its success",
+        "/c1 (j2) is killed, and this job waited for its success; root cause: /c0 (j1) is killed",
+        "/c31 (j32) is killed, and this job waited for its success; root cause: /c0 (j1) is killed",
+        "/c32 (j33) is killed, and this job waited for its success",
+    ]
     check(world.ledger)
 
 

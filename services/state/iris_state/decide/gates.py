@@ -7,6 +7,7 @@ bounded number of gates. Source: docs/adr/0079-gates-keep-tasks-out-of-the-queue
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeAlias
 
 import msgspec
 
@@ -26,6 +27,11 @@ from iris_state.records.changes import GatesOpened
 from iris_state.records.entities import Job, Task
 from iris_state.records.gates import BACKOFF, WHOLE, Gate, GateKind, Verdict, judge_dependency, next_number
 from iris_state.records.ledger import Ledger, whole_number
+
+_CHAIN = 32
+"""Dependencies that are followed back to what ended the first."""
+_Part: TypeAlias = tuple[Job, int | None]
+"""A job, or its task in a place."""
 
 
 def gates_of(ledger: Ledger, spec: JobSpec, user: str, by: Actor, now_ms: int) -> tuple[Gate, ...]:
@@ -112,9 +118,7 @@ def judge(ledger: Ledger, number: int, index: int, now_ms: int) -> Iterator[Step
             continue
         verdict = _verdict(ledger, job, gate, now_ms) if index == WHOLE else Verdict.STAYS
         if verdict is Verdict.NEVER:
-            yield from cascade.kill(
-                job, Cause.DEPENDENCY_FAILED, Initiator.SYSTEM, _impossible(ledger.jobs.get(gate.job), gate)
-            )
+            yield from cascade.kill(job, Cause.DEPENDENCY_FAILED, Initiator.SYSTEM, _impossible(ledger, gate))
             return
         if verdict is Verdict.OPENS:
             yield GatesOpened(number, gate.number)
@@ -157,7 +161,7 @@ def _each(ledger: Ledger, job: Job, gate: Gate, indexes: Iterable[int]) -> Itera
         if verdict is Verdict.OPENS:
             opened.append(index)
         elif verdict is Verdict.NEVER:
-            note = _impossible(other, gate, place)
+            note = _impossible(ledger, gate, place)
             yield Claim(table.FAIL_UNPLACED, job.number, index, cause=Cause.DEPENDENCY_FAILED, note=note)
     if opened:
         yield GatesOpened(job.number, gate.number, as_ranges(opened))
@@ -179,15 +183,51 @@ def has_started(job: Job) -> bool:
 _WANTED = {"ok": "its success", "any": "its end", "notok": "its end without success", "start": "its start"}
 
 
-def _impossible(other: Job | None, gate: Gate, place: int | None = None) -> str:
-    """Why a dependency can never be satisfied."""
+def _impossible(ledger: Ledger, gate: Gate, place: int | None = None) -> str:
+    """Why a dependency can never be satisfied, and what the chain of them began with."""
+    other = ledger.jobs.get(gate.job)
     if other is None:
         return f"job j{gate.job}, for which it waited, is forgotten"
-    name, state = f"{other.name} ({other.id})", display_name(other.state)
-    if place is not None:
-        index = other.indexes[place]
-        name, state = f"{other.name}/{index} ({other.id}/{index})", display_name(other.tasks[place].state)
-    return f"{name} is {state}, and this job waited for {_WANTED[gate.when]}"
+    part: _Part = (other, place)
+    words, first = f"{_ended(part)}, and this job waited for {_WANTED[gate.when]}", _first(ledger, part)
+    return words if first is None or first is part else f"{words}; root cause: {_ended(first)}"
+
+
+def _ended(part: _Part) -> str:
+    """``/a (j1) is failed``."""
+    job, place = part
+    if place is None:
+        return f"{job.name} ({job.id}) is {display_name(job.state)}"
+    index = job.indexes[place]
+    return f"{job.name}/{index} ({job.id}/{index}) is {display_name(job.tasks[place].state)}"
+
+
+def _first(ledger: Ledger, part: _Part) -> _Part | None:
+    """The first of the chain of dependencies that ended a job or a task: it ended for another reason. None when that is
+    more than `_CHAIN` steps away, or forgotten.
+    """
+    for _ in range(_CHAIN):
+        job, place = part
+        if (job if place is None else job.tasks[place]).cause is not Cause.DEPENDENCY_FAILED:
+            return part
+        before = next(_ended_by(ledger, job, place), None)
+        if before is None:
+            return None
+        part = before
+    return None
+
+
+def _ended_by(ledger: Ledger, job: Job, place: int | None) -> Iterator[_Part]:
+    """What a job, or its task in a place, can wait for no longer."""
+    for gate in job.closed_gates:
+        other = ledger.jobs.get(gate.job)
+        if gate.kind is not GateKind.DEPENDENCY or other is None:
+            continue
+        if not gate.each and judge_job(other, gate) is Verdict.NEVER:
+            yield other, None
+        for at in (range(len(other.tasks)) if place is None else (place,)) if gate.each else ():
+            if _verdict_on(other.tasks[at], gate) is Verdict.NEVER:
+                yield other, at
 
 
 def reason_for(ledger: Ledger, job: Job, task: Task) -> Reason | None:
