@@ -8,7 +8,7 @@ import pytest
 
 from iris.cli import main
 from iris.cli.commands.look.events import details, whose
-from iris.cli.commands.look.show import TASKS, outcome, show_original, task_columns, why_pending
+from iris.cli.commands.look.show import ATTEMPTS, TASKS, outcome, show_original, task_columns, why_pending
 from iris.cli.commands.look.top import USED
 from iris.cli.commands.look.why import explain_lines
 from iris.cli.commands.operate.quota import describe
@@ -208,6 +208,12 @@ def test_top_of_a_job_shows_what_its_running_tasks_use(capsys):
         ["3", "w0", "1.50", "2m30s", "1GiB", "2GiB", "0B", "4KiB"],
         ["4", "w1"],
     ]
+
+
+def test_an_attempt_that_was_requeued_is_shown_as_that(capsys):
+    attempt = {"state": "failed", "requeued": True}
+    print_table([attempt, {"state": "failed"}], [column for column in ATTEMPTS if column.title == "STATE"])
+    assert capsys.readouterr().out.split() == ["STATE", "requeued", "failed"]
 
 
 def test_why_suggests_a_memory_request_after_an_oom_kill():

@@ -343,7 +343,7 @@ async def test_badges_have_the_classes_and_colours_of_the_table_of_states(iris: 
 def test_every_status_has_the_shape_of_a_kind_or_of_a_task_state():
     entities: tuple[type[Enum], ...] = (SessionStatus, KernelStatus, DeploymentLifecycle, RouteStatus, WorkerState)
     statuses = {display_name(status) for entity in entities for status in entity}
-    assert statuses - set(map(display_name, TaskState)) == glyphs.KIND_OF.keys()
+    assert statuses - set(map(display_name, TaskState)) == glyphs.KIND_OF.keys() - {"requeued"}  # of an attempt
 
 
 def test_the_design_of_the_pages_lists_every_path():
@@ -454,6 +454,14 @@ async def test_a_rerun_that_drops_something_is_a_page_that_says_so(iris: House):
     made = await iris.http.post("/jobs/j1/rerun", data={"key": "k"}, headers=OWN)
     assert (made.status_code, all(html.escape(text) in made.text for text in warnings)) == (200, True)
     assert made.text.count('href="/jobs/j8"') == 2
+
+
+async def test_an_attempt_that_was_requeued_is_no_failure(iris: House):
+    task = iris.state.tasks["/a/1"]
+    task.attempts = [msgspec.structs.replace(attempt_of(0, "failed"), requeued=True, exit_code=75), attempt_of(1)]
+    of_task, of_job = await page(iris, "/tasks/%2Fa%2F1"), await page(iris, "/jobs/j1")
+    assert '<span class="badge kind-idle">requeued</span>' in of_task
+    assert '<g class="kind-idle past"><title>attempt 0: requeued on' in of_job
 
 
 async def test_a_rerun_links_to_the_job_and_the_task_that_it_repeats(iris: House):

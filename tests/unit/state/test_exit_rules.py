@@ -12,14 +12,33 @@ def test_a_requeue_is_no_failure_and_has_a_bound_of_its_own(script):
         submit /a on_exit=75,64-78=requeue requeues=2 retries=1
         schedule
         /a/0 exit 75        -> PENDING failures=0 requeues=1
+        attempt /a/0#0      -> state=failed charged_to=requeue requeued=yes
         schedule
         /a/0 exit 66        -> PENDING failures=0 requeues=2
         schedule
         /a/0 exit 1         -> PENDING failures=1 requeues=2
         schedule
         /a/0 exit 75        -> FAILED failures=1 requeues=3 no_retry=yes
+        attempt /a/0#2      -> charged_to=failure requeued=no
+        attempt /a/0#3      -> charged_to=requeue requeued=no
         job /a              -> error=~exit_code_75,_more_than_2_times_(max_requeues):_raise_--max-requeues
         job /a              -> FAILED
+    """)
+
+
+def test_a_requeued_task_says_so_until_it_runs_again_and_after_a_cancel(script):
+    script.play("""
+        worker w0
+        submit /a on_exit=75=requeue
+        schedule
+        /a/0 exit 75        -> PENDING
+    """)
+    message = "it asked to be requeued on w0 with exit code 75"
+    assert script.world.query("why", task="/a/0")["interrupted"]["message"] == message
+    script.play("""
+        cancel /a
+        /a/0                -> KILLED
+        attempt /a/0#0      -> requeued=yes
     """)
 
 

@@ -244,6 +244,7 @@ class AttemptView(View, kw_only=True):
         by: whose command ended it.
         stopping: why it was told to stop, while its task may still succeed by exit 0.
         notices: that it was given, oldest first.
+        requeued: with it its task went back to the queue, at its own or a person's request.
     """
 
     number: int
@@ -275,6 +276,7 @@ class AttemptView(View, kw_only=True):
     by: ActorView | None = None
     stopping: str | None = None
     notices: list[NoticeView] = []
+    requeued: bool = False
 
 
 class OutOfMemoryView(View, kw_only=True):

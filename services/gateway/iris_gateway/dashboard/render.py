@@ -27,7 +27,6 @@ from iris_gateway.auth.bearer import may_act
 from iris_gateway.dashboard.assets import VERSION
 from iris_gateway.dashboard.decisions import decision
 from iris_gateway.dashboard.drawings import bars
-from iris_gateway.dashboard.drawings.glyphs import KIND_OF
 from iris_gateway.dashboard.drawings.slices import shape_of
 from iris_gateway.dashboard.drawings.terminal import in_one_direction, plain, printed, printed_lines
 from iris_gateway.streams.event import WORDS
@@ -40,12 +39,7 @@ ENDED = frozenset(map(display_name, JOB_TERMINAL))
 @lru_cache(maxsize=256, typed=True)  # typed: markup is not escaped, and equals its text
 def badge(state: str) -> Markup:
     """A state as its glyph and name, with the class of Task States or the kind of another status."""
-    return Markup('<span class="badge {}">{}</span>').format(state_class(state), state)
-
-
-def state_class(state: str) -> str:
-    """The class of a state in Task States, or of the kind of another status."""
-    return bars.CLASS.get(state) or f"kind-{KIND_OF.get(state, 'over')}"
+    return Markup('<span class="badge {}">{}</span>').format(bars.state_class(state), state)
 
 
 def address(query: Mapping[str, object], **changes: object) -> str:
@@ -139,7 +133,8 @@ def environment() -> Environment:
         "bytes": show_bytes,
         "span_of": bars.duration,
         "decision": decision,
-        "state_class": state_class,
+        "state_class": bars.state_class,
+        "shown_state": bars.shown_state,
         "most_cpu": most_cpu,
         "hours": show_hours,
         "devices": show_devices,

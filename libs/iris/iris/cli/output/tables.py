@@ -29,6 +29,7 @@ COLOURS = {
     "worker_failed": "magenta",
     "unschedulable": "red",
     "preempted": "bright_yellow",
+    "requeued": "yellow",
     "healthy": "green",
     "degraded": "yellow",
     "draining": "yellow",

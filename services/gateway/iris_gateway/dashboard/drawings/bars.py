@@ -18,6 +18,7 @@ from markupsafe import Markup
 
 from iris_core.states import TaskState, css_class, display_name
 from iris_core.units import counted
+from iris_gateway.dashboard.drawings.glyphs import KIND_OF
 
 ORDER = (
     *("failed", "worker_failed", "unschedulable", "preempted", "killed"),
@@ -135,7 +136,7 @@ class Axis:
             parts += self._rect("wait", since, begun)
             ran, ended = attempt["started_at"], attempt["finished_at"]
             parts += Markup('<g class="{}{}"><title>{}</title>{}</g>').format(
-                CLASS.get(attempt["state"], ""),
+                state_class(shown_state(attempt)),
                 "" if attempt is attempts[-1] else " past",
                 _words(attempt),
                 self._rect("build", begun, ran or ended) + (self._rect("run", ran, ended) if ran else Markup()),
@@ -154,10 +155,20 @@ class Axis:
 
 
 def _words(attempt: Mapping[str, Any]) -> str:
-    found = f"attempt {attempt['number']}: {attempt['state']} on {attempt['worker']}"
+    found = f"attempt {attempt['number']}: {shown_state(attempt)} on {attempt['worker']}"
     if attempt["exit_code"] is not None:
         found += f", exit code {attempt['exit_code']}"
     return found
+
+
+def shown_state(attempt: Mapping[str, Any]) -> str:
+    """The state of an attempt, or that its task was requeued with it."""
+    return "requeued" if attempt.get("requeued") else str(attempt["state"])
+
+
+def state_class(state: str) -> str:
+    """The class of a state in Task States, or of the kind of another status."""
+    return CLASS.get(state) or f"kind-{KIND_OF.get(state, 'over')}"
 
 
 def segment(name: str) -> str:

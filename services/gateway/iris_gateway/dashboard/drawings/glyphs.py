@@ -50,7 +50,7 @@ KINDS = {
         *("draining", "scaling", "deploying", "destroying", "provisioning"),
         *("scheduled", "preparing", "pulling", "creating"),
     ),
-    "idle": ("created", "prepared"),
+    "idle": ("created", "prepared", "requeued"),
     "over": ("terminated", "destroyed", "cancelled"),
 }
 """Every status that is not named like a task state, by its kind."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import chain, islice
 
-from iris_core.states import TERMINAL, Cause, TaskState
+from iris_core.states import TERMINAL, Budget, Cause, TaskState
 from iris_core.views.jobs import InterruptionView, moment
 from iris_state.decide.cascade import end_of_process
 from iris_state.records.entities import Attempt, Job, Task
@@ -73,6 +73,8 @@ def end_of_task(record: Job, index: int) -> str:
 
 
 def _message(attempt: Attempt) -> str:
+    if attempt.charged_to is Budget.REQUEUE and attempt.exit_code is not None and attempt.cause is Cause.FAILED:
+        return f"it asked to be requeued on {attempt.worker} with exit code {attempt.exit_code}"
     if attempt.cause in _MESSAGES and not (attempt.cause is Cause.FAILED and attempt.exit_code is None):
         return _MESSAGES[attempt.cause].format(attempt)
     words = attempt.cause.value.replace("_", " ") if attempt.cause is not None else "ended"

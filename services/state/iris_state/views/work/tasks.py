@@ -7,11 +7,11 @@ from itertools import groupby
 from iris_core import codec
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import LiveUsage
-from iris_core.states import TaskState, display_name
+from iris_core.states import Budget, TaskState, display_name
 from iris_core.views.jobs import ArtifactView, AttemptPage, AttemptView, Page, TaskStatesView, TaskView, moment
 from iris_core.views.queries import AttemptsQuery, TasksQuery, TaskStatesQuery
 from iris_state.commands.targets import known_job, known_task
-from iris_state.records.entities import Attempt, Job
+from iris_state.records.entities import Attempt, Job, Task, ended_waiting
 from iris_state.records.ledger import Ledger
 from iris_state.views.actors import actor_view
 from iris_state.views.pages import MAX_TEXT, behind, page, shortened
@@ -72,7 +72,7 @@ def _newest(ledger: Ledger, record: Job, index: int) -> list[AttemptView]:
     shown: list[AttemptView] = []
     left = ATTEMPT_BYTES
     for attempt in reversed(record.task(index).attempts):
-        view = attempt_view(attempt, _live(ledger, record, index, attempt))
+        view = attempt_view(record.task(index), attempt, _live(ledger, record, index, attempt))
         left -= len(codec.to_json(view))
         if shown and left < 0:
             break
@@ -86,7 +86,7 @@ def _live(ledger: Ledger, record: Job, index: int, attempt: Attempt) -> LiveUsag
     return presence.usage.get(AttemptRef(record.number, index, attempt.number)) if presence is not None else None
 
 
-def attempt_view(attempt: Attempt, live: LiveUsage | None) -> AttemptView:
+def attempt_view(task: Task, attempt: Attempt, live: LiveUsage | None) -> AttemptView:
     usage = attempt.usage or (live.usage if live is not None else None)
     peak = attempt.peak_rss_bytes or (live.peak_bytes if live is not None else 0)
     return AttemptView(
@@ -119,6 +119,8 @@ def attempt_view(attempt: Attempt, live: LiveUsage | None) -> AttemptView:
         by=actor_view(attempt.by),
         stopping=attempt.ending.cause.value if attempt.ending is not None and attempt.is_open else None,
         notices=notice_views(attempt),
+        requeued=attempt.charged_to is Budget.REQUEUE
+        and (attempt is not task.attempts[-1] or not task.is_terminal or ended_waiting(task)),
     )
 
 
@@ -158,8 +160,9 @@ def attempts(ledger: Ledger, query: AttemptsQuery) -> AttemptPage:
     record, index = known_task(ledger, query.task)
     after = behind(query.cursor)
     start = 0 if after is None else after + 1
-    rows = enumerate(record.task(index).attempts[start:], start)
-    found = page(rows, lambda made: attempt_view(made, _live(ledger, record, index, made)), query)
+    task = record.task(index)
+    rows = enumerate(task.attempts[start:], start)
+    found = page(rows, lambda made: attempt_view(task, made, _live(ledger, record, index, made)), query)
     return AttemptPage(
         items=found.items,
         next_cursor=found.next_cursor,

@@ -70,7 +70,7 @@ TASKS = (
 )
 ATTEMPTS = (
     Column("ATTEMPT", lambda attempt: str(attempt["number"]), right=True),
-    Column("STATE", lambda attempt: state_word(attempt["state"])),
+    Column("STATE", lambda attempt: state_word("requeued" if attempt.get("requeued") else attempt["state"])),
     Column("CAUSE", lambda attempt: attempt["cause"] or ""),
     Column("BY", lambda attempt: name_of(attempt.get("by")) or attempt["initiator"] or ""),
     Column("CHARGED", lambda attempt: attempt["charged_to"] or "", gives=1),
