@@ -94,6 +94,18 @@ def test_a_notice_is_published_with_its_reason_and_no_change_of_state(script: Sc
     }
 
 
+def test_the_end_of_a_task_by_a_signal_names_it(script: Script) -> None:
+    script.play("""
+        worker w0 cpu=2
+        submit /a replicas=2 tolerate=2
+        schedule
+        /a/0 sigbus
+        /a/1 exit 1
+    """)
+    ends = [event for subject, event in script.world.events if subject == "task.state.failed"]
+    assert [(event["exit_code"], event.get("signal")) for event in ends] == [(None, 7), (1, None)]
+
+
 def test_a_client_reads_them_and_an_older_one_takes_them_for_its_own_kinds(script: Script) -> None:
     """A client of an earlier release reads whatever is about a task as a TaskEvent."""
     script.play("""

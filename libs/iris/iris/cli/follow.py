@@ -22,6 +22,8 @@ from iris.client.http.events import Event, read_lines
 from iris.client.jobs import Job
 from iris.client.problems import ClientError, TryAgain, Unreachable
 from iris_core.errors import IrisError
+from iris_core.spec.exit_rules import signal_name
+from iris_core.states import Cause
 from iris_core.views.events import JobEvent, TaskEvent
 from iris_core.views.jobs import JobView
 from iris_core.views.streams import LogEnd, LogLineView
@@ -189,7 +191,10 @@ def print_event_line(event: Event, *, places: bool = False) -> None:
         return
     if not isinstance(event, TaskEvent):
         return
-    why = f" (exit code {event.exit_code})" if event.exit_code else f" ({event.cause})" if event.cause else ""
+    why = f"exit code {event.exit_code}" if event.exit_code else event.cause or ""
+    if event.signal and event.cause == Cause.FAILED:
+        why = f"signal {event.signal}, {signal_name(event.signal)}"
+    why = f" ({why})" if why else ""
     if event.state in _TROUBLE:
         note(f"{event.task} {state_word(event.state)}{why}")
     elif event.state == "running" and places:

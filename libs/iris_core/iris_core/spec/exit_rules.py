@@ -51,6 +51,11 @@ def action(rules: Iterable[ExitRule], exit_code: int | None, signal: int | None)
     return next((rule.do for rule in rules if _matches(rule, exit_code, signal)), None)
 
 
+def signal_name(number: int) -> str:
+    """``SIGKILL``; a real-time signal is called by its number."""
+    return next((name for name, one in SIGNALS.items() if one == number), f"SIG{number}")
+
+
 def signal_number(name: str) -> int:
     """``SIGUSR1`` or ``USR1``. Raises ValueError, for a person."""
     found = SIGNALS.get(name if name.startswith("SIG") else f"SIG{name}")

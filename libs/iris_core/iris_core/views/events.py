@@ -36,7 +36,12 @@ class EventOfTask(CausedEvent, kw_only=True):
 
 
 class TaskEvent(EventOfTask, kw_only=True):
-    """Body of ``task.state.<state>``. ``job_id`` (``j35``) and ``task_id`` (``j35/42``) name them for good."""
+    """Body of ``task.state.<state>``. ``job_id`` (``j35``) and ``task_id`` (``j35/42``) name them for good.
+
+    ``signal``: what ended the attempt's process, left out when none did.
+    """
+
+    signal: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class NoticeEvent(EventOfTask, kw_only=True):

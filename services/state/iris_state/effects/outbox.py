@@ -77,6 +77,7 @@ def _task_events(fact: Fact, index: int, sequence: int, first: int) -> list[Publ
             job_id=id_,
             task_id=f"{id_}/{number_of_task}",
             by=by,
+            signal=fact.signal or msgspec.UNSET,
         )
         headers = shared if tasks == 1 else shared.copy()
         headers["Iris-Task"] = task

@@ -398,6 +398,7 @@ class Fact(msgspec.Struct, frozen=True, gc=False):
     tasks: int = 1
     lasted_ms: int | None = None
     by: Actor | None = None
+    signal: int | None = None
 
 
 def spent_and_limit(job: Job, task: Task, budget: Budget) -> tuple[int, int]:

@@ -262,16 +262,15 @@ def _show(
     tally[previous] -= 1
     tally[state] += 1
     task.state = state
-    exit_code = attempt.exit_code if attempt is not None else None
+    exit_code, signal = (attempt.exit_code, attempt.signal) if attempt is not None else (None, None)
     lasted_ms = None
     if state is TaskState.ASSIGNED:
         lasted_ms = at_ms - task.queued_ms
     elif previous is TaskState.RUNNING and attempt is not None:
         lasted_ms = (attempt.ended_ms or at_ms) - attempt.started_ms
     minutes.count(ledger.totals.minutes, state, lasted_ms, at_ms)
-    ledger.facts.append(
-        Fact("task", job, index, attempt, WORDS[state], WORDS[previous], cause, at_ms, exit_code, 1, lasted_ms, by)
-    )
+    words = (WORDS[state], WORDS[previous])
+    ledger.facts.append(Fact("task", job, index, attempt, *words, cause, at_ms, exit_code, 1, lasted_ms, by, signal))
 
 
 WRITERS: dict[type, ChangeWriter] = {
