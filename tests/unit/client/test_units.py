@@ -104,6 +104,9 @@ def test_what_is_no_time_is_refused_with_an_example(text):
         ("MI300X", Device("gpu", "MI300X", 1)),
         ("MI300Xx4", Device("gpu", "MI300X", 4)),
         ("rtx4090", Device("gpu", "rtx4090", 1)),
+        ("rtx4090x2", Device("gpu", "rtx4090", 2)),
+        ("H100x9999999", Device("gpu", "H100", 9_999_999)),
+        ("MI300Xx128", Device("gpu", "MI300X", 128)),
         ("auto", Device("gpu", "auto", 1)),
     ],
 )
@@ -111,7 +114,9 @@ def test_a_gpu_is_a_variant_and_a_count(text, device):
     assert parse_gpu(text) == device
 
 
-@pytest.mark.parametrize("text", ["", "0", "H100x0", "-1", "H 100", "8xH100", "٣"])
+@pytest.mark.parametrize(
+    "text", ["", "0", "H100x0", "H100x-1", "H100x", "H100x1.5", "H100:0", "-1", "H 100", "8xH100", "٣"]
+)
 def test_what_is_no_gpu_is_refused_with_an_example(text):
     with pytest.raises(InvalidOption, match="H100x8"):
         parse_gpu(text)

@@ -16,7 +16,9 @@ from iris_core.units import BYTES, CORES, COUNT, Unit
 
 _POWERS = "kmgtpe"
 _SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[kmgtpe]?)(?P<kind>i?b?)\Z", re.IGNORECASE)
-_GPU = re.compile(r"(?P<variant>[A-Za-z][A-Za-z0-9._-]*?)(?:x(?P<count>\d{1,2}))?\Z")
+_GPU = re.compile(r"(?P<variant>[A-Za-z][A-Za-z0-9._-]*?)(?:x(?P<count>\d{1,2}|(?<=[0-9A-Z]x)\d+))?\Z")
+_NO_COUNT = re.compile(r"[0-9A-Z]x[-.0-9]*\Z")
+"""The end of a variant that is meant for a count: of ``H100x-1``, and not of ``rtx4090``."""
 LEAST_BARE = 1 << 20
 """A smaller number of bytes without a unit is taken for a missing unit."""
 
@@ -95,6 +97,6 @@ def _parse_gpu(text: str) -> Device:
     if plain.isascii() and plain.isdigit() and int(plain) > 0:
         return Device("gpu", AUTO, int(plain))
     match = _GPU.match(plain)
-    if not match or (match["count"] and int(match["count"]) == 0):
+    if not match or _NO_COUNT.search(match["variant"]) or (match["count"] and int(match["count"]) == 0):
         raise InvalidOption(f"{text!r} is not a gpu; write for example H100x8, H100 or 2")
     return Device("gpu", match["variant"], int(match["count"] or 1))
