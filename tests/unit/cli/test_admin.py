@@ -75,6 +75,18 @@ def test_a_revoked_token_is_refused_and_the_rest_of_the_file_stays(token, tmp_pa
     assert accepted(tmp_path, bob) == ""
 
 
+def test_the_last_admin_token_is_revoked_only_when_that_is_confirmed(token, tmp_path: Path):
+    """Whoever revoked it by mistake had locked all admins out."""
+    _, ops, _ = token("root", "--role", "admin", "--name", "ops")
+    token("root", "--role", "admin", "--name", "spare")
+    token("ada", "--name", "laptop")
+    assert token("revoke", "spare")[0] == token("revoke", "laptop")[0] == 0
+    code, _, err = token("revoke", "--user", "root")
+    assert (code != 0, accepted(tmp_path, ops), "no admin token" in err) == (True, "ops", True)
+    assert token("revoke", "ops", "--yes")[0] == 0
+    assert (tmp_path / "tokens").read_text() == ""
+
+
 def test_a_rotated_token_keeps_its_name_and_replaces_the_old_one(token, tmp_path: Path):
     _, old, _ = token("root", "--role", "admin", "--name", "ops")
     code, new, _ = token("rotate", "ops")

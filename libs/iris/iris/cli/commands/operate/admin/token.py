@@ -104,8 +104,9 @@ def described(one: Token) -> Row:
 @token.command()
 @click.argument("names", nargs=-1, metavar="NAME...")
 @click.option("--user", help="All tokens of this user.", metavar="USER")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask before the last admin token is deleted.")
 @_file
-def revoke(names: Sequence[str], user: str | None, file: Path) -> None:
+def revoke(names: Sequence[str], user: str | None, yes: bool, file: Path) -> None:
     """Delete tokens by their names, or all of a user. A file without tokens permits nobody."""
     if bool(names) == (user is not None):
         raise click.UsageError("specify the names of tokens, or --user")
@@ -114,6 +115,8 @@ def revoke(names: Sequence[str], user: str | None, file: Path) -> None:
     gone = [one for one in known if one.caller.user == user] if user else [find(file, known, name) for name in names]
     if not gone:
         raise InvalidOption(f"{file} has no token of {user}")
+    if not yes and admins(gone) and not admins([one for one in known if one not in gone]):
+        click.confirm(f"Revoke {', '.join(admins(gone))}? {file} then has no admin token.", abort=True, err=True)
     write(file, without(text, gone))
     for one in gone:
         click.echo(f"revoked {one.name} of {one.caller.user}", err=True)
@@ -147,6 +150,12 @@ def fresh(user: str, role: Role, name: str, expires: str | None) -> tuple[str, T
     if expires_ms < now_ms + _SHORTEST_MS:
         raise InvalidOption(f"--expires {expires}: a token is valid for at least 1m, for example 90d")
     return secret, replace(made, expires_ms=expires_ms)
+
+
+def admins(tokens: Sequence[Token]) -> list[str]:
+    """The names of the tokens of admins that have not expired."""
+    now_ms = time.time_ns() // 1_000_000
+    return [one.name for one in tokens if one.caller.role == "admin" and not one.has_expired(now_ms)]
 
 
 def find(file: Path, known: Sequence[Token], name: str) -> Token:
