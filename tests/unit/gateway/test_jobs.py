@@ -256,6 +256,16 @@ async def test_a_quota_below_nothing_is_refused_with_its_field(iris: House):
     assert [mistake["pointer"] for mistake in response.json()["errors"]] == ["/max_running_cpu", "/x"]
 
 
+async def test_a_quota_beyond_what_can_be_stored_is_refused_in_units_of_people(iris: House):
+    too_much = {"max_running_cpu": 2**60, "max_running_memory": 2**60, "max_pending_tasks": True}
+    response = await iris.http.put("/v1/quotas/ada", json=too_much)
+    assert [mistake["message"] for mistake in response.json()["errors"]] == [
+        "1.15292150460685e+15 is not between 0 and 9007199254740.99 cores",
+        "1024PiB is not between 0B and 8PiB",
+        "must be a whole number, not true or false",
+    ]
+
+
 async def test_every_view_is_asked_for_by_its_name(iris: House):
     asked = {
         "/v1/jobs/j1/tree": ("tree", {"job": "j1"}),

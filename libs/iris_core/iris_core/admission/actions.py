@@ -16,7 +16,8 @@ from msgspec import Meta
 from iris_core.admission.decoder_words import in_words, place_of, with_choices
 from iris_core.errors import Code, Refused
 from iris_core.limits import SENTENCE
-from iris_core.quota import QUOTA_LIMITS
+from iris_core.quota import QUOTA_LIMITS, UserLimit
+from iris_core.spec.field_rules import between
 from iris_core.spec.serving import DeploymentSpec
 from iris_core.states import PriorityBand
 from iris_core.units import counted
@@ -52,12 +53,20 @@ class ForgetWorker(WorkerAction, frozen=True):
     action = "forget"
 
 
+_LARGEST = 2**53
+"""Beyond it JSON numbers are no longer exact everywhere."""
+
+
+def _amount(limit: UserLimit) -> Any:
+    return Annotated[int, Meta(ge=0, le=_LARGEST, description=limit.about), between(0, _LARGEST, limit.unit)]
+
+
 SetQuota = cast(
     type[Action],
     msgspec.defstruct(
         "SetQuota",
         [
-            *((limit.name, Annotated[int, Meta(ge=0, le=2**53, description=limit.about)], 0) for limit in QUOTA_LIMITS),
+            *((limit.name, _amount(limit), 0) for limit in QUOTA_LIMITS),
             ("max_band", Annotated[int, Meta(ge=1, le=len(PriorityBand))], 1),
         ],
         bases=(Action,),

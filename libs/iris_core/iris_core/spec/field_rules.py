@@ -135,6 +135,14 @@ def mistakes(value: msgspec.Struct, pointer: str = "", but: tuple[str, ...] = ()
     return found
 
 
+def broken(value: Any, hint: Any) -> FieldRule | None:
+    """The limit of a type of numbers that a number breaks."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    numbers = (rule for kinds, rule in _node(hint).rules if kinds is not object and isinstance(value, kinds))
+    return next((rule for rule in numbers if not rule.holds(value)), None)
+
+
 def _find(value: Any, node: _Node, pointer: str, found: list[Mistake]) -> None:
     """Add the mistakes of a value, and of what it holds, to those ``found``."""
     for kinds, rule in node.rules:

@@ -15,6 +15,7 @@ from msgspec.structs import FieldInfo
 
 from iris_core.admission.decoder_words import WORDS, choices_hint, in_words, is_struct
 from iris_core.errors import Mistake, pointer_to
+from iris_core.spec import field_rules
 
 MAX_MISTAKES = 100
 INT64 = range(-(2**63), 2**63)
@@ -30,6 +31,9 @@ def _mistakes(value: Any, kind: Any, pointer: str) -> Iterator[Mistake]:
     try:
         msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
+        if broken := field_rules.broken(value, kind):
+            yield broken.mistake(value, pointer)
+            return
         kind = _member_for(value, _bare(kind))
         inside = list(_inside(value, kind, pointer))
         yield from inside or [_leaf(str(error), pointer, kind)]
