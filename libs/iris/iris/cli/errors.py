@@ -70,6 +70,11 @@ def mistake_line(mistake: FieldMistake) -> str:
     return f"{where}{mistake.message}{f' ({mistake.hint})' if mistake.hint else ''}"
 
 
+def warn(text: str) -> None:
+    """Print one line of warning."""
+    click.echo(f"{click.style('warning:', fg='yellow', bold=True)} {text}", err=True)
+
+
 def complain(text: str) -> None:
     """Print one error line."""
     click.echo(f"{click.style('error:', fg='red', bold=True)} {text}", err=True)

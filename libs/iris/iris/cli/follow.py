@@ -11,6 +11,7 @@ from contextlib import closing, suppress
 
 import click
 
+from iris.cli.errors import warn
 from iris.cli.exit_codes import JOB_EXITS, ExitCode
 from iris.cli.output.progress import Progress
 from iris.cli.output.tables import state_word
@@ -242,7 +243,7 @@ def without_return(error: Unreachable | TryAgain) -> BaseException:
 def note_warnings(job: Job) -> None:
     """Print what the answer to its submission warns of."""
     for warning in job.view.warnings:
-        note(f"{click.style('warning:', fg='yellow', bold=True)} {warning}")
+        warn(warning)
 
 
 def note(text: str) -> None:

@@ -187,9 +187,12 @@ class AsyncClient(AsyncCalls):
         *,
         attempt: int | None = None,
         on_read: Callable[[int, int], None] | None = None,
+        on_replace: Callable[[str], None] | None = None,
     ) -> int:
         """As `Client.fetch`."""
-        return await self.call(lambda: self.sync.fetch(task, directory, attempt=attempt, on_read=on_read))
+        return await self.call(
+            lambda: self.sync.fetch(task, directory, attempt=attempt, on_read=on_read, on_replace=on_replace)
+        )
 
     async def cancel(self, name: str, reason: str = "") -> JobView:
         """As `Client.cancel`."""

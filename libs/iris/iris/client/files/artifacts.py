@@ -10,7 +10,7 @@ import io
 from collections.abc import Callable
 from pathlib import Path
 
-from iris.client.files.extraction import extract
+from iris.client.files.extraction import OnReplace, extract
 from iris.client.http.transport import BROKEN, Channel, HttpRequest, Transport, in_path
 
 _SILENCE_S = 60.0
@@ -23,11 +23,13 @@ def fetch(
     directory: Path,
     attempt: int | None,
     on_read: Callable[[int, int], None] | None = None,
+    on_replace: OnReplace | None = None,
 ) -> int:
     """Unpack an artifact below a directory, which is made; returns the number of files.
 
     Args:
         attempt: None: the last one. on_read: called with the bytes that have arrived, and of all.
+        on_replace: see `extract`.
 
     Raises Problem, Unreachable, InvalidArchive, OSError.
     """
@@ -39,7 +41,7 @@ def fetch(
     try:
         directory.mkdir(parents=True, exist_ok=True)
         with gzip.GzipFile(fileobj=io.BufferedReader(Body(transport, channel, on_read), _READ_BYTES)) as packed:
-            return extract(packed, directory)
+            return extract(packed, directory, on_replace)
     finally:
         channel.interrupt()
         channel.close()

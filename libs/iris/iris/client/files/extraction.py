@@ -14,19 +14,22 @@ import shutil
 import stat
 import tarfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from iris_core.admission.archive_paths import InvalidArchive, check_link, names
 
+OnReplace = Callable[[str], None]
 _COPY = 1 << 20
 _INTO = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def extract(archive: io.BufferedIOBase, directory: Path) -> int:
+def extract(archive: io.BufferedIOBase, directory: Path, on_replace: OnReplace | None = None) -> int:
     """Unpack a tar stream below a directory that exists, and read it to its end; returns the number of files.
+
+    ``on_replace``: called with the path of each file there that differed, by its size or time, and has been replaced.
 
     Files keep their times and permissions as far as the umask lets them; a file that is there already is replaced.
     Links that lead outside, devices, pipes and sockets are refused. Raises InvalidArchive, and OSError of this machine.
@@ -36,7 +39,8 @@ def extract(archive: io.BufferedIOBase, directory: Path) -> int:
     try:
         with tarfile.open(fileobj=archive, mode="r|") as opened:
             for member in opened:
-                _extract(opened, member, root)
+                if _extract(opened, member, root) and on_replace is not None:
+                    on_replace(member.name)
                 files += not member.isdir()
         while archive.read(_COPY):
             pass  # to the end, where gzip has its checksum
@@ -47,14 +51,16 @@ def extract(archive: io.BufferedIOBase, directory: Path) -> int:
     return files
 
 
-def _extract(opened: tarfile.TarFile, member: tarfile.TarInfo, root: int) -> None:
+def _extract(opened: tarfile.TarFile, member: tarfile.TarInfo, root: int) -> bool:
+    """Unpack one entry; returns whether a file that differed was there."""
     path = names(member.name)
     if not path and member.isdir():
-        return
+        return False
     with _parent(root, path) as (parent, name):
         if member.isdir():
             _directory(parent, name, member.mode)
-            return
+            return False
+        differed = _differs(parent, name, member)
         _remove(parent, name)
         if member.isreg() and not member.issparse():
             content = opened.extractfile(member)
@@ -70,6 +76,18 @@ def _extract(opened: tarfile.TarFile, member: tarfile.TarInfo, root: int) -> Non
             _link(root, member, parent, name)
         else:
             raise InvalidArchive(f"{member.name[:200]!r} is neither a plain file, a directory nor a link")
+        return differed
+
+
+def _differs(parent: int, name: str, member: tarfile.TarInfo) -> bool:
+    """Whether a file is there that is not as the entry."""
+    try:
+        there = os.lstat(name, dir_fd=parent)
+    except FileNotFoundError:
+        return False
+    if member.issym():
+        return not stat.S_ISLNK(there.st_mode) or os.readlink(name, dir_fd=parent) != member.linkname
+    return member.isreg() and (there.st_size, int(there.st_mtime)) != (member.size, int(member.mtime))
 
 
 def _remove(parent: int, name: str) -> None:

@@ -116,15 +116,17 @@ class GatewayApi:
         *,
         attempt: int | None = None,
         on_read: Callable[[int, int], None] | None = None,
+        on_replace: Callable[[str], None] | None = None,
     ) -> int:
         """Unpack what a task has left in its output directory below another, which is made; returns how many files.
 
-        ``attempt``: None: the last one. ``on_read``: called with the bytes that have arrived, and of all. Raises
+        ``attempt``: None: the last one. ``on_read``: called with the bytes that have arrived, and of all.
+        ``on_replace``: called with each file there that differed, by its size or time, and has been replaced. Raises
         NotFound when nothing is kept, Conflict before its end, InvalidArchive, OSError.
         """
         from iris.client.files.artifacts import fetch  # imported only for artifacts
 
-        return fetch(self.transport, task, Path(directory), attempt, on_read)
+        return fetch(self.transport, task, Path(directory), attempt, on_read, on_replace)
 
     def cancel(self, name: str, reason: str = "") -> JobView:
         """Kill a job and everything below it, or one call of a map by the name of its task; the others go on.

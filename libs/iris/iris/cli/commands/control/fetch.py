@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from iris.cli.errors import complain, explain_problem
+from iris.cli.errors import complain, explain_problem, warn
 from iris.cli.exit_codes import ExitCode
 from iris.cli.output.progress import CountedBytes
 from iris.cli.parsing.command import CliCommand
@@ -20,6 +20,8 @@ from iris_core.admission.archive_paths import InvalidArchive
 from iris_core.spec.index_set import IndexSet
 from iris_core.units import counted
 
+_REPLACED_SHOWN = 5
+
 
 @click.command(cls=CliCommand)
 @click.argument("name", type=NAME, metavar="JOB|TASK")
@@ -29,25 +31,33 @@ from iris_core.units import counted
 def fetch(client: Client, name: str, directory: Path | None, attempt: int | None) -> int:
     """Fetch what tasks left in their --output directories, into DIR: that of each of several tasks below its index.
 
-    DIR is NAME-output by default. Files there with the same names are replaced. Artifacts are kept for a week, unless
+    DIR is NAME-output by default. Files there with the same names are replaced, with a warning where they differ: those
+    of two jobs of several tasks need two directories. Artifacts are kept for a week, unless
     the cluster is set up otherwise.
     """
     into = directory or Path(f"{name.strip('/').rpartition('/')[2] if not is_task(name) else _task_word(name)}-output")
-    if is_task(name):
-        return _fetch(client, name, into, attempt)
-    job = client.job(name)
-    if job.view.spec.replicas == 1:
-        return _fetch(client, f"{job.id}/0", into, attempt)
-    return _fetch_all(client, job, into, attempt)
+    replaced: list[str] = []
+    try:
+        if is_task(name):
+            return _fetch(client, name, into, attempt, replaced)
+        job = client.job(name)
+        if job.view.spec.replicas == 1:
+            return _fetch(client, f"{job.id}/0", into, attempt, replaced)
+        return _fetch_all(client, job, into, attempt, replaced)
+    finally:
+        if replaced:
+            more = ", ..." if len(replaced) > _REPLACED_SHOWN else ""
+            shown = ", ".join(replaced[:_REPLACED_SHOWN]) + more
+            warn(f"replaced {counted(len(replaced), 'file')} that differed: {shown}")
 
 
-def _fetch_all(client: Client, job: Job, into: Path, attempt: int | None) -> ExitCode:
+def _fetch_all(client: Client, job: Job, into: Path, attempt: int | None, replaced: list[str]) -> ExitCode:
     """Fetch the artifact of each task; a problem of several is printed once, with their indexes."""
     code = ExitCode.SUCCEEDED
     problems: dict[str, tuple[Problem, list[int]]] = {}
     for index in job.view.spec.index_set:
         try:
-            code = max(code, _fetch(client, f"{job.id}/{index}", into / str(index), attempt))
+            code = max(code, _fetch(client, f"{job.id}/{index}", into / str(index), attempt, replaced))
         except Problem as problem:
             alike = str(problem).replace(f"{job.name}/{index}", "")
             problems.setdefault(alike, (problem, []))[1].append(index)
@@ -62,11 +72,17 @@ def _task_word(name: str) -> str:
     return "-".join(name.strip("/").split("/")[-2:])
 
 
-def _fetch(client: Client, task: str, into: Path, attempt: int | None) -> ExitCode:
+def _fetch(client: Client, task: str, into: Path, attempt: int | None, replaced: list[str]) -> ExitCode:
     """Fetch one artifact, and print where it is; an error of this machine is printed. Raises Problem."""
     try:
         with CountedBytes(sys.stderr, str(into)) as progress:
-            files = client.fetch(task, into, attempt=attempt, on_read=progress.show)
+            files = client.fetch(
+                task,
+                into,
+                attempt=attempt,
+                on_read=progress.show,
+                on_replace=lambda path: replaced.append(str(into / path)),
+            )
     except (InvalidArchive, OSError) as error:
         complain(f"{into}: {error}")
         return ExitCode.UNEXPECTED

@@ -16,6 +16,7 @@ import click
 
 from iris.cli.commands.control.port_forward import LOOK_S, open_port
 from iris.cli.commands.run.run import TASK_OPTIONS, read_options, send_workdir
+from iris.cli.errors import warn
 from iris.cli.exit_codes import JOB_EXITS, ExitCode
 from iris.cli.follow import note, note_warnings, summarise
 from iris.cli.interactive import running
@@ -131,7 +132,7 @@ def _submit(client: Client, command: tuple[str, ...], idle: str, given: dict[str
     if workdir is not None:
         send_workdir(client, workdir, options)
     if not command and not given["image"] and not given["setup"] and (doubt := lacks_jupyter(workdir)):
-        note(f"{click.style('warning:', fg='yellow', bold=True)} {doubt}")
+        warn(doubt)
     job = client.submit(client.spec(("/bin/sh", "-c", _SERVE, "notebook", str(round(idle_s)), *command), options))
     note_warnings(job)
     note(f"{job.name} submitted")

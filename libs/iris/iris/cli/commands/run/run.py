@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from iris.cli.errors import warn
 from iris.cli.exit_codes import PLAN_EXITS, ExitCode
 from iris.cli.follow import detached, follow_to_end, note, note_warnings
 from iris.cli.interactive import check_plain, default_command, use_terminal
@@ -177,7 +178,7 @@ def check_command(command: tuple[str, ...], workdir: Path | None) -> None:
     if script := missing_script(command, workdir or Path()):
         where = f"{workdir} has no {script}" if workdir else f"there is no {script} here"
         how = "" if workdir else "; --workdir DIR uploads a directory"
-        note(f"{click.style('warning:', fg='yellow', bold=True)} {where}, so the hosts must have it{how}")
+        warn(f"{where}, so the hosts must have it{how}")
 
 
 def note_first_failure(job: JobView, given: int | None) -> None:
