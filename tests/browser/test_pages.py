@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 
+import msgspec
 import pytest
 import pytest_asyncio
 
@@ -16,7 +17,7 @@ from tests.support.browser import Browser, Page, chromium
 from tests.support.fake_state import attempt_of
 from tests.support.gateway import House, house, listening
 from tests.support.pages import fill
-from tests.support.seen import AXE, CONTRASTS, COVERED, CUT, HIDDEN, UNLABELLED, VIOLATIONS
+from tests.support.seen import AXE, AXIS_OVERLAPS, CONTRASTS, COVERED, CUT, HIDDEN, UNLABELLED, VIOLATIONS
 
 pytestmark = [
     pytest.mark.browser,
@@ -107,6 +108,20 @@ async def test_no_page_is_wider_than_its_window_or_cuts_a_word(iris: House, page
             if width == 390:
                 assert (path, await page.value(UNLABELLED)) == (path, [])
     assert [one for one in page.complaints if "404" not in one] == []
+
+
+@pytest.mark.parametrize("seconds", [0.0052, 0.13, 3500])
+async def test_labels_of_the_time_axis_do_not_overlap(iris: House, page: Page, seconds: float):
+    job = iris.state.jobs["/a"]
+    job.state, job.finished_at = "failed", job.submitted_at + timedelta(seconds=seconds)
+    for array in ("", "0,2"):
+        job.spec = msgspec.structs.replace(job.spec, array=array)
+        async with listening(iris) as http:
+            await page.open(f"{http.base_url}/jobs/j1")
+            await page.loaded()
+            for width in (860, 980, 1280, 1380):
+                await page.resize(width)
+                assert (array, width, await page.value(AXIS_OVERLAPS)) == (array, width, [])
 
 
 async def test_what_a_job_waits_for_is_read_without_being_cut_or_covered(iris: House, page: Page):

@@ -24,6 +24,13 @@ COVERED = """[...document.querySelectorAll('main li')].flatMap((item) => {
 })"""
 """Texts of a list that stand on each other."""
 
+AXIS_OVERLAPS = """[...document.querySelectorAll('.axis')].flatMap((axis) => {
+  const labels = [...axis.querySelectorAll('text')].map((one) => [one.getBoundingClientRect(), one.textContent]);
+  const shown = labels.filter(([box]) => box.width);
+  return shown.slice(1).filter(([box], at) => shown[at][0].right + 2 > box.left).map(([, words]) => words);
+})"""
+"""Labels of a time axis that reach into the one before."""
+
 HIDDEN = """[...document.querySelectorAll('td .badge')].filter((one) => one.checkVisibility()
     && one.getBoundingClientRect().right > one.closest('td').getBoundingClientRect().right + 0.5)
     .map((one) => one.textContent)"""

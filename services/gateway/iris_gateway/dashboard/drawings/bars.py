@@ -182,7 +182,9 @@ def is_bad(state: str) -> bool:
 
 
 def duration(seconds: float) -> str:
-    """``0.3 s``, ``12 s``, ``4 min 5 s``, ``2 h 3 min``, ``3 d 4 h``."""
+    """``2.6 ms``, ``0.3 s``, ``12 s``, ``4 min 5 s``, ``2 h 3 min``, ``3 d 4 h``."""
+    if 0 < seconds < 0.01:
+        return f"{1000 * seconds:.2g} ms"
     if seconds < 60:
         return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
