@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import ParamSpec, Self, TextIO
 
 import click
+from click.globals import resolve_color_default
 
 from iris.cli.output.tables import state_word
 from iris_core.states import TERMINAL, display_name
@@ -30,11 +31,13 @@ class Progress:
         self._lock = threading.RLock()
         self._line = ""
         self.on = out.isatty()
+        self._plain = resolve_color_default() is False  # of this thread: the one that draws has no context of click
 
     def show(self, view: JobView) -> None:
         """Draw a job's progress."""
+        line = bar(view)
         with self.above():
-            self._line = bar(view)
+            self._line = click.unstyle(line) if self._plain else line
 
     def end(self) -> None:
         """Erase the line."""
