@@ -622,6 +622,7 @@ def test_an_asynchronous_client_awaits_the_calls_of_an_iterator(cluster, monkeyp
             found = [await asyncio.gather(*calls), await calls.results(WITHIN_S)]
             again = await client.map_of(calls.job.name)
             ended = [future.result() async for future in again.as_completed(WITHIN_S)]
+            assert (await again.job.cancel()).state == "succeeded"  # it has ended before
             return [*found, sorted(ended), (await again.job.wait(WITHIN_S)).state]
 
     assert asyncio.run(squares(9)) == [*[[0, 1, 4, 9, 16]] * 3, "succeeded"]

@@ -134,7 +134,7 @@ class AsyncMapped(list[asyncio.Future[R]]):
 
     @property
     def job(self) -> JobWaits:
-        """As `Mapped.job`: its name and id, and its waits."""
+        """As `Mapped.job`: its name and id, its waits, and `cancel`."""
         return JobWaits(self._client, self.sync.job)
 
     async def as_completed(self, timeout: float | None = None) -> AsyncIterator[CallFuture[R]]:
@@ -154,7 +154,7 @@ def _heed(future: asyncio.Future[Any]) -> None:
 
 
 class JobWaits:
-    """The waits of a job's handle."""
+    """The waits of a job's handle, and its `cancel`: what the job of a map has too."""
 
     def __init__(self, client: AsyncCalls, job: Job) -> None:
         self._client = client
@@ -180,6 +180,10 @@ class JobWaits:
         except TimeoutError:
             raise gave_up(self.name, self.sync.state, timeout) from None
         return self.sync.view
+
+    async def cancel(self, reason: str = "") -> JobView:
+        """As `Job.cancel`."""
+        return await self._client.call(self.sync.cancel, reason)
 
     def raise_for_state(self) -> None:
         """As `Job.raise_for_state`, with the causes that have been read."""

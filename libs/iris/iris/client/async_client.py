@@ -269,10 +269,6 @@ class AsyncJob(JobWaits):
         """As `Job.usage`."""
         return await self._client.call(self.sync.usage)
 
-    async def cancel(self, reason: str = "") -> JobView:
-        """As `Job.cancel`."""
-        return await self._client.call(lambda: self.sync.cancel(reason))
-
 
 class AsyncDeployment(DeploymentWaits):
     """One deployment, for asyncio. Arguments and errors as of `Deployment`."""
