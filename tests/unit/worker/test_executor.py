@@ -431,6 +431,17 @@ async def test_a_template_that_failed_is_the_failure_of_all_that_wait_for_it(ope
     assert [(await task).error for task in tasks] == ["preloading: ImportError: x"] * 2
 
 
+async def test_preloading_that_takes_long_says_until_when(opened: Open, monkeypatch: pytest.MonkeyPatch):
+    """One that hung, or had stopped itself, held cores for ten minutes, and `iris why` said that it preloads."""
+    monkeypatch.setattr("iris_worker.attempt.templates.preloading.SLOW_S", 0.0)
+    executor = await opened()
+    [waiting] = await preloading(executor, A)
+    words = "preloads json, for more than 0s now: it fails after 10m (build_timeout_s of [worker])"
+    await until(lambda: words in [stage.detail for stage in executor._agent.attempts()])
+    executor.preloading.on_state(TemplateState("1", ready=True))
+    assert await waiting is None
+
+
 # ── the launcher speaks while a worker starts ───────────────────────────────────────────────────────────────────────
 
 

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from iris_core.admission.jobs import is_cloneable
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Ended, TaskTemplate
+from iris_core.moments import show_duration
 from iris_core.states import Cause
 from iris_worker.agent.agent import Agent
 from iris_worker.attempt.output.logs import OutputLogs
@@ -29,6 +30,8 @@ from iris_worker.clock import HostClock
 from iris_worker.launcher.client import LauncherClient
 from iris_worker.launcher.records.records import BARE, EMPTIES, REUSE, SHARES, EndTemplate, TemplateState
 
+SLOW_S = 30.0
+"""Preloading that takes longer is said to."""
 _TRIES = 3
 _REMEMBERED = 1000
 
@@ -143,6 +146,7 @@ class Preloading:
             return Ended(Cause.CANCELLED, error="stopped before it started")
         what = ", ".join(template.preload) or "its function"
         self._agent.on_detail(ref, f"preloads {what}", self._clock.wall_ms())
+        late = asyncio.get_running_loop().call_later(SLOW_S, self._tell_slow, ref, what)
         waiting = self._waiting.setdefault(key, {})
         waiting[ref] = asyncio.get_running_loop().create_future()
         try:
@@ -158,6 +162,7 @@ class Preloading:
             self._launcher.flush()
             return Ended(Cause.EXITED, 1, error=f"{what} were not preloaded within {self._timeout_s:g} s")
         finally:
+            late.cancel()
             waiting.pop(ref, None)
             if not waiting and self._waiting.get(key) is waiting:
                 del self._waiting[key]
@@ -166,6 +171,13 @@ class Preloading:
         if heard.stopped:
             return None
         return self._failed(attempt, heard) if heard.state.failed else heard.state
+
+    def _tell_slow(self, ref: AttemptRef, what: str) -> None:
+        """Say how long it may still take: what hangs, or has stopped itself, holds resources until then."""
+        limit = f"it fails after {show_duration(self._timeout_s)} (build_timeout_s of [worker])"
+        words = f"preloads {what}, for more than {show_duration(SLOW_S)} now: {limit}"
+        self._agent.on_detail(ref, words, self._clock.wall_ms())
+        self._on_change()
 
     def _failed(self, attempt: RunningAttempt, heard: _Heard) -> Ended:
         """The end of an attempt whose template has failed: the end of what that has printed is output of all."""
