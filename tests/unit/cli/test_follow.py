@@ -85,6 +85,18 @@ def test_output_that_comes_after_the_end_is_printed_to_its_last_line(iris):
     assert err == SUMMARY
 
 
+def test_a_token_that_expires_while_a_job_is_followed_leaves_the_job(iris):
+    def output(gateway):
+        return Said(headers=SSE, body=events(line(1)))
+
+    gateway = Ending(output)
+    gateway._views = [job_view(state="running")] * 9
+    gateway.follow = lambda _: problem(401, "unauthenticated", "this token has expired")
+    with answering(gateway) as server:
+        code, _, err = iris("run", "--url", server.url, "--", "true")
+    assert (code, "come back: iris logs -f j7" in err, "this token has expired" in err) == (9, True, True)
+
+
 def test_ctrl_c_after_the_end_says_how_to_print_the_lines_left(iris):
     stopped = threading.Event()
 

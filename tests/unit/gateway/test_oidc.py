@@ -8,11 +8,13 @@ import hmac
 import json
 import time
 from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import httpx
 import jwt
 import pytest
 from aiohttp import web
@@ -25,7 +27,7 @@ from iris_gateway.auth import oidc
 from iris_gateway.auth.bearer import parse_tokens
 from iris_gateway.settings import GatewaySettings
 from iris_service.settings import BadSetting
-from tests.support.gateway import House, house
+from tests.support.gateway import House, house, listening
 
 ISSUER, AUDIENCE = "https://login.example.org", "iris"
 RSA, OTHER_RSA = (rsa.generate_private_key(public_exponent=65537, key_size=2048) for _ in range(2))
@@ -277,6 +279,30 @@ async def test_clients_are_told_where_to_sign_in(story: Story, server: KeyServer
     async with house(**terms(server.url, oidc_client="iris-cli")) as iris:
         told = (await iris.http.get("/v1/meta")).json()["login"]
     assert told == {"issuer": ISSUER, "client": "iris-cli"}
+
+
+def follow(http: httpx.AsyncClient, ends: int) -> AbstractAsyncContextManager[httpx.Response]:
+    headers = {"Accept": "text/event-stream", "Authorization": f"Bearer {token(exp=ends)}"}
+    return http.stream("GET", "/v1/events", headers=headers)
+
+
+async def test_a_stream_ends_before_it_tells_an_expired_token_more(story: Story):
+    """Whoever had been removed at the issuer read on for as long as the stream was kept open."""
+    now_ms, now_s, late_ms = story.iris.gateway.now_ms, int(time.time()), 0
+    story.iris.gateway.now_ms = lambda: now_ms() + late_ms
+    async with listening(story.iris) as http, follow(http, now_s + 600) as short, follow(http, now_s + 86_400) as long:
+        late_ms = (600 + oidc.LEEWAY_S + 1) * 1000
+        await story.iris.state.tell_job("/a", "running")
+        async with asyncio.timeout(60):
+            assert b"/a" not in await short.aread()
+        assert [line async for line in until_first(long.aiter_lines(), '"/a"')]
+
+
+async def until_first(lines: AsyncIterator[str], word: str) -> AsyncIterator[str]:
+    async for line in lines:
+        if word in line:
+            yield line
+            return
 
 
 async def test_a_page_is_signed_in_to_with_a_token_of_the_issuer(story: Story):

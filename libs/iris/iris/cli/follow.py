@@ -21,7 +21,7 @@ from iris.client.client import Client
 from iris.client.decode import from_json
 from iris.client.http.events import Event, read_lines
 from iris.client.jobs import Job
-from iris.client.problems import ClientError, TryAgain, Unreachable
+from iris.client.problems import ClientError, NotAllowed, TryAgain, Unreachable
 from iris_core.errors import IrisError
 from iris_core.spec.exit_rules import signal_name
 from iris_core.states import Cause
@@ -58,7 +58,7 @@ def follow_to_end(client: Client, job: Job) -> int:
         if not job.ended:
             detached(job)
         return ExitCode.DETACHED
-    except (Unreachable, TryAgain) as error:
+    except (Unreachable, TryAgain, NotAllowed) as error:  # the last: the token has expired meanwhile
         progress.end()
         raise left_alone(job, error) from None
 
@@ -228,14 +228,14 @@ def detached(job: Job) -> None:
     note(f"  come back: iris logs -f {job.id}    wait: iris wait {job.id}    end it: iris cancel {job.id}")
 
 
-def left_alone(job: Job, error: Unreachable | TryAgain) -> BaseException:
-    """Print how to return to a job whose gateway is away for too long; returns the error, which need not say so too."""
+def left_alone(job: Job, error: Unreachable | TryAgain | NotAllowed) -> BaseException:
+    """Print how to return to a job that can be followed no longer; returns the error, which need not say so too."""
     if not job.ended:
         detached(job)
     return without_return(error)
 
 
-def without_return(error: Unreachable | TryAgain) -> BaseException:
+def without_return(error: Unreachable | TryAgain | NotAllowed) -> BaseException:
     """The error of a gateway that is away for too long, without how the SDK returns to what it followed."""
     return error.__cause__ if isinstance(error.__cause__, Unreachable | TryAgain) else error
 

@@ -7,12 +7,12 @@ docs/adr/0040-tokens-of-attempts.md.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
 from starlette.requests import Request
 
-from iris_core.access.token_file import Token
 from iris_core.messages.gateway_state import Caller
 from iris_core.spec.serving import SECURE_TOKEN_COOKIE, TASK_TOKEN, TOKEN_COOKIE
 from iris_gateway.auth.bearer import ANONYMOUS, bearer_of, checked_user, no_form, own_form, own_machine, own_pages
@@ -80,17 +80,22 @@ def _secret_of(request: Request, *, with_cookie: bool) -> tuple[str, bool]:
     return bearer_of(authorization or ""), False
 
 
-def listed_token(gateway: Gateway, request: Request) -> Token | None:
-    """The token of the token file that a request came with; None: it came with none, or that of a task or the issuer.
+def acceptance(gateway: Gateway, request: Request) -> Callable[[], bool]:
+    """Tells whether the token of a request is still accepted: one of the file until it is revoked or expires, one of
+    the issuer until it expires; that of a task always.
 
     Raises Problem unauthenticated.
     """
     if gateway.open:
-        return None
+        return lambda: True
     secret, _ = _secret_of(request, with_cookie=request.method in SAFE)
-    if secret.startswith(TASK_TOKEN) or _issuer_of(gateway, secret) is not None:
-        return None
-    return gateway.keyring.token_of(secret, gateway.now_ms())
+    if secret.startswith(TASK_TOKEN):
+        return lambda: True
+    if (issuer := _issuer_of(gateway, secret)) is not None:
+        ends_ms = issuer.ends_ms(secret)
+        return lambda: gateway.now_ms() < ends_ms
+    token = gateway.keyring.token_of(secret, gateway.now_ms())
+    return lambda: gateway.keyring.accepts(token, gateway.now_ms())
 
 
 def token_cookie(request: Request) -> str:

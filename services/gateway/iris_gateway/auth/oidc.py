@@ -106,6 +106,11 @@ class Issuer:
         claims = self._claims(token, self._key(header.get("kid")))
         return Caller(self._user(claims), self._role(claims), token="issuer")
 
+    def ends_ms(self, token: str) -> int:
+        """When a token that was identified is no longer accepted, in ms since the epoch."""
+        claims: dict[str, Any] = jwt.decode(token, options={"verify_signature": False})
+        return (int(claims["exp"]) + LEEWAY_S) * 1000
+
     def _key(self, name: object) -> jwt.PyJWK:
         key = self._keys.get(name) if self._keys is not None and isinstance(name, str) else None
         if key is not None:

@@ -8,16 +8,14 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from starlette.responses import Response, StreamingResponse
 
 from iris_bus.contract import Unavailable
-from iris_core.access.token_file import Token
 from iris_core.codec import to_json
 from iris_core.subjects import EVENTS, Stream
-from iris_gateway.auth.identity import listed_token
-from iris_gateway.gateway import Gateway
+from iris_gateway.auth.identity import acceptance
 from iris_gateway.http.endpoint import EVENT_STREAM, Call
 from iris_gateway.http.problem import ProblemResponse
 from iris_gateway.streams.event import EventRecord, Filter
@@ -46,9 +44,9 @@ def stream(call: Call, body: AsyncIterator[bytes]) -> Response:
         raise ProblemResponse("too_many_requests", f"{everybody} streams are open on this gateway, which is the limit")
     if own >= gateway.settings.watchers_per_user:
         raise ProblemResponse("too_many_requests", f"{call.caller.user} has {own} streams open, which is the limit")
-    token = listed_token(gateway, call.request)
+    accepted = acceptance(gateway, call.request)
     opened = _OpenStream(gateway.streams, call.caller.user)
-    response = StreamingResponse(_counted(gateway, token, opened, body), media_type=EVENT_STREAM, headers=_HEADERS)
+    response = StreamingResponse(_counted(accepted, opened, body), media_type=EVENT_STREAM, headers=_HEADERS)
     weakref.finalize(response, opened.leave)  # it may never be sent
     return response
 
@@ -74,11 +72,11 @@ class _OpenStream:
 
 
 async def _counted(
-    gateway: Gateway, token: Token | None, opened: _OpenStream, body: AsyncIterator[bytes]
+    accepted: Callable[[], bool], opened: _OpenStream, body: AsyncIterator[bytes]
 ) -> AsyncIterator[bytes]:
     try:
         async for piece in body:
-            if token is not None and not gateway.keyring.accepts(token, gateway.now_ms()):
+            if not accepted():
                 return
             yield piece
     finally:
