@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -13,6 +14,9 @@ import httpx
 import psutil
 import pytest
 
+from iris.client.client import Client
+from iris.client.http.transport import HttpRequest
+from iris.client.problems import Problem
 from iris_bus.jetstream import JetStreamConnection, connect
 from iris_nats.nats_process import NatsProcess
 from tests.support import warm
@@ -170,6 +174,18 @@ async def test_a_body_of_ten_megabytes_is_answered_not_cut_off(http: httpx.Async
     body = b'{"name":"/a","command":["true"],"env":{"A":"' + b"x" * (10 << 20) + b'"}}'
     response = await http.post("/v1/jobs", content=body, headers={"content-type": "application/json"})
     assert (response.status_code, response.json()["code"], state.commands) == (413, "too_large", [])
+
+
+async def test_clients_are_told_that_a_bundle_is_too_large(gateway: Process):
+    """The gateway answers before it has read such a body, and closes the connection."""
+    with Client(f"http://{gateway.http}") as client, tempfile.TemporaryFile() as file:
+        file.truncate(400 << 20)
+        headers = {"Content-Type": "application/gzip", "Content-Length": str(400 << 20)}
+        with pytest.raises(Problem, match="longer than 256MiB, the most that this gateway accepts") as refused:
+            await asyncio.to_thread(
+                client.transport.send, HttpRequest("PUT", f"/v1/bundles/{'0' * 64}", body=file, headers=headers)
+            )
+    assert refused.value.status == 413
 
 
 async def test_a_head_without_an_end_is_refused_and_a_long_body_is_none(gateway: Process, state: FakeState):

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 from starlette.requests import ClientDisconnect, Request
 
+from iris_core.units import BYTES
 from iris_gateway.http.problem import ProblemResponse
 
 BODY_S = 30.0
@@ -81,7 +82,8 @@ async def _too_large(request: Request, limit: int) -> ProblemResponse:
     waits = request.headers.get("expect", "").lower() == "100-continue"
     if not waits and declared_length(request) <= _DRAIN_BYTES:
         await _drain(request)
-    return ProblemResponse("too_large", f"the body exceeds {limit} bytes", headers={"connection": "close"})
+    detail = f"the body is longer than {BYTES.show(limit)}, the most that this gateway accepts"
+    return ProblemResponse("too_large", detail, headers={"connection": "close"})
 
 
 async def _drain(request: Request) -> None:

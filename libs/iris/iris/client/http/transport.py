@@ -309,7 +309,13 @@ class Transport:
             headers["Authorization"] = f"Bearer {token}"
         if request.body is not None and not isinstance(request.body, bytes):
             request.body.seek(0)
-        connection.request(request.method, self._prefix + request.target, body=request.body, headers=headers)
+        try:
+            connection.request(request.method, self._prefix + request.target, body=request.body, headers=headers)
+        except ConnectionError as broken:  # perhaps an answer came before the body was sent: it is too large
+            try:
+                return connection.getresponse()
+            except BROKEN:
+                raise broken from None
         return connection.getresponse()
 
     @property
