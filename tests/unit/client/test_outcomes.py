@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import msgspec
 import pytest
 
-from iris.client.maps.outcomes import death_of, ending_of
+from iris.client.maps import call_runner
+from iris.client.maps.outcomes import death_of, ending_of, outcomes_of
 from iris.client.problems import JobFailed, JobKilled
 from iris_core.views.jobs import TaskView
 from iris_core.views.streams import CallResultView
 from tests.support.fake_state import attempt_of
 
 DIED = CallResultView(index=2, attempt=0, kind="died", data="", cause="exited", exit_code=7, signal=None, stored=False)
+
+
+def test_what_a_call_raised_names_its_task_and_which_of_its_calls() -> None:
+    """Of a thousand calls one raised `KeyError: 'value'`, and nothing said which one."""
+
+    def raised(kind: str, payload: bytes) -> list[list[str]]:
+        result = msgspec.structs.replace(DIED, kind=kind)
+        return [getattr(error, "__notes__", []) for _, error in outcomes_of("/m/2", result, payload)]
+
+    failed = bytes(4) + pickle.dumps(KeyError("value"))
+    chunk = [(call_runner.VALUE, pickle.dumps(1)), (call_runner.ERROR, failed)]
+    assert raised("error", failed) == [["from /m/2"]]
+    assert raised("chunk", pickle.dumps(chunk)) == [[], ["from call 2 of 2 of /m/2"]]
 
 
 @pytest.mark.parametrize(

@@ -278,10 +278,11 @@ class Mapped(list[CallFuture[R]]):
         if all(future.done() for future in futures):
             return
         outcomes: Sequence[tuple[Any, BaseException | None]]
+        name = f"{self.job.name}/{result.index}"
         if result.kind == "died":
-            outcomes = [(None, death_of(f"{self.job.name}/{result.index}", result, len(futures)))] * len(futures)
+            outcomes = [(None, death_of(name, result, len(futures)))] * len(futures)
         else:
-            outcomes = outcomes_of(result, payload_of(self._api, self.job.id, result))
+            outcomes = outcomes_of(name, result, payload_of(self._api, self.job.id, result))
 
         def settle(task: TaskView | None = None) -> None:
             """``task``: its record, which says why it was stopped."""

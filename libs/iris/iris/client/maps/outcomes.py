@@ -33,13 +33,20 @@ class RemoteTraceback(Exception):
         return f'\n"""\n{self.args[0]}"""'
 
 
-def outcomes_of(result: CallResultView, payload: bytes) -> list[CallOutcome]:
-    """The outcome of each call of a task that left a result."""
+def outcomes_of(task: str, result: CallResultView, payload: bytes) -> list[CallOutcome]:
+    """The outcome of each call of a task that left a result; what was raised has a note that names the call."""
     if result.kind == "value":
         return [value_of(payload)]
     if result.kind == "error":
-        return [error_of(payload)]
-    return [value_of(data) if kind == call_runner.VALUE else error_of(data) for kind, data in pickle.loads(payload)]
+        found = [error_of(payload)]
+    else:
+        found = [
+            value_of(data) if kind == call_runner.VALUE else error_of(data) for kind, data in pickle.loads(payload)
+        ]
+    for number, (_, error) in enumerate(found, 1):
+        if error is not None:
+            error.add_note(f"from {task}" if len(found) == 1 else f"from call {number} of {len(found)} of {task}")
+    return found
 
 
 def value_of(data: bytes) -> CallOutcome:
