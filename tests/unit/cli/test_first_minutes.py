@@ -65,6 +65,20 @@ def test_a_name_that_does_not_exist_is_answered_with_the_nearest_one(iris):
     assert (code, out, err) == (ExitCode.NOT_FOUND, "", "error: there is no job /trian; did you mean /train?\n")
 
 
+def test_the_name_of_a_deployment_is_not_answered_with_one_of_its_routes(iris):
+    def answer(request):
+        if request.path == "/v1/deployments/chat":
+            return Said(200, {"name": "chat"})
+        if request.path.startswith("/v1/jobs?"):
+            return Said(200, {"items": [job_view("/chat/r3-6")], "next_cursor": None})
+        return problem(404, "not_found", "there is no job /chat")
+
+    with answering(answer) as server:
+        code, _, err = iris("logs", "--url", server.url, "chat")
+    words = "error: there is no job /chat; chat is a deployment, see `iris deploy --help`\n"
+    assert (code, err) == (ExitCode.NOT_FOUND, words)
+
+
 def test_a_command_line_in_one_word_is_refused_with_both_ways_to_write_it(iris):
     code, _, err = iris("run", *NOWHERE, "echo hi")
     words = "'echo hi' is one word, and no program is called that; write: echo hi, or in a shell: sh -c 'echo hi'"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from click.shell_completion import CompletionItem
 from iris.cli.parsing.option_pointers import option_of
 from iris.cli.parsing.suggestions import nearest_name
 from iris.client.client import Client
-from iris.client.http.transport import ANSWERED, RETRY_FOR_S, UrlQuery, wait_text
+from iris.client.http.transport import ANSWERED, RETRY_FOR_S, UrlQuery, in_path, wait_text
 from iris.client.options.units import parse_duration
 from iris.client.problems import ClientError, NotFound, Rejected
 
@@ -96,15 +97,21 @@ def with_options(ctx: click.Context, problem: Rejected) -> Rejected:
 
 
 def with_nearest(client: Client, problem: NotFound) -> NotFound:
-    """The same problem; that of a job which does not exist names the one with the most similar name."""
+    """The same problem; that of a job which does not exist says that it is a deployment, or names the job with the most
+    similar name.
+    """
     missing = _NO_JOB.match(problem.document.detail)
     if missing is None:
         return problem
+    name = missing["name"].strip("/")
+    with contextlib.suppress(ClientError):
+        client.get(f"/v1/deployments/{in_path(name)}", dict)
+        return problem.explained(f"{problem.document.detail}; {name} is a deployment, see `iris deploy --help`")
     try:
         names = [job["name"] for job in client.pages("/v1/jobs", dict, {}, _NAMES_SEARCHED)]
     except ClientError:
         return problem
-    near = nearest_name(full(missing["name"]), names)
+    near = nearest_name(full(name), names)
     return problem.explained(f"{problem.document.detail}; did you mean {near}?") if near else problem
 
 
