@@ -2,6 +2,9 @@
 
 import signal
 import threading
+from datetime import UTC, datetime
+
+import pytest
 
 from iris.cli.follow import print_event_line
 from iris.client.decode import from_builtins
@@ -62,6 +65,40 @@ class Ending:
                 yield b":\n\n" * 1000
         finally:
             self.followed.set()
+
+
+def test_lines_begin_with_the_time_when_they_were_written(iris):
+    kind, said = line(1)
+    at = datetime(2026, 1, 2, 3, 4, 5, 678_900, UTC)
+    output = events((kind, {**said, "at": at.isoformat()}), line(2), end())
+    with answering(lambda _: Said(headers=SSE, body=output)) as server:
+        words = ("logs", "--url", server.url, "/train", "--timestamps", "--prefix")
+        assert iris(*words)[:2] == (
+            0,
+            f"{at.astimezone().isoformat()[:23]}{at.astimezone().isoformat()[-6:]} 0| line 1\n0| line 2\n",
+        )
+
+
+@pytest.mark.parametrize(
+    ("cause", "code", "words"), [("failed", None, ""), ("failed", 3, " (exit code 3)"), ("timeout", None, " (timeout)")]
+)
+def test_a_cause_that_only_repeats_the_state_is_not_printed(capsys, cause, code, words):
+    """A task that a signal has killed was "failed (failed)"."""
+    print_event_line(
+        TaskEvent(
+            state="failed",
+            previous="running",
+            at_ms=1,
+            seq=1,
+            task="/train/0",
+            attempt=0,
+            job="/train",
+            cause=cause,
+            exit_code=code,
+            worker="w0",
+        )
+    )
+    assert capsys.readouterr().err == f"/train/0 failed{words}\n"
 
 
 def run(iris, output):

@@ -173,11 +173,12 @@ class Waiting:
             shown = reason or shown
 
 
-def print_line(line: LogLineView, *, prefix: bool) -> None:
-    """Print one line to its stream; ``prefix``: with its task."""
+def print_line(line: LogLineView, *, prefix: bool, timestamps: bool = False) -> None:
+    """Print one line to its stream; ``prefix``: with its task. ``timestamps``: with the time when it was written."""
     whose = f"{line.index}#{line.attempt}| " if line.attempt else f"{line.index}| "
+    at = f"{line.at.astimezone().isoformat(timespec='milliseconds')} " if timestamps and line.at else ""
     out = sys.stderr if line.stream == "stderr" else sys.stdout
-    out.write((f"{line.notice}\n" if line.notice else "") + (whose if prefix else "") + line.line + "\n")
+    out.write((f"{line.notice}\n" if line.notice else "") + at + (whose if prefix else "") + line.line + "\n")
     out.flush()
 
 
@@ -192,7 +193,8 @@ def print_event_line(event: Event, *, places: bool = False) -> None:
         return
     if not isinstance(event, TaskEvent):
         return
-    why = f"exit code {event.exit_code}" if event.exit_code else event.cause or ""
+    cause = event.cause if event.cause != event.state else None
+    why = f"exit code {event.exit_code}" if event.exit_code else cause or ""
     if event.signal and event.cause == Cause.FAILED:
         why = f"signal {event.signal}, {signal_name(event.signal)}"
     why = f" ({why})" if why else ""

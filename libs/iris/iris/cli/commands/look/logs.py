@@ -34,6 +34,7 @@ from iris_core.views.streams import LogLineView
 @click.option(
     "--prefix/--no-prefix", default=None, help="Begin each line with its task.  [default: for a job on a terminal]"
 )
+@click.option("--timestamps", is_flag=True, help="Begin each line with the time when it was written.")
 @raw_option
 @form_option(forms=("table", "jsonl"))
 @connected
@@ -47,6 +48,7 @@ def logs(
     grep: str | None,
     stream: str | None,
     prefix: bool | None,
+    timestamps: bool,
     form: str,
 ) -> int:
     """Print what a task, or all tasks of a job, wrote; stderr goes to stderr."""
@@ -57,6 +59,7 @@ def logs(
         printed = print_lines(
             (line for line in lines if wanted is None or wanted.search(line.line)),
             prefix=sys.stdout.isatty() if prefix is None else prefix,
+            timestamps=timestamps,
             as_json=form == "jsonl",
         )
     except (Unreachable, TryAgain):
@@ -83,7 +86,7 @@ def compiled(pattern: str | None) -> re.Pattern[str] | None:
         raise click.UsageError(f"--grep {pattern!r}: {error}") from None
 
 
-def print_lines(lines: Iterable[LogLineView], *, prefix: bool, as_json: bool) -> int:
+def print_lines(lines: Iterable[LogLineView], *, prefix: bool, timestamps: bool, as_json: bool) -> int:
     """Print each line to its stream, or as one JSON object on stdout. Returns the number of lines."""
     count = 0
     for line in lines:
@@ -91,5 +94,5 @@ def print_lines(lines: Iterable[LogLineView], *, prefix: bool, as_json: bool) ->
         if as_json:
             print_json(line, indent=0)
             continue
-        print_line(line, prefix=prefix)
+        print_line(line, prefix=prefix, timestamps=timestamps)
     return count
