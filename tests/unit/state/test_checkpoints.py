@@ -35,6 +35,24 @@ def test_exit_0_within_the_grace_period_of_a_time_limit_succeeds(script: Script)
     """)
 
 
+def test_a_success_by_exit_0_after_a_stop_says_that_it_was_told_to_stop(script: Script) -> None:
+    """A handler that saves and exits with 0 ended the training for good, and nothing said why."""
+    script.play(starts("notice=USR1@10 grace=60 band=batch"))
+    script.play("""
+        submit /p band=production
+        /a/0 preempt for /p/0   -> RUNNING
+        /a/0 left 0             -> SUCCEEDED
+        note /a/0               -> ended with 0, which is success, after it was told to stop: preempted for /p
+        submit /b notice=USR1@10
+        place /b/0 w0
+        /b/0 run
+    """)
+    notice = GivenNotice(NoticeReason.SPOT, script.world.now_ms, script.world.now_ms + 20_000)
+    script.world.say("w0", Stage(AttemptRef(3, 0, 0), KernelStatus.RUNNING, script.world.now_ms, notices=(notice,)))
+    script.play("/b/0 left 0")
+    script.play("note /b/0 -> ended with 0, which is success, after it was told to stop: its worker is taken away")
+
+
 @pytest.mark.parametrize("end", ["left 1", "stopped", "infra", "missing"])
 def test_any_other_end_after_a_time_limit_is_the_time_limit(script: Script, end: str) -> None:
     script.play(starts("timeout=30 notice=USR1@10 retries=3"))
