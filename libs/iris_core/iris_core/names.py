@@ -28,11 +28,6 @@ class JobName:
     parts: tuple[str, ...]
 
     @classmethod
-    def root(cls, name: str) -> JobName:
-        """A top-level job's name. Raises Refused when ``name`` is not a valid component."""
-        return cls.from_string(f"/{name}")
-
-    @classmethod
     def from_string(cls, text: str) -> JobName:
         """Parse a path with its leading slash. Raises Refused naming the invalid component."""
         if not text.startswith("/"):
@@ -56,10 +51,6 @@ class JobName:
         if name.is_task:
             raise Refused(Code.INVALID, f"a job's last component is not all digits: {text[:80]!r}")
         return name
-
-    def child(self, name: str) -> JobName:
-        """The name of a child job. Raises Refused."""
-        return JobName.job(f"{self}/{name}")
 
     def task(self, index: int) -> JobName:
         """The name of this job's task ``index``."""

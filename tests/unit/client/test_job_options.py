@@ -175,7 +175,7 @@ def test_fresh_names_are_valid_and_differ():
     names = {fresh_name() for _ in range(200)}
 
     assert len(names) == 200
-    assert all(str(JobName.root(name)) == f"/{name}" for name in names)
+    assert all(str(JobName.job(f"/{name}")) == f"/{name}" for name in names)
 
 
 def test_a_nameless_job_of_one_seed_is_worded_the_same_each_time():

@@ -14,7 +14,7 @@ paths = st.lists(components, min_size=1, max_size=MAX_LEVELS).map(lambda parts: 
 
 
 def test_job_name_depth():
-    assert JobName.root("train").depth == 1
+    assert JobName.from_string("/train").depth == 1
     assert JobName.from_string("/train/eval").depth == 2
     assert JobName.from_string("/train/eval/score").depth == 3
     # Task depth equals parent job depth
@@ -23,19 +23,20 @@ def test_job_name_depth():
 
 
 def test_a_root_has_no_parent():
-    root = JobName.root("train")
+    root = JobName.from_string("/train")
     assert root.parent is None
     assert root.namespace == "train"
 
 
 def test_a_child_and_a_task_have_their_job_for_a_parent():
-    train = JobName.root("train")
-    assert train.child("eval").parent == train
+    train = JobName.from_string("/train")
+    eval_ = JobName.from_string("/train/eval")
+    assert eval_.parent == train
     assert train.task(7).parent == train
     assert train.task(7).is_task
-    assert not train.child("eval").is_task
-    assert str(train.child("eval").task(3)) == "/train/eval/3"
-    assert train.child("eval").task(3).namespace == "train"
+    assert not eval_.is_task
+    assert str(eval_.task(3)) == "/train/eval/3"
+    assert eval_.task(3).namespace == "train"
 
 
 @pytest.mark.parametrize(
@@ -72,9 +73,9 @@ def test_a_job_is_not_called_like_a_task(text):
 
 
 def test_a_part_is_as_long_as_it_may_be_and_no_longer():
-    assert JobName.root("x" * MAX_COMPONENT)
+    assert JobName.from_string("/" + "x" * MAX_COMPONENT)
     with pytest.raises(Refused, match="at most 63 characters"):
-        JobName.root("x" * (MAX_COMPONENT + 1))
+        JobName.from_string("/" + "x" * (MAX_COMPONENT + 1))
 
 
 def test_a_name_is_as_deep_as_it_may_be_and_no_deeper():
@@ -83,7 +84,7 @@ def test_a_name_is_as_deep_as_it_may_be_and_no_deeper():
     assert deep.task(0).depth == MAX_LEVELS
     assert JobName.from_string(str(deep.task(0))) == deep.task(0)
     with pytest.raises(Refused, match="at most 16 levels"):
-        deep.child("b")
+        JobName.from_string(f"{deep}/b")
 
 
 @given(paths)

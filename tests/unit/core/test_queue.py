@@ -29,14 +29,6 @@ def key(
     return priority_key(band, JobName.from_string(name).depth, root_ms, at_ms, sequence)
 
 
-def test_job_name_depth() -> None:
-    assert JobName.root("train").depth == 1
-    assert JobName.from_string("/train/eval").depth == 2
-    assert JobName.from_string("/train/eval/score").depth == 3
-    assert JobName.from_string("/train/0").depth == 1
-    assert JobName.from_string("/train/eval/0").depth == 2
-
-
 def test_the_example_of_the_progress_guarantee_comes_out_in_its_order() -> None:
     queue = queue_of(
         (1, key(1, "/train", 0, 0), 1),

@@ -63,10 +63,10 @@ def digest_of(secret: str) -> bytes:
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).digest()
 
 
-def token_of(user: str, role: Role, secret: str, *, name: str = "", made_ms: int = 0, expires_ms: int = 0) -> Token:
+def token_of(user: str, role: Role, secret: str, *, name: str = "", made_ms: int = 0) -> Token:
     """What is stored of a new token."""
     digest = digest_of(secret)
-    return Token(Caller(user=user, role=role, token=name or digest.hex()[:SHORT]), digest, made_ms, expires_ms)
+    return Token(Caller(user=user, role=role, token=name or digest.hex()[:SHORT]), digest, made_ms)
 
 
 def line_of(token: Token) -> str:

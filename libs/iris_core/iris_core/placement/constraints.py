@@ -120,11 +120,6 @@ def eligible(constraints: Sequence[Constraint], resources: ResourceRequest, attr
     )
 
 
-def rank(constraints: Iterable[Constraint], attributes: Attributes) -> int:
-    """How many of the preferred constraints hold: more is better."""
-    return sum(matches(c, attributes) for c in preferred(constraints))
-
-
 def describe(constraint: Constraint) -> str:
     """A constraint as text, e.g. ``zone eq eu-1``; its label in reasons."""
     if constraint == NEEDS_RUNTIME:

@@ -73,10 +73,6 @@ class TaskQueue:
         """How many pending tasks precede task ``index`` of a job in the queue. Raises KeyError."""
         return self._counts.before(self._keys[job]) + bisect_left(self._waiting[job], index)
 
-    def before(self, key: PriorityKey) -> int:
-        """How many pending tasks would precede a job with this ``key``."""
-        return self._counts.before(key)
-
     def add(self, job: int, key: PriorityKey, ranges: Iterable[Range]) -> int:
         """Add pending tasks; those already in the queue are not added again. Returns how many are new."""
         waiting = self._waiting.get(job)

@@ -29,7 +29,7 @@ from iris_gateway.api.work.bundles import check_bundle
 from iris_gateway.api.work.validation import shape_mistakes
 from iris_gateway.auth.bearer import may_act
 from iris_gateway.commands import UNSENT
-from iris_gateway.http.bodies import BODY_S, check_media_type, read_body
+from iris_gateway.http.bodies import check_media_type, read_body
 from iris_gateway.http.endpoint import JSON, Answers, Call, Endpoint, passed_on
 from iris_gateway.http.parameters import identifier
 from iris_gateway.http.problem import ProblemResponse, invalid
@@ -77,7 +77,7 @@ def name_of(call: Call) -> str:
 
 async def create(call: Call) -> Response:
     check_media_type(call.request, JSON)
-    spec = deployment_from(await read_body(call.request, call.gateway.settings.body_bytes, BODY_S), call.caller)
+    spec = deployment_from(await read_body(call.request, call.gateway.settings.body_bytes), call.caller)
     await check_bundle(call, spec.template.bundle, spec.user, _BUNDLE)
     answer = await _command(call, spec.name, actions.CreateDeployment(spec=spec))
     name = msgspec.json.decode(answer.body, type=_Named).name
@@ -92,7 +92,7 @@ async def _command(call: Call, name: str, asked: actions.DeploymentAction, key: 
 
 async def patch(call: Call) -> Response:
     name, version = name_of(call), expected_version(call)
-    body = await read_body(call.request, call.gateway.settings.body_bytes, BODY_S)
+    body = await read_body(call.request, call.gateway.settings.body_bytes)
     if body:
         check_media_type(call.request, JSON, MERGE_PATCH)
     value = json_from(body or b"{}")

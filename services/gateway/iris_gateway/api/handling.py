@@ -16,7 +16,7 @@ from iris_core.errors import Mistake
 from iris_core.views.queries import PageQuery, ViewQuery
 from iris_gateway.api.work.admission import decoded
 from iris_gateway.api.work.validation import shape_mistakes
-from iris_gateway.http.bodies import BODY, BODY_S, check_media_type, read_body
+from iris_gateway.http.bodies import BODY, check_media_type, read_body
 from iris_gateway.http.endpoint import JSON, Answers, Call, Endpoint, needs_body, passed_on
 from iris_gateway.http.problem import ProblemResponse
 
@@ -56,7 +56,7 @@ async def json_body(call: Call, kind: type[S], explain: Callable[[Mistake], Mist
     """The request's body as a ``kind``; its defaults when there is none. Raises ProblemResponse with every mistake,
     each as ``explain`` words it.
     """
-    body = await read_body(call.request, call.gateway.settings.body_bytes, BODY_S)
+    body = await read_body(call.request, call.gateway.settings.body_bytes)
     if not body and not needs_body(call.request.method, kind):
         return kind()
     check_media_type(call.request, JSON)

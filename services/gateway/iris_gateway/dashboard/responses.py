@@ -15,7 +15,7 @@ from starlette.responses import RedirectResponse, Response
 from iris_gateway.auth.bearer import own_pages
 from iris_gateway.auth.identity import SAFE, token_cookie
 from iris_gateway.dashboard import render
-from iris_gateway.http.bodies import BODY_S, check_media_type, read_body
+from iris_gateway.http.bodies import check_media_type, read_body
 from iris_gateway.http.problem import ProblemResponse
 from iris_gateway.http.problem_types import uri_of
 
@@ -70,7 +70,7 @@ async def fields_of(request: Request) -> FormFields:
     """The fields of a form that a page of this gateway sent. Raises Problem."""
     own_pages(request.headers)
     check_media_type(request, FORM)
-    body = await read_body(request, _FORM_BYTES, BODY_S)
+    body = await read_body(request, _FORM_BYTES)
     return parse_qs(body.decode("latin-1"))
 
 

@@ -10,7 +10,7 @@ from starlette.requests import ClientDisconnect, Request
 from iris_core.units import BYTES
 from iris_gateway.http.problem import ProblemResponse
 
-BODY_S = 30.0
+_BODY_S = 30.0
 """How long a JSON body or a form may take to arrive, in seconds."""
 BODY = "iris.body"
 """The key of the request's scope under which `read_body` leaves the body."""
@@ -36,11 +36,11 @@ def declared_length(request: Request) -> int:
     return int(text)
 
 
-async def read_body(request: Request, limit: int, seconds: float) -> bytes:
+async def read_body(request: Request, limit: int) -> bytes:
     """The whole body. Raises ProblemResponse too_large, also for a chunked body without a declared length, and
     timeout.
     """
-    request.scope[BODY] = body = b"".join([chunk async for chunk in chunks(request, limit, seconds, seconds)])
+    request.scope[BODY] = body = b"".join([chunk async for chunk in chunks(request, limit, _BODY_S, _BODY_S)])
     return body
 
 

@@ -126,9 +126,9 @@ def needs_body(method: str, kind: type[msgspec.Struct]) -> bool:
     return method == "PUT" or any(field.required for field in msgspec.structs.fields(kind))
 
 
-def json_response(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def json_response(body: Any, status: int = 200) -> Response:
     """A value of msgspec as JSON."""
-    return Response(to_json(body), status, headers, JSON)
+    return Response(to_json(body), status, media_type=JSON)
 
 
 def passed_on(body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

@@ -6,8 +6,6 @@ Out of scope: reading (`examine`), and the copy of the replaced data (`__main__`
 
 from __future__ import annotations
 
-import logging
-
 from iris_bus.contract import Connection, Publication
 from iris_core import subjects
 from iris_state.admin.examine import Examination
@@ -16,8 +14,6 @@ from iris_state.effects import outbox
 from iris_state.effects.outbox import event_place
 from iris_state.snapshots import snapshot
 from iris_state.snapshots.snapshot import name_of
-
-log = logging.getLogger(__name__)
 
 _PUBLISH_S = 60.0
 

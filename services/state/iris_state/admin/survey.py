@@ -37,9 +37,8 @@ class Lost(NamedTuple):
 
 
 class Survey(msgspec.Struct):
-    """The journal after ``after`` up to ``end``."""
+    """The journal after some sequence up to ``end``."""
 
-    after: int
     end: int
     commits: list[Found]
     lost: list[Lost]
@@ -79,7 +78,7 @@ def survey(messages: Mapping[int, bytes], after: int, end: int) -> Survey:
             begun = 0
     if last < end:
         gone.append((begun or last + 1, end))
-    return Survey(after, end, commits, _dated(gone, commits))
+    return Survey(end, commits, _dated(gone, commits))
 
 
 def _decoded(sequence: int, data: bytes) -> Commit:

@@ -29,7 +29,7 @@ from iris_gateway.api.work.amend import JobPatch, amend
 from iris_gateway.api.work.bundles import JobCode, check_code
 from iris_gateway.auth.bearer import may_read, refuse_worker
 from iris_gateway.commands import UNSENT
-from iris_gateway.http.bodies import BODY_S, check_media_type, read_body
+from iris_gateway.http.bodies import check_media_type, read_body
 from iris_gateway.http.endpoint import JSON, Answers, Call, Endpoint, passed_on
 from iris_gateway.http.parameters import job_reference
 from iris_gateway.http.problem import ProblemResponse
@@ -126,7 +126,7 @@ async def submit(call: Call) -> Response:
 async def read_spec(call: Call) -> JobSpec:
     """The specification in the body, validated as far as possible without records. Raises ProblemResponse."""
     check_media_type(call.request, JSON)
-    return spec_from(await read_body(call.request, call.gateway.settings.body_bytes, BODY_S), call.caller)
+    return spec_from(await read_body(call.request, call.gateway.settings.body_bytes), call.caller)
 
 
 def made(answer: Answer) -> Response:

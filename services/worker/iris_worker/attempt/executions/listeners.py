@@ -24,11 +24,10 @@ _UNSPECIFIED = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 @dataclass(frozen=True, slots=True)
 class _Listener:
-    """A listening socket: its address, the number of its file, and a process of the attempt that has it open."""
+    """A listening socket: its address, and a process of the attempt that has it open."""
 
     family: socket.AddressFamily
     address: str
-    inode: int
     pid: int
 
 
@@ -76,7 +75,7 @@ def _listener(workdir: str, leader: int, port: int) -> _Listener:
                 looked_at[network] = dict(_listening(pid, port))
             for inode, (family, address) in looked_at[network].items():
                 if _has_open(pid, inode):
-                    return _Listener(family, address, inode, pid)
+                    return _Listener(family, address, pid)
     raise OSError(f"no process of the task listens on port {port}")
 
 
