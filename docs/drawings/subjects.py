@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import msgspec
 
 from drawings.docstrings import prose
 from drawings.fields import answer_table
 from drawings.markdown import document, grid
+from iris.client.http.events import Event
 from iris_core import subjects
 from iris_core.access.roles import ACCOUNT, ROLES, BusRole, Login, permissions
-from iris_core.views.events import (
-    AmendmentEvent,
-    DeploymentEvent,
-    HoldEvent,
-    JobEvent,
-    NoticeEvent,
-    RouteEvent,
-    SessionEvent,
-    TaskEvent,
-)
 
 EXPLAINED = (
     "The subjects of the stream `IRIS_EVENTS`, such as `job.state.succeeded`, are for others to subscribe to; every "
@@ -44,13 +37,12 @@ EVENTS_EXPLAINED = (
     "event that is published again has the same. Other headers: `Iris-Job`, `Iris-Task`, `Iris-Attempt`, "
     "`Iris-Deployment`, and `traceparent` of the submission where it has one."
 )
-EVENTS = (TaskEvent, NoticeEvent, JobEvent, AmendmentEvent, SessionEvent, DeploymentEvent, RouteEvent, HoldEvent)
 
 
 def event_sections() -> list[str]:
     """The body of each public event: its fields and their types."""
     parts = []
-    for kind in EVENTS:
+    for kind in get_args(Event):
         schema = msgspec.json.schema(kind)["$defs"][kind.__name__]
         parts += [f"### {kind.__name__}", *prose(kind.__doc__), answer_table(schema)]
     return parts

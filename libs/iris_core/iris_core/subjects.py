@@ -47,12 +47,19 @@ GIB = 1 << 30
 DAY_S = 86_400
 
 JOURNAL = Stream("IRIS_JOURNAL", ("iris.journal",), "the record: commits, in parts when they are large")
+_EVENTS = {
+    "task.state.*": "TaskEvent",
+    "job.state.*": "JobEvent",
+    "session.state.*": "SessionEvent",
+    "deployment.state.*": "DeploymentEvent",
+    "route.state.*": "RouteEvent",
+    "queue.state.*": "HoldEvent",
+    "task.notice.*": "NoticeEvent",
+    "job.spec.*": "AmendmentEvent",
+}
 EVENTS = Stream(
     "IRIS_EVENTS",
-    (
-        *("task.state.*", "job.state.*", "session.state.*", "deployment.state.*", "route.state.*", "queue.state.*"),
-        *("task.notice.*", "job.spec.*"),
-    ),
+    tuple(_EVENTS),
     "the public facts; can be rebuilt from the journal",
     fsync=False,
     discard_new=False,
@@ -162,14 +169,7 @@ SUBJECTS = (
     Subject(CMD_QUEUE, MessagePattern.REQUEST, "gateway", "state (leader)", "HoldQueue"),
     Subject(CMD_DEPLOY, MessagePattern.REQUEST, "gateway", "state (leader)", "DeployCommand"),
     Subject(JOURNAL_SUBJECT, MessagePattern.STREAM, "state (leader)", "state (standby)", "Commit"),
-    Subject("task.state.*", MessagePattern.STREAM, "state (leader)", "anyone", "TaskEvent"),
-    Subject("job.state.*", MessagePattern.STREAM, "state (leader)", "anyone", "JobEvent"),
-    Subject("session.state.*", MessagePattern.STREAM, "state (leader)", "anyone", "SessionEvent"),
-    Subject("deployment.state.*", MessagePattern.STREAM, "state (leader)", "anyone", "DeploymentEvent"),
-    Subject("route.state.*", MessagePattern.STREAM, "state (leader)", "anyone", "RouteEvent"),
-    Subject("queue.state.*", MessagePattern.STREAM, "state (leader)", "anyone", "HoldEvent"),
-    Subject("task.notice.*", MessagePattern.STREAM, "state (leader)", "anyone", "NoticeEvent"),
-    Subject("job.spec.*", MessagePattern.STREAM, "state (leader)", "anyone", "AmendmentEvent"),
+    *(Subject(one, MessagePattern.STREAM, "state (leader)", "anyone", message) for one, message in _EVENTS.items()),
     Subject("iris.log.*.*.*", MessagePattern.STREAM, "worker", "gateway", "TaskOutput"),
     Subject("iris.artifact.*.*.*", MessagePattern.STREAM, "worker", "gateway", "bytes of tar.gz"),
     Subject("iris.result.*.*", MessagePattern.STREAM, "worker", "gateway", "CallResults"),

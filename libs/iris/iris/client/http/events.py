@@ -18,7 +18,7 @@ from iris_core.views.events import (
 )
 from iris_core.views.streams import LogLineView
 
-Event = TaskEvent | NoticeEvent | JobEvent | AmendmentEvent | SessionEvent | HoldEvent | DeploymentEvent | RouteEvent
+Event = TaskEvent | NoticeEvent | JobEvent | AmendmentEvent | SessionEvent | DeploymentEvent | RouteEvent | HoldEvent
 
 _KINDS: dict[str, type[Event]] = {
     "task.state": TaskEvent,
