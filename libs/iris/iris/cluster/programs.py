@@ -47,6 +47,7 @@ class ClusterPrograms:
         proxies: processes that serve the proxy's address together. drain_s: how long a proxy may take to end.
         token_file: the gateway's, when it is made here; None: it is another one, or there is none.
         withheld: settings of the proxy: whose tokens the gateway accepts, so that services do not receive them.
+        nats_server: the program of the NATS server; empty: the one that is found.
     """
 
     paths: ClusterPaths
@@ -62,6 +63,7 @@ class ClusterPrograms:
     drain_s: float = 30.0
     token_file: Path | None = None
     withheld: Mapping[str, str] = field(default_factory=dict)
+    nats_server: str = ""
 
     @property
     def url(self) -> str:

@@ -47,6 +47,7 @@ class Supervisor:
         programs: made once the bus' address is known.
         say: called with a sentence for the log at each event.
         token_file: the one with the token of an admin, for ``cluster.json``. ready_s: how long the start may take, too.
+        nats_server: the program of the NATS server; empty: the one that is found.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Supervisor:
         say: Callable[[str], None],
         token_file: str,
         ready_s: float,
+        nats_server: str,
     ) -> None:
         self._paths = paths
         self._url = url
@@ -67,7 +69,8 @@ class Supervisor:
         self._say = say
         self._token_file = token_file
         self._ready_s = ready_s
-        self._nats = NatsProcess(paths.nats, workers)
+        self._environ = {**os.environ, "IRIS_NATS_SERVER": nats_server} if nats_server else None
+        self._nats = NatsProcess(paths.nats, workers, program=nats_server)
         self._children: list[ChildProcess] = [self._nats]
         self._gone: dict[str, float] = {}
         self._next_look = 0.0
@@ -94,7 +97,8 @@ class Supervisor:
         """Have the journal written anew where what is damaged costs nothing. Raises ``error`` where it does not."""
         self._nats.stop()
         program = [sys.executable, *ISOLATED, "-m", "iris_state.admin", "--store", str(self._paths.nats)]
-        done = subprocess.run([*program, "repair", "--lossless"], capture_output=True, text=True, check=False)
+        program += ["repair", "--lossless"]
+        done = subprocess.run(program, env=self._environ, capture_output=True, text=True, check=False)
         if done.returncode:
             raise error
         self._say(f"{error}; it costs nothing: {done.stdout.strip().splitlines()[-1]}")

@@ -110,7 +110,7 @@ async def in_files(directory: Path, settings: NatsSettings) -> AsyncIterator[Sto
     Raises Occupied, StartFailed, NoServer.
     """
     files = await asyncio.to_thread(journal_of, directory)
-    server = NatsProcess(directory, guarded=False)
+    server = NatsProcess(directory, program=settings.server, guarded=False)
     await asyncio.to_thread(server.start)
     try:
         credentials, table = server.credentials("admin"), settings.streams()
