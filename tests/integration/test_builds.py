@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import io
 import os
@@ -11,7 +10,7 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,7 @@ from iris_core.messages.state_worker import Stop
 from iris_core.spec.jobs import Environment
 from iris_core.states import Cause, KernelStatus
 from tests.support.state import FakeState
-from tests.support.worker import WorkerProcess
+from tests.support.worker import WorkerProcess, until
 
 pytestmark = pytest.mark.integration
 
@@ -108,13 +107,6 @@ def environments(worker: WorkerProcess) -> list[str]:
 def lines(file: Path) -> int:
     """How many whole lines it has; a shell makes a file before it writes into it."""
     return file.read_text().count("\n") if file.exists() else 0
-
-
-async def until(true: Callable[[], bool]) -> None:
-    """Poll what no message tells."""
-    async with asyncio.timeout(60):
-        while not true():
-            await asyncio.sleep(0.01)
 
 
 async def test_a_task_has_its_packages_and_the_next_one_finds_them_cached(

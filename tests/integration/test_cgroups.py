@@ -24,7 +24,7 @@ from iris_worker.launcher.cgroups.cgroup import NoGroups
 from iris_worker.launcher.cgroups.files import UNIFIED, Cgroup, own_directories
 from iris_worker.launcher.cgroups.hierarchies import groups_below, name_of, open_groups
 from tests.support.state import FakeState
-from tests.support.worker import WorkerProcess, forget_tokens, lives, number_from
+from tests.support.worker import WorkerProcess, forget_tokens, lives, number_from, until
 
 pytestmark = pytest.mark.integration
 
@@ -117,9 +117,7 @@ async def test_a_fork_bomb_is_contained_and_its_neighbours_are_well(
     )
     pid = await number_from(tmp_path / "bomb")
     path = f"/sys/fs/cgroup/pids{groups_of(pid)['pids']}/pids"
-    async with asyncio.timeout(60):
-        while Path(f"{path}.events").read_text() == "max 0\n":  # none was refused
-            await asyncio.sleep(0.01)
+    await until(lambda: Path(f"{path}.events").read_text() != "max 0\n")  # none was refused
     assert Path(f"{path}.max").read_text() == "64\n"
     assert (await state.ended(await state.run("sh", "-c", "echo well | cat"))).exit_code == 0
     await state.order(stop=[Stop(ref, 0)])
@@ -180,9 +178,7 @@ async def test_a_worker_reports_its_controllers_and_leaves_no_group_behind(
     held = [line.split(":", 2) for line in groups.read_text().splitlines()]
     [path] = [path for _, names, path in held if names == "pids"]
     assert await worker.stop() == 0
-    async with asyncio.timeout(60):
-        while worker.launchers():
-            await asyncio.sleep(0.01)
+    await until(lambda: not worker.launchers())
     assert not Path(f"/sys/fs/cgroup/pids{path}").parent.exists()
 
 

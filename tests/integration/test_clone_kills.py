@@ -15,6 +15,7 @@ import pytest
 from iris_worker.launcher import rescue
 from iris_worker.launcher.records.records import Exited, Pinged, PingLauncher, TemplateState
 from tests.integration.test_templates import Host, host_in, lives, ready
+from tests.support.worker import until
 
 pytestmark = pytest.mark.integration
 
@@ -99,7 +100,5 @@ async def test_the_template_of_a_job_that_was_killed_as_a_clone_has_not_failed(h
         host.preload("json", grouped=False)
     launcher.resume()
     assert await host.state() == TemplateState("1")
-    async with asyncio.timeout(60):
-        while len(launcher.children()) > 1:
-            await asyncio.sleep(0.002)
+    await until(lambda: len(launcher.children()) <= 1)
     assert [m for m in await pinged(host) if isinstance(m, TemplateState)] == []

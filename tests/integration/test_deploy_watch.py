@@ -19,6 +19,7 @@ from iris_service.child import end_with_parent
 from tests.support.gateway import House, house, listening
 from tests.support.nats_config import free_ports
 from tests.support.proxy import Route, Talk, saying
+from tests.support.worker import until
 
 pytestmark = pytest.mark.integration
 
@@ -76,12 +77,6 @@ def watching(url: str, root: Path, *options: str) -> Iterator[Path]:
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(60)
-
-
-async def until(condition) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.02)
 
 
 def text(path: Path) -> str:

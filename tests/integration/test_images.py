@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import psutil
@@ -21,7 +20,7 @@ from tests.support.cluster import Cluster, cluster_on
 from tests.support.cluster import until as cluster_until
 from tests.support.runtimes import IMAGE, OwnRuntime
 from tests.support.state import GRANT, FakeState
-from tests.support.worker import WorkerProcess
+from tests.support.worker import WorkerProcess, until
 
 pytestmark = pytest.mark.integration
 
@@ -319,10 +318,3 @@ def test_the_output_directory_of_a_failed_container_is_fetched_too(cluster: Clus
     for index in "01":
         assert int((tmp_path / index / "user").read_text()) >= 61_184
         assert "/attempts/" in (tmp_path / index / "yes").read_text()
-
-
-async def until(true: Callable[[], object]) -> None:
-    """Poll what no message tells."""
-    async with asyncio.timeout(60):
-        while not true():
-            await asyncio.sleep(0.02)

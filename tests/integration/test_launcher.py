@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import os
 import resource
@@ -10,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,7 @@ from iris_core.states import Cause, KernelStatus
 from iris_worker.launcher import rescue
 from tests.support.state import FakeState, template
 from tests.support.suspend import suspend
-from tests.support.worker import WorkerProcess, lives
+from tests.support.worker import WorkerProcess, lives, until
 
 pytestmark = pytest.mark.integration
 
@@ -45,13 +44,6 @@ async def worker(state: FakeState, nats_url: str, tmp_path: Path) -> AsyncIterat
     async with WorkerProcess(nats_url, tmp_path / "w0", **settings) as process:  # type: ignore[arg-type]
         await state.registration()
         yield process
-
-
-async def until(true: Callable[[], bool]) -> None:
-    """Poll what no message tells."""
-    async with asyncio.timeout(60):
-        while not true():
-            await asyncio.sleep(0.01)
 
 
 def waiting(go: Path) -> str:

@@ -21,7 +21,7 @@ from tests.support.cluster import cluster_on, settings
 from tests.support.nats_cluster import NatsCluster, nats_cluster, step_down
 from tests.support.state import FakeState, template
 from tests.support.suspend import suspend
-from tests.support.worker import WorkerProcess
+from tests.support.worker import WorkerProcess, until
 
 pytestmark = pytest.mark.integration
 
@@ -80,9 +80,7 @@ async def test_an_end_waits_for_its_output_as_long_as_the_bus_is_silent(own_nats
         await state.printed(ref, b"before\n")
         suspend(own_nats.pid)
         go.touch()
-        async with asyncio.timeout(60):
-            while log.read_text().count("could not be stored") < 3:
-                await asyncio.sleep(0.05)
+        await until(lambda: log.read_text().count("could not be stored") >= 3)
         os.kill(own_nats.pid, signal.SIGCONT)
         ended = await state.ended(ref)
         assert await state.output(ref) == b"before\nafter\n"

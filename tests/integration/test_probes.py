@@ -17,7 +17,7 @@ from iris_core.messages.state_worker import HeartbeatMessage, ProbeResult, Stop
 from iris_core.spec.jobs import Probe
 from iris_core.states import Cause
 from tests.support.state import FakeState
-from tests.support.worker import WorkerProcess, lives
+from tests.support.worker import WorkerProcess, lives, until
 
 pytestmark = pytest.mark.integration
 
@@ -101,16 +101,12 @@ def living(pids: Path) -> list[int]:
 
 async def gone(pids: Iterable[int]) -> None:
     """Return once none of them runs any more; what was killed may take a moment."""
-    async with asyncio.timeout(60):
-        while any(map(lives, pids)):
-            await asyncio.sleep(0.01)
+    await until(lambda: not any(map(lives, pids)))
 
 
 async def noted(pids: Path, count: int) -> list[int]:
     """The processes noted there, once there are so many."""
-    async with asyncio.timeout(60):
-        while not pids.exists() or pids.read_text().count("\n") < count:
-            await asyncio.sleep(0.01)
+    await until(lambda: pids.exists() and pids.read_text().count("\n") >= count)
     return [int(line) for line in pids.read_text().split()]
 
 

@@ -33,6 +33,7 @@ from iris_worker.launcher.records.records import (
     StopProcess,
     TemplateState,
 )
+from tests.support.worker import until
 
 pytestmark = pytest.mark.integration
 
@@ -121,9 +122,7 @@ class Host:
                 await asyncio.sleep(0.002)
 
     async def until_gone(self, processes: Iterable[psutil.Process]) -> None:
-        async with asyncio.timeout(60):
-            while any(map(lives, processes)):
-                await asyncio.sleep(0.002)
+        await until(lambda: not any(map(lives, processes)))
 
     async def state(self, key: str = "1") -> TemplateState:
         state: TemplateState = await self.until(lambda m: isinstance(m, TemplateState) and m.key == key)
@@ -217,9 +216,7 @@ async def test_others_read_the_variables_of_a_clone(host: Host):
     await ready(host, "json")
     slot = host.call("import time; time.sleep(100)")
     process = psutil.Process(await host.pid(slot))
-    async with asyncio.timeout(60):
-        while process.environ().get("IRIS_WORKDIR") != slot.workdir:
-            await asyncio.sleep(0.01)
+    await until(lambda: process.environ().get("IRIS_WORKDIR") == slot.workdir)
     assert process.environ() == host.env(slot)
 
 

@@ -25,7 +25,7 @@ from iris_worker.agent.room import LACKING
 from iris_worker.launcher.adopt import boot_id
 from tests.support.state import FakeState, template
 from tests.support.suspend import suspend
-from tests.support.worker import WorkerProcess, lives, number_from
+from tests.support.worker import WorkerProcess, lives, number_from, until
 
 pytestmark = pytest.mark.integration
 
@@ -296,9 +296,7 @@ async def test_what_ended_meanwhile_is_told_with_its_output(state: FakeState, wo
     await state.running(ref)
     await worker.kill()
     go.touch()
-    async with asyncio.timeout(60):
-        while lives(pid):
-            await asyncio.sleep(0.01)
+    await until(lambda: not lives(pid))
     await worker.start()
     register = await state.registration(2)
     start, stage = register.attempts
@@ -314,9 +312,7 @@ async def test_an_end_that_nobody_heard_is_told_after_a_restart(
     state.silent = True
     ref = await state.run("sh", "-c", f"echo $$ > {tmp_path}/pid; exit 9")
     pid = await number_from(tmp_path / "pid")
-    async with asyncio.timeout(60):
-        while Path(f"/proc/{pid}").exists():
-            await asyncio.sleep(0.01)
+    await until(lambda: not Path(f"/proc/{pid}").exists())
     await state.until(lambda: any(s.ended is not None for beat in state.beats for s in beat.attempts))
     await worker.kill()
     state.silent = False
@@ -394,9 +390,7 @@ async def test_work_goes_on_while_the_server_is_away(own_nats: NatsProcess, tmp_
         await state.printed(ref, b"before\n")
         os.kill(own_nats.pid, signal.SIGKILL)
         go.touch()
-        async with asyncio.timeout(60):
-            while not (tmp_path / "done").exists():
-                await asyncio.sleep(0.01)
+        await until((tmp_path / "done").exists)
         assert (await state.ended(ref)).exit_code == 0
         assert (await state.chunks(ref))[-1].data.endswith(b"after\n")  # the log stream may forget its last moments
     await connection.close()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,7 @@ import pytest
 
 from tests.support.escapes import MODES
 from tests.support.state import FakeState
-from tests.support.worker import WorkerProcess
+from tests.support.worker import WorkerProcess, until
 
 USER = 4321
 """Whom an ordinary user's worker runs as."""
@@ -43,13 +42,6 @@ def place() -> Iterator[Path]:
 def mark() -> str:
     """Seconds that only this test's processes sleep."""
     return f"1000.{int.from_bytes(os.urandom(4))}"
-
-
-async def until(true: Callable[[], bool]) -> None:
-    """Poll what no message tells."""
-    async with asyncio.timeout(60):
-        while not true():
-            await asyncio.sleep(0.01)
 
 
 def command(process: psutil.Process) -> str:

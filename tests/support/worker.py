@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
@@ -159,11 +160,16 @@ def lives(pid: int) -> bool:
         return False
 
 
+async def until(true: Callable[[], object]) -> None:
+    """Poll what no message tells."""
+    async with asyncio.timeout(60):
+        while not true():
+            await asyncio.sleep(0.01)
+
+
 async def number_from(path: Path) -> int:
     """What a task wrote there, once it has."""
-    async with asyncio.timeout(60):
-        while not (path.exists() and path.read_text().strip().isdigit()):
-            await asyncio.sleep(0.01)
+    await until(lambda: path.exists() and path.read_text().strip().isdigit())
     return int(path.read_text())
 
 
