@@ -108,9 +108,9 @@ def disk_words(rows: dict[str, dict[str, Any]]) -> str:
     journal = megabytes(rows["B1"]["detail"]["journal_bytes_per_task"] * 1e6)
     return (
         f"A NATS server reserves {reserved:g} GiB for streams with a limit when they are made, and refuses to make\n"
-        "them (error 10047) where it may store less: so much has to be free, or `events_bytes`, `logs_bytes` and\n"
-        "`artifacts_bytes` of `[nats]` be smaller. A million tasks of large jobs without output add "
-        f"{journal} to the journal\nof each server (B1), until the next snapshot."
+        "them (error 10047) where it may store less: so much has to be free, or `events_bytes`, `logs_bytes`,\n"
+        "`results_bytes` and `artifacts_bytes` of `[nats]` be smaller. A million tasks of large jobs without output "
+        f"add {journal}\nto the journal of each server (B1), until the next snapshot."
     )
 
 
