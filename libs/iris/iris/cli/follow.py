@@ -173,12 +173,14 @@ class Waiting:
             shown = reason or shown
 
 
-def print_line(line: LogLineView, *, prefix: bool, timestamps: bool = False) -> None:
-    """Print one line to its stream; ``prefix``: with its task. ``timestamps``: with the time when it was written."""
-    whose = f"{line.index}#{line.attempt}| " if line.attempt else f"{line.index}| "
+def print_line(line: LogLineView, *, prefix: bool, timestamps: bool = False, whose: str = "") -> None:
+    """Print one line to its stream; ``prefix``: with its task, or with ``whose`` it is. ``timestamps``: with the time when
+    it was written.
+    """
+    whose = whose or (f"{line.index}#{line.attempt}" if line.attempt else str(line.index))
     at = f"{line.at.astimezone().isoformat(timespec='milliseconds')} " if timestamps and line.at else ""
     out = sys.stderr if line.stream == "stderr" else sys.stdout
-    out.write((f"{line.notice}\n" if line.notice else "") + at + (whose if prefix else "") + line.line + "\n")
+    out.write((f"{line.notice}\n" if line.notice else "") + at + (f"{whose}| " if prefix else "") + line.line + "\n")
     out.flush()
 
 

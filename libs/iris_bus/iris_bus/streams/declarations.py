@@ -8,7 +8,7 @@ docs/design/nats.md#features-used; docs/adr/0060-only-an-admin-command-lowers-du
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,14 +76,12 @@ def copies(replicas: int, *, clustered: bool) -> int:
     return replicas or (COPIES if clustered else 1)
 
 
-def declarations(
-    table: Sequence[Stream], buckets: Sequence[str], key_values: Sequence[str], replicas: int, *, clustered: bool
-) -> list[Config]:
+def declarations(table: Iterable[Stream], replicas: int, *, clustered: bool) -> list[Config]:
     """The body of STREAM.CREATE for every stream and bucket."""
     number = copies(replicas, clustered=clustered)
     found = [config_of(stream, number, clustered=clustered) for stream in table]
-    found += [bucket_config(bucket, number) for bucket in buckets]
-    return found + [key_value_config(bucket, number) for bucket in key_values]
+    found += [bucket_config(bucket, number) for bucket in (subjects.SNAPSHOTS_BUCKET, subjects.BUNDLES_BUCKET)]
+    return found + [key_value_config(bucket, number) for bucket in (subjects.DISCOVERY_BUCKET, subjects.KEYS_BUCKET)]
 
 
 def differences(present: Config, wanted: Config) -> list[Difference]:

@@ -34,7 +34,6 @@ class JetStreams:
     Args:
         replicas: copies of each stream; 0: 1 on one server, 3 on a cluster.
         table: the streams `ensure` declares.
-        buckets: the object buckets `ensure` declares. key_values: the key-value buckets.
     """
 
     def __init__(
@@ -44,16 +43,12 @@ class JetStreams:
         *,
         replicas: int = 0,
         table: Sequence[Stream] = subjects.STREAMS,
-        buckets: Sequence[str] = (subjects.SNAPSHOTS_BUCKET, subjects.BUNDLES_BUCKET),
-        key_values: Sequence[str] = (subjects.DISCOVERY_BUCKET, subjects.KEYS_BUCKET),
     ) -> None:
         self._link = link
         self._api = api
         self._retrying = api.retrying(_RETRY_FOR_S)
         self._replicas = replicas
         self._table = {stream.name: stream for stream in table}
-        self._buckets = buckets
-        self._key_values = key_values
 
     async def ensure(self) -> None:
         """Declare all streams and buckets; waits while JetStream starts. Raises Unavailable, UnsupportedServer."""
@@ -75,8 +70,7 @@ class JetStreams:
             await with_retries(partial(self._declare, config, lower=True), _STARTING_S)
 
     def _wanted(self) -> list[Config]:
-        tables = list(self._table.values()), self._buckets, self._key_values
-        return declarations(*tables, self._replicas, clustered=self._link.is_clustered)
+        return declarations(self._table.values(), self._replicas, clustered=self._link.is_clustered)
 
     async def _config(self, name: str) -> Config | None:
         try:

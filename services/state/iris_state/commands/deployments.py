@@ -18,6 +18,7 @@ from iris_core.spec.serving import MAX_ROUTES, DeploymentSpec
 from iris_core.states import Outcome
 from iris_core.tables import deployment as table
 from iris_state.commands.execute import ANONYMOUS, check_may_act_for
+from iris_state.commands.targets import known_deployment
 from iris_state.decide import quota
 from iris_state.deployments import lifecycle
 from iris_state.deployments.pacing import RESTED
@@ -44,14 +45,6 @@ def on_deploy(ledger: Ledger, policy: Policy, command: DeployCommand) -> Iterato
     if not asked.when_ended and deployment.status not in table.LIVE:
         raise Refused(Code.CONFLICT, f"{deployment.name} is {deployment.status.value}")
     yield from _ACTIONS[type(asked)](deployment, asked)
-
-
-def known_deployment(ledger: Ledger, name: str) -> Deployment:
-    """Raises Refused not_found."""
-    deployment = ledger.find_deployment(name)
-    if deployment is None:
-        raise Refused(Code.NOT_FOUND, f"there is no deployment {name[:80]}")
-    return deployment
 
 
 def _create(ledger: Ledger, policy: Policy, command: DeployCommand, asked: actions.CreateDeployment) -> Iterator[Step]:

@@ -27,7 +27,7 @@ from iris_state import views
 from iris_state.commands import amend, execute, growth, targets, task_scope
 from iris_state.commands.audited import audited
 from iris_state.commands.decode import decode
-from iris_state.commands.deployments import known_deployment, on_deploy
+from iris_state.commands.deployments import on_deploy
 from iris_state.commands.queue_holds import on_hold_queue
 from iris_state.decide.round import Round
 from iris_state.effects.kinds import AnswerTo
@@ -151,6 +151,6 @@ class CommandExecutor:
     def _deploy(self, user_command: DeployCommand) -> tuple[str, bytes]:
         self._round.take(on_deploy(self._ledger, self._round.policy, user_command))
         self._round.settle()
-        deployment = known_deployment(self._ledger, user_command.name)
+        deployment = targets.known_deployment(self._ledger, user_command.name)
         self._round.reconcile(deployment.number)
         return "created" if user_command.action == "create" else "accepted", deployment.id.encode()

@@ -1,9 +1,10 @@
-"""Finds the job or the task that a command or a query names, or says what there is instead. Reads the ledger only."""
+"""Finds the job, task or deployment that a command or a query names, or says what there is instead. Reads only."""
 
 from __future__ import annotations
 
 from iris_core.errors import Code, Invalid, Mistake, Refused
 from iris_core.spec.index_set import IndexSet
+from iris_state.deployments.records import Deployment
 from iris_state.records.entities import Job
 from iris_state.records.ledger import Ledger, whole_number
 
@@ -23,6 +24,14 @@ def known_job(ledger: Ledger, text: str) -> Job:
     if job is None:
         raise Refused(Code.NOT_FOUND, f"there is no job {text}")
     return job
+
+
+def known_deployment(ledger: Ledger, name: str) -> Deployment:
+    """Raises Refused not_found."""
+    deployment = ledger.find_deployment(name)
+    if deployment is None:
+        raise Refused(Code.NOT_FOUND, f"there is no deployment {name[:80]}")
+    return deployment
 
 
 def known_task(ledger: Ledger, text: str) -> tuple[Job, int]:

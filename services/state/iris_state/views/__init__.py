@@ -16,7 +16,7 @@ from iris_core.errors import Code, Mistake, Refused
 from iris_core.messages.gateway_state import AdminCommand, Caller, HoldQueue, Query
 from iris_core.views import queries as q
 from iris_state.commands import task_scope
-from iris_state.commands.targets import known_job, known_task
+from iris_state.commands.targets import known_deployment, known_job, known_task
 from iris_state.deployments.records import Deployment
 from iris_state.records.entities import Job
 from iris_state.records.ledger import Ledger
@@ -126,7 +126,7 @@ READS: dict[type[q.ViewQuery], Callable[[Ledger, Any], Any]] = {
     q.DeadLettersQuery: hosts.dead_letters,
     q.DeploymentsQuery: deployments.deployments,
     q.DeploymentQuery: lambda ledger, query: deployments.deployment_view(
-        ledger, deployments.found_deployment(ledger, query.deployment)
+        ledger, known_deployment(ledger, query.deployment)
     ),
     q.DeploymentRoutesQuery: deployments.routes,
     q.DeploymentHistoryQuery: deployments.history,

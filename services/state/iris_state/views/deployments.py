@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from iris_core.errors import Code, Refused
 from iris_core.limits import clipped
 from iris_core.states import DeploymentLifecycle, RouteStatus
 from iris_core.tables import deployment as deployment_table
@@ -21,6 +20,7 @@ from iris_core.views.queries import (
     DeploymentsQuery,
     DeploymentWhyQuery,
 )
+from iris_state.commands.targets import known_deployment
 from iris_state.deployments import health, lifecycle, pacing, rollout
 from iris_state.deployments.records import AUTOSCALE, ITSELF, Deployment, Route
 from iris_state.deployments.routes import failed_probes, healths
@@ -35,13 +35,6 @@ from iris_state.views.work.jobs import reason_of
 ENDED_ROUTE = frozenset({RouteStatus.TERMINATED, RouteStatus.FAILED_TO_START})
 WHY_ROWS = 20
 """The newest rows of history that `why` shows."""
-
-
-def found_deployment(ledger: Ledger, name: str) -> Deployment:
-    record = ledger.find_deployment(name)
-    if record is None:
-        raise Refused(Code.NOT_FOUND, f"there is no deployment {name[:80]}")
-    return record
 
 
 def deployment_view(ledger: Ledger, record: Deployment, *, whole: bool = True) -> DeploymentView:
@@ -196,7 +189,7 @@ def deployments(ledger: Ledger, query: DeploymentsQuery) -> Page:
 
 def routes(ledger: Ledger, query: DeploymentRoutesQuery) -> Page:
     """The routes of a deployment: those that have not ended before the last few that have, each newest first."""
-    record, after = found_deployment(ledger, query.deployment), numbers_behind(query.cursor, 2)
+    record, after = known_deployment(ledger, query.deployment), numbers_behind(query.cursor, 2)
     places = sorted((int(route.status in ENDED_ROUTE), -number) for number, route in record.routes.items())
     rows = (
         (f"{ended}-{-number}", record.routes[-number])
@@ -208,21 +201,21 @@ def routes(ledger: Ledger, query: DeploymentRoutesQuery) -> Page:
 
 def requests(ledger: Ledger, query: DeploymentRequestsQuery) -> dict[str, Any]:
     """The minutes of the last hour in which a deployment got requests or answered some, oldest first."""
-    record = found_deployment(ledger, query.deployment)
+    record = known_deployment(ledger, query.deployment)
     minutes = ledger.loads.minutes.of(record.number, ledger.now_ms)
     return {"minutes": [{"at": moment(one.number * 60_000), **msgspec.structs.asdict(one)} for one in minutes]}
 
 
 def history(ledger: Ledger, query: DeploymentHistoryQuery) -> Page:
     """Judgements about a deployment and its routes, oldest first."""
-    record, last = found_deployment(ledger, query.deployment), behind(query.cursor)
+    record, last = known_deployment(ledger, query.deployment), behind(query.cursor)
     rows = ((at, entry) for at, entry in enumerate(record.history) if last is None or at > last)
     return page(rows, lambda entry: _row(record, entry), query)
 
 
 def why(ledger: Ledger, query: DeploymentWhyQuery) -> dict[str, Any]:
     """Why a deployment has its status: conditions, routes that do not serve, and the newest judgements."""
-    record = found_deployment(ledger, query.deployment)
+    record = known_deployment(ledger, query.deployment)
     unhealthy = [route for route in record.held() if route.status is not RouteStatus.HEALTHY]
     return {
         "deployment": record.name,

@@ -66,6 +66,12 @@ def state_word(state: str) -> str:
     return click.style(state, fg=colour) if colour else state
 
 
+def reason_words(row: Row) -> str:
+    """The pending reason's sentence, empty for none."""
+    reason = row.get("pending_reason")
+    return reason["message"] if reason else ""
+
+
 def print_rows(items: Sequence[Row], columns: Sequence[Column], form: str, *, name: str = "name") -> None:
     """A listing as ``table`` or ``wide``, one JSON object per line, or names only."""
     if form == "jsonl":
@@ -75,7 +81,7 @@ def print_rows(items: Sequence[Row], columns: Sequence[Column], form: str, *, na
         for item in items:
             click.echo(item[name])
     else:
-        print_table(items, [column for column in columns if form == "wide" or not column.wide])
+        print_table(items, columns, wide=form == "wide")
 
 
 def print_object(found: Row, form: str, *, name: str = "name") -> bool:
@@ -93,9 +99,9 @@ def print_json(value: object, indent: int = 2) -> None:
     click.echo((msgspec.json.format(data, indent=indent) if indent else data).decode())
 
 
-def print_table(items: Iterable[Row], columns: Sequence[Column]) -> None:
+def print_table(items: Iterable[Row], columns: Sequence[Column], *, wide: bool = False) -> None:
     """Headings and aligned cells, which fit where stdout is a terminal."""
-    for line in table_lines(list(items), columns, terminal_width()):
+    for line in table_lines(list(items), [one for one in columns if wide or not one.wide], terminal_width()):
         click.echo(line)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import click
 
 from iris.cli.output.pages import ListedPage, print_page, read_page
-from iris.cli.output.tables import Column, Row, state_word
+from iris.cli.output.tables import Column, Row, reason_words, state_word
 from iris.cli.output.times import age, show_moment, span_between, standing
 from iris.cli.parsing.command import CliCommand
 from iris.cli.parsing.flags import limit_options
@@ -30,8 +30,7 @@ def show_counts(job: Row) -> str:
 
 def show_note(job: Row) -> str:
     """Why a job does not run although its state says so, or why it is pending."""
-    reason = job.get("pending_reason")
-    waits = reason["message"] if reason and not job["task_counts"].get("running") else ""
+    waits = "" if job["task_counts"].get("running") else reason_words(job)
     return "; ".join(part for part in (standing(job), waits) if part)
 
 

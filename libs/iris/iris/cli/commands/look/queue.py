@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from iris.cli.output.pages import print_page, read_page
-from iris.cli.output.tables import Column, Row
+from iris.cli.output.tables import Column, reason_words
 from iris.cli.output.times import age
 from iris.cli.parsing.command import CliGroup
 from iris.cli.parsing.flags import limit_options, with_options
@@ -14,13 +14,6 @@ from iris.client.client import Client
 from iris_core.spec.jobs import BANDS
 from iris_core.units import counted
 from iris_core.views.jobs import QueueHoldView
-
-
-def reason_words(row: Row) -> str:
-    """The pending reason's sentence, empty for none."""
-    reason = row.get("pending_reason")
-    return reason["message"] if reason else ""
-
 
 COLUMNS = (
     Column("POS", lambda row: str(row["position"]), right=True),

@@ -9,7 +9,7 @@ from itertools import islice
 import click
 
 from iris.cli.commands.look.why import ENDED
-from iris.cli.output.tables import Column, Row, print_facts, print_object, print_table, state_word
+from iris.cli.output.tables import Column, Row, print_facts, print_object, print_table, reason_words, state_word
 from iris.cli.output.times import show_moment, show_span, span_between, standing
 from iris.cli.parsing.command import CliCommand
 from iris.cli.parsing.options import NAME, connected, form_option
@@ -39,8 +39,8 @@ def why_pending(task: Row) -> str:
     """The pending reason's sentence and how its last attempt ended, the error or cause of a task's end, or what is odd
     about it.
     """
-    if reason := task.get("pending_reason"):
-        return "; its last attempt: ".join(filter(None, (reason["message"], outcome(task))))
+    if reason := reason_words(task):
+        return "; its last attempt: ".join(filter(None, (reason, outcome(task))))
     return cause_of(task) or task.get("error") or task.get("note") or ""
 
 
@@ -161,13 +161,12 @@ def show_history(client: Client, job: str, task: int | None, *, wide: bool) -> N
 def job_facts(job: Row) -> Iterator[tuple[str, str]]:
     """The fields of a job, by name."""
     spec = job["spec"]
-    reason = job.get("pending_reason")
     yield "name", job["name"]
     yield "id", job["id"]
     now = standing(job)
     yield "state", state_word(job["state"]) + (f": {now}" if now else "")
     yield "error", job["error"] or ""
-    yield "waits", reason["message"] if reason else ""
+    yield "waits", reason_words(job)
     yield "user", job["user"]
     submitter = name_of(job.get("submitted_by"))
     yield "submitted by", submitter if submitter != job["user"] else ""
@@ -224,7 +223,7 @@ def show_task(task: Row, *, wide: bool) -> None:
         )
     )
     click.echo()
-    print_table(task["attempts"], [column for column in ATTEMPTS if wide or not column.wide])
+    print_table(task["attempts"], ATTEMPTS, wide=wide)
     for attempt in task["attempts"][-1:]:
         click.echo()
         print_facts([*timeline(attempt), ("artifact", show_artifact(attempt.get("artifact")))])

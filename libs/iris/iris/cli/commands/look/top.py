@@ -54,9 +54,9 @@ def show_cluster(client: Client) -> None:
     live = [job for state in ("running", "pending") for job in client.pages("/v1/jobs", dict, {"state": state}, _ROWS)]
     click.echo(summary(workers))
     click.echo()
-    print_table(workers[:_ROWS], [column for column in worker.COLUMNS if not column.wide])
+    print_table(workers[:_ROWS], worker.COLUMNS)
     click.echo()
-    print_table(live[:_ROWS], [column for column in ls.COLUMNS if not column.wide])
+    print_table(live[:_ROWS], ls.COLUMNS)
 
 
 def show_used(client: Client, job: str) -> str:

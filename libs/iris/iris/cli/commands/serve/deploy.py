@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from iris.cli.commands.run.run import TASK_OPTIONS, read_pairs, send_code, send_
 from iris.cli.commands.serve.deployment_tables import DEPLOYMENTS, ROUTES, print_deployment, why_lines
 from iris.cli.commands.serve.route_deaths import RouteDeaths
 from iris.cli.exit_codes import ExitCode
-from iris.cli.follow import note, without_return
+from iris.cli.follow import note, print_line, without_return
 from iris.cli.output.pages import print_page, read_page
 from iris.cli.output.tables import Row, print_object
 from iris.cli.output.terminal import raw_option
@@ -293,9 +292,7 @@ class RouteOutput:
     def _print(self, route: str, job: str) -> None:
         try:
             for line in self._client.logs(job, self._query, follow=self._follow):
-                out = sys.stderr if line.stream == "stderr" else sys.stdout
-                out.write(f"{line.notice}\n" * bool(line.notice) + f"{route}| {line.line}\n")
-                out.flush()
+                print_line(line, prefix=True, whose=route)
         except ClientError as error:
             note(f"{route}: the output cannot be shown: {error}")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import click
 
-from iris.cli.output.tables import Column, Row, print_facts, print_table, state_word
+from iris.cli.output.tables import Column, Row, print_facts, print_table, reason_words, state_word
 from iris.cli.output.times import age, show_moment
 from iris_core.codec import from_builtins
 from iris_core.spec.serving import ScalingPolicy
@@ -30,8 +30,7 @@ DEPLOYMENTS = (
 
 def why_not(route: Row) -> str:
     """Why a route does not serve, or has ended."""
-    reason = route.get("pending_reason")
-    return route["detail"] or (reason["message"] if reason else "")
+    return route["detail"] or reason_words(route)
 
 
 ROUTES = (
@@ -68,7 +67,7 @@ def print_deployment(found: Row, form: str) -> None:
     routes = [route for route in found["routes"] if form == "wide" or route["status"] not in ENDED]
     if routes:
         click.echo()
-        print_table(routes, [column for column in ROUTES if form == "wide" or not column.wide])
+        print_table(routes, ROUTES, wide=form == "wide")
 
 
 ENDED = frozenset({"terminated", "failed_to_start"})
