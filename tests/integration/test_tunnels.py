@@ -237,6 +237,20 @@ def test_a_notebook_is_used_left_and_ended(cluster: Cluster):
     assert cluster.client.job("/nb").wait(60).state == "killed"
 
 
+def test_a_notebook_that_starts_again_is_reached_again(cluster: Cluster):
+    command = (sys.executable, "-c", SERVER.replace("IRIS_PORT_WEB", "IRIS_PORT_NOTEBOOK"))
+    with TerminalCommand(cluster.environ, "notebook", "--name", "nb-again", "--", *command) as shown:
+        shown.expect("http://127.0.0.1:")
+        _, _, before = until_line(shown).partition("/?token=")
+        assert cluster.iris("requeue", "nb-again/0").code == 0
+        shown.expect("http://127.0.0.1:")
+        address, _, token = until_line(shown).partition("/?token=")
+        assert token != before
+        assert get(int(address), f"token {token}") == b"welcome"
+        cluster.client.job("/nb-again").cancel()
+        assert shown.end() == 5
+
+
 def until_line(shown: TerminalCommand) -> str:
     """What follows up to the end of the line."""
     shown.expect("\r\n", keep=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Mapping
 
 import click
 
@@ -18,8 +17,9 @@ from iris.client.client import Client
 from iris.client.executions import RemoteCommand
 from iris.client.problems import ClientError
 from iris.client.tunnels import PortForward
+from iris_core.views.jobs import TaskView
 
-LOOK_S = 1.0
+_LOOK_S = 1.0
 _PORT = re.compile(r"((?P<local>\d{1,5}):)?((?P<number>\d{1,5})|(?P<name>[A-Za-z][A-Za-z0-9_-]{0,31}))\Z")
 _LARGEST = 65_535
 _BEFORE = ("pending", "assigned", "building")
@@ -46,7 +46,13 @@ def port_forward(client: Client, task: str, ports: tuple[str, ...]) -> int:
             if isinstance(remote, str):
                 named[remote] = forward
         try:
-            until_it_ends(client, task, attempt, named)
+            while (view := until_it_ends(client, task, attempt)).state in (*_BEFORE, "running"):
+                with contextlib.suppress(ClientError):
+                    if view.state == "running":
+                        for name, forward in named.items():
+                            forward.port = named_port(client, task, name)
+                            say(forward)
+                        attempt = view.attempts[-1].number
         except KeyboardInterrupt:
             return ExitCode.DETACHED
     note(f"{task} is not running any more")
@@ -105,28 +111,17 @@ def until_it_runs(client: Client, task: str) -> int:
         if not said:
             note(f"{task} is {view.state}; waits until it runs (iris why {task})")
             said = True
-        time.sleep(LOOK_S)
+        time.sleep(_LOOK_S)
     if view.state != "running":
         raise click.UsageError(f"{task} has ended ({view.state}); ports of a running task only are forwarded")
     return view.attempts[-1].number
 
 
-def until_it_ends(client: Client, task: str, attempt: int, named: Mapping[str, PortForward]) -> None:
-    """Wait until a task has ended; a gateway may be silent for a while.
-
-    Args:
-        attempt: for which the ports are known. named: ports that have other numbers in the next attempt.
-    """
+def until_it_ends(client: Client, task: str, attempt: int) -> TaskView:
+    """Wait while this attempt of a task runs; returns the task. A gateway may be silent for a while."""
     while True:
-        time.sleep(LOOK_S)
+        time.sleep(_LOOK_S)
         with contextlib.suppress(ClientError):
             view = client.task(task)
-            if view.state in _BEFORE:
-                continue
-            if view.state != "running":
-                return
-            if view.attempts[-1].number != attempt:
-                for name, forward in named.items():
-                    forward.port = named_port(client, task, name)
-                    say(forward)
-                attempt = view.attempts[-1].number
+            if view.state != "running" or view.attempts[-1].number != attempt:
+                return view

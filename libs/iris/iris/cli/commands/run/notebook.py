@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from iris.cli.commands.control.port_forward import LOOK_S, open_port
+from iris.cli.commands.control.port_forward import open_port, until_it_ends
 from iris.cli.commands.run.run import TASK_OPTIONS, read_options, send_workdir
 from iris.cli.errors import warn
 from iris.cli.exit_codes import JOB_EXITS, ExitCode
@@ -27,7 +27,7 @@ from iris.client.client import Client
 from iris.client.executions import RemoteCommand, RemotePort
 from iris.client.jobs import Job
 from iris.client.options.units import parse_duration
-from iris.client.problems import ClientError, Conflict
+from iris.client.problems import Conflict
 from iris.client.tunnels import PortForward
 from iris_core.units import DURATION
 
@@ -89,28 +89,19 @@ def notebook(
     """
     job = _attached(client, attach) if attach else _submit(client, command, idle, given)
     try:
-        task = running(client, job)
-        place = _served(client, job, task) if task is not None else None
-        if task is None or place is None:
-            return _ended(job)
-        number, token, path = place
-        with open_port(client, task, number, local) if local else _default_port(client, task, number) as forward:
-            click.echo(f"http://{forward.address[0]}:{forward.address[1]}{path}?token={token}")
-            sys.stdout.flush()
-            note(f"{job.name} runs; come back: iris notebook --attach {job.id}    end it: Ctrl-C")
-            _until_it_ends(client, task)
+        while (task := running(client, job)) is not None:
+            attempt, place = client.task(task).attempts[-1].number, _served(client, task)
+            if place is None:
+                continue
+            number, token, path = place
+            with open_port(client, task, number, local) if local else _default_port(client, task, number) as forward:
+                click.echo(f"http://{forward.address[0]}:{forward.address[1]}{path}?token={token}")
+                sys.stdout.flush()
+                note(f"{job.name} runs; come back: iris notebook --attach {job.id}    end it: Ctrl-C")
+                until_it_ends(client, task, attempt)
         return _ended(job)
     except KeyboardInterrupt:
         return _interrupted(job)
-
-
-def _until_it_ends(client: Client, task: str) -> None:
-    """Wait while a task runs; a gateway may be silent for a while."""
-    running = True
-    while running:
-        time.sleep(LOOK_S)
-        with contextlib.suppress(ClientError):
-            running = client.task(task).state == "running"
 
 
 def _attached(client: Client, name: str) -> Job:
@@ -150,7 +141,7 @@ def lacks_jupyter(workdir: Path | None) -> str:
     return "" if "jupyter" in text or "notebook" in text else f"{lists[0]} names neither jupyterlab nor notebook"
 
 
-def _served(client: Client, job: Job, task: str) -> tuple[int, str, str] | None:
+def _served(client: Client, task: str) -> tuple[int, str, str] | None:
     """The port, the token and the path of a server that answers; None when its task has ended before."""
     place: tuple[int, str, str] | None = None
     while True:
