@@ -31,8 +31,6 @@ PACKAGES = {
     "dramatiq": ("dramatiq[redis]",),
     "taskiq": ("taskiq", "taskiq-nats", "uvloop"),
 }
-SCHEDULERS = ("ray", "dask", "hyperqueue")
-"""Peers that place work; the others are bare queues."""
 PEERED = {"B1", "B2", "B3", "B12"}
 """Rows that a peer can run."""
 WITH_REDIS = ("celery", "dramatiq")
