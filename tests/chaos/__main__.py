@@ -116,10 +116,10 @@ def _servers(where: Path, count: int) -> Iterator[NatsCluster | None]:
     if count == 1:
         yield None
         return
-    servers = NatsCluster.on(where)
+    servers = NatsCluster.on(where, hidden=True)
     try:
         for node in servers.nodes:
-            servers.start(node)
+            node.start()
         asyncio.run(servers.healthy())
         os.environ["CHAOS_NATS"] = servers.url
         yield servers

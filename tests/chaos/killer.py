@@ -226,7 +226,7 @@ class Killer:
         if {"silence", *(each.name for each in servers.nodes)} & self._pending.keys():
             raise LookupError("a server has its trouble already")
         node.kill()
-        self._pending[node.name] = (time.monotonic() + self.rng.uniform(0.2, 3.0), lambda: servers.start(node))
+        self._pending[node.name] = (time.monotonic() + self.rng.uniform(0.2, 3.0), node.start)
         return Strike("kill -9 nats of three", "nats", 0.0)
 
     def _strike_process(self, what: str, service: str = "") -> Strike:

@@ -1,35 +1,22 @@
 """A journal with three replicas whose stream leader is killed under load."""
 
 import asyncio
-import contextlib
 from dataclasses import replace
 
 import pytest
 
 from iris_bus.connection.connection import Credentials, Link
-from iris_bus.contract import Publication, Unavailable
+from iris_bus.contract import Publication
 from iris_bus.jetstream import connect
 from iris_core.subjects import STORES, STREAMS
-from tests.support.nats_config import nats_cluster
+from tests.support.nats_cluster import leader_of, nats_cluster
 
 pytestmark = pytest.mark.integration
 
 
-async def leader_of(connection, stream: str) -> str:
-    """The server that leads a stream, once one does."""
-    async with asyncio.timeout(60):
-        while True:
-            with contextlib.suppress(Unavailable):
-                info = await connection._api.call(f"STREAM.INFO.{stream}", None, dict)
-                if leader := info["cluster"].get("leader", ""):
-                    return leader
-            await asyncio.sleep(0.05)
-
-
 async def test_the_journal_and_the_events_survive_the_death_of_their_leader(tmp_path):
-    async with nats_cluster(tmp_path) as servers:
-        urls = ",".join(server.url for server in servers)
-        connection = await connect(urls, name="test", replicas=3)
+    async with nats_cluster(tmp_path) as cluster:
+        connection = await connect(cluster.url, name="test", replicas=3)
         await connection.streams.ensure()
         journal, publisher = connection.journal(), connection.publisher()
         await publisher.resume()
@@ -47,7 +34,7 @@ async def test_the_journal_and_the_events_survive_the_death_of_their_leader(tmp_
                 await asyncio.sleep(0.01)
 
         writing = asyncio.create_task(write())
-        victim = servers[int((await leader_of(connection, "IRIS_JOURNAL"))[1:])]
+        victim = cluster.nodes[int((await leader_of(connection, "IRIS_JOURNAL"))[1:])]
         await written(100)
         victim.kill()
         await written(100)
@@ -67,12 +54,11 @@ async def test_the_journal_and_the_events_survive_the_death_of_their_leader(tmp_
 
 
 async def test_no_service_lowers_what_a_cluster_has_and_a_command_does(tmp_path, caplog):
-    async with nats_cluster(tmp_path) as servers:
-        urls = ",".join(server.url for server in servers)
+    async with nats_cluster(tmp_path) as cluster:
         longer = tuple(replace(stream, max_age_s=2 * stream.max_age_s) for stream in STREAMS)
-        first = await connect(urls, name="state", table=longer)
+        first = await connect(cluster.url, name="state", table=longer)
         await first.streams.ensure()
-        second = await connect(urls, name="state", replicas=1)
+        second = await connect(cluster.url, name="state", replicas=1)
         await second.streams.ensure()
         found = {(one.stream, one.key, one.found, one.wanted) for one in await second.streams.compare() if one.lowers}
         assert {one for one in found if one[1] == "num_replicas"} == {(store, "num_replicas", 3, 1) for store in STORES}
@@ -97,14 +83,14 @@ async def test_no_service_lowers_what_a_cluster_has_and_a_command_does(tmp_path,
 async def test_an_address_that_no_server_has_any_more_is_forgotten(tmp_path):
     """As those of containers, which have a new one after each restart."""
     gone, new = "127.0.0.1:1", "127.0.0.1:2"
-    async with nats_cluster(tmp_path) as servers:
-        moving = servers[2]
+    async with nats_cluster(tmp_path) as cluster:
+        *servers, moving = cluster.nodes
         moving.kill()
         moving.add(f'client_advertise: "{gone}"\n')
         moving.start()
         await moving.until_healthy()
         link = Link(lambda _: None)
-        await link.open([server.url for server in servers[:2]], "test", Credentials(), 30)
+        await link.open([server.url for server in servers], "test", Credentials(), 30)
 
         async def until(address: str, *, known: bool) -> None:
             async with asyncio.timeout(60):
@@ -117,5 +103,5 @@ async def test_an_address_that_no_server_has_any_more_is_forgotten(tmp_path):
         moving.start()
         await until(new, known=True)
         await until(gone, known=False)
-        assert {one.geturl() for one in link.client.servers} >= {server.url for server in servers[:2]}
+        assert {one.geturl() for one in link.client.servers} >= {server.url for server in servers}
         await link.close()

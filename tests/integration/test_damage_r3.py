@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,8 @@ from iris_core import subjects
 from iris_service.child import DAMAGED
 from tests.support import damage
 from tests.support.damage import Hurt, admin, lost_by
-from tests.support.nats_cluster import NatsCluster, Node, nats_cluster
+from tests.support.nats_cluster import NatsCluster, nats_cluster
+from tests.support.nats_config import ConfiguredServer
 from tests.support.replicas import Replicas, replicas
 
 pytestmark = pytest.mark.integration
@@ -26,7 +29,7 @@ POLL_S = 0.05
 WAIT_S = 60.0
 
 
-async def led_by(connection: JetStreamConnection, node: Node) -> None:
+async def led_by(connection: JetStreamConnection, node: ConfiguredServer) -> None:
     """Have this server lead the journal."""
     async with asyncio.timeout(WAIT_S):
         while True:
@@ -39,12 +42,18 @@ async def led_by(connection: JetStreamConnection, node: Node) -> None:
             await asyncio.sleep(POLL_S)
 
 
-async def work(cluster: NatsCluster, connection: JetStreamConnection, logs: Path) -> None:
-    """Have jobs admitted by a state service, and stop it."""
-    async with replicas(cluster.url, logs, connection, "nats.replicas=3") as group:
-        await group.start()
-        for name in sorted(NAMES):
-            assert (await group.submit(name)).status == "created"
+@asynccontextmanager
+async def worked_cluster(place: Path) -> AsyncIterator[tuple[NatsCluster, JetStreamConnection]]:
+    """Servers with the journal of a state service that has admitted jobs, and was stopped."""
+    async with nats_cluster(place / "nats") as cluster:
+        connection = await connect(cluster.url, name="test", replicas=3)
+        await connection.streams.ensure()
+        async with replicas(cluster.url, place, connection, "nats.replicas=3") as group:
+            await group.start()
+            for name in sorted(NAMES):
+                assert (await group.submit(name)).status == "created"
+        yield cluster, connection
+        await connection.close()
 
 
 async def same_on_all(cluster: NatsCluster) -> None:
@@ -57,14 +66,16 @@ async def same_on_all(cluster: NatsCluster) -> None:
             await asyncio.sleep(POLL_S)
 
 
-async def hurt_while_down(cluster: NatsCluster, connection: JetStreamConnection, hurt: Hurt, *nodes: Node) -> None:
+async def hurt_while_down(
+    cluster: NatsCluster, connection: JetStreamConnection, hurt: Hurt, *nodes: ConfiguredServer
+) -> None:
     """Stop servers, do harm to their files, and start them again; the first leads the journal then."""
     await same_on_all(cluster)
     for node in nodes:
         node.end()
     for node in nodes:
         hurt(node.directory)
-        cluster.start(node)
+        node.start()
     await cluster.healthy()
     await led_by(connection, nodes[0])
 
@@ -88,18 +99,13 @@ async def names_of(group: Replicas) -> set[str]:
     ],
 )
 async def test_what_one_server_of_three_has_lost_is_read_from_another(tmp_path: Path, hurt: Hurt):
-    (tmp_path / "nats").mkdir()
-    async with nats_cluster(tmp_path / "nats") as cluster:
-        connection = await connect(cluster.url, name="test", replicas=3)
-        await connection.streams.ensure()
-        await work(cluster, connection, tmp_path)
+    async with worked_cluster(tmp_path) as (cluster, connection):
         await hurt_while_down(cluster, connection, hurt, cluster.nodes[0])
         async with replicas(cluster.url, tmp_path, connection, "nats.replicas=3") as group:
             assert await names_of(group) == NAMES
         if hurt is damage.flip_middle:
             verified = await asyncio.to_thread(admin, "verify", url=cluster.url)
             assert (verified.code, "one server cannot read 1 entries" in verified.out) == (DAMAGED, True), verified
-        await connection.close()
 
 
 async def refusal_of(journal: JetJournal) -> str:
@@ -111,46 +117,32 @@ async def refusal_of(journal: JetJournal) -> str:
 
 
 async def test_what_two_servers_of_three_have_lost_is_read_from_the_third(tmp_path: Path):
-    (tmp_path / "nats").mkdir()
-    async with nats_cluster(tmp_path / "nats") as cluster:
-        connection = await connect(cluster.url, name="test", replicas=3)
-        await connection.streams.ensure()
-        await work(cluster, connection, tmp_path)
+    async with worked_cluster(tmp_path) as (cluster, connection):
         await hurt_while_down(cluster, connection, damage.flip_middle, *cluster.nodes[:2])
         cluster.nodes[2].end()
         journal = JetJournal(connection._link, connection._api, retry_for_s=0.5)
         async with asyncio.timeout(60):
             while "may be on n2, which cannot be asked" not in await refusal_of(journal):
                 pass  # the servers are choosing a leader
-        cluster.start(cluster.nodes[2])
+        cluster.nodes[2].start()
         await cluster.healthy()
         async with replicas(cluster.url, tmp_path, connection, "nats.replicas=3") as group:
             assert await names_of(group) == NAMES
-        await connection.close()
 
 
 async def test_a_server_that_was_wiped_gets_its_copy_from_the_others(tmp_path: Path):
-    (tmp_path / "nats").mkdir()
-    async with nats_cluster(tmp_path / "nats") as cluster:
-        connection = await connect(cluster.url, name="test", replicas=3)
-        await connection.streams.ensure()
-        await work(cluster, connection, tmp_path)
+    async with worked_cluster(tmp_path) as (cluster, _):
         await same_on_all(cluster)
         wiped = cluster.nodes[1]
         wiped.end()
         shutil.rmtree(wiped.directory / "store")
-        cluster.start(wiped)
+        wiped.start()
         await cluster.healthy()
         await same_on_all(cluster)
-        await connection.close()
 
 
 async def test_what_all_three_servers_have_lost_is_said_and_repaired(tmp_path: Path):
-    (tmp_path / "nats").mkdir()
-    async with nats_cluster(tmp_path / "nats") as cluster:
-        connection = await connect(cluster.url, name="test", replicas=3)
-        await connection.streams.ensure()
-        await work(cluster, connection, tmp_path)
+    async with worked_cluster(tmp_path) as (cluster, connection):
         await hurt_while_down(cluster, connection, damage.flip_middle, *cluster.nodes)
         async with replicas(cluster.url, tmp_path, connection, "nats.replicas=3") as group:
             refusing = await group.start()
@@ -165,4 +157,3 @@ async def test_what_all_three_servers_have_lost_is_said_and_repaired(tmp_path: P
                 assert (await connection._api.retrying(WAIT_S).info(stream)).config["num_replicas"] == 3
             assert await names_of(group) == NAMES - lost_by(repaired.out)
         await same_on_all(cluster)
-        await connection.close()

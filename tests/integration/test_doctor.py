@@ -25,7 +25,7 @@ from iris_core.codec import to_json
 from iris_nats.nats_process import NatsProcess
 from tests.support.cluster import Cluster, iris, settings, start, stop, until
 from tests.support.disk import MakeDisk, make_disk
-from tests.support.nats_config import nats_cluster
+from tests.support.nats_cluster import nats_cluster
 from tests.support.suspend import suspend
 
 __all__ = ["make_disk"]
@@ -136,13 +136,13 @@ async def test_a_journal_in_memory(tmp_path: Path):
 
 
 async def test_one_of_three_servers_down(tmp_path: Path):
-    async with nats_cluster(tmp_path) as servers:
-        url = ",".join(server.url for server in servers)
+    async with nats_cluster(tmp_path) as cluster:
+        url = cluster.url
         connection = await connect(url, name="test", replicas=3)
         await connection.streams.ensure()
         await connection.close()
         await asyncio.to_thread(until, lambda: doctor("--nats", url) == {}, "every server knows the others", 60)
-        servers[1].kill()
+        cluster.nodes[1].kill()
 
         def told() -> bool:
             found = doctor("--nats", url)

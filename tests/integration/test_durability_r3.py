@@ -8,7 +8,7 @@ import pytest
 from iris_bus.contract import Unavailable
 from iris_bus.jetstream import connect
 from iris_core import subjects
-from tests.support.nats_cluster import nats_cluster
+from tests.support.nats_cluster import leader_of, nats_cluster
 from tests.support.replicas import replicas
 
 pytestmark = pytest.mark.integration
@@ -16,15 +16,8 @@ pytestmark = pytest.mark.integration
 JOBS = 60
 
 
-async def leader_of(connection, stream: str) -> str:
-    """The server that leads a stream."""
-    info = await connection._api.call(f"STREAM.INFO.{stream}", {}, dict)
-    return info["cluster"]["leader"]
-
-
 @pytest.mark.soak
 async def test_a_server_of_three_is_killed_and_comes_back_under_load(tmp_path: Path):
-    (tmp_path / "nats").mkdir()
     async with nats_cluster(tmp_path / "nats") as cluster:
         connection = await connect(cluster.url, name="test", replicas=3)
         await connection.streams.ensure()
@@ -53,7 +46,7 @@ async def test_a_server_of_three_is_killed_and_comes_back_under_load(tmp_path: P
             victim.kill()
             while len(acknowledged) < JOBS // 2:
                 await asyncio.sleep(0.02)
-            cluster.start(victim)
+            victim.start()
             await loading
             await cluster.healthy()
             await group.leader()

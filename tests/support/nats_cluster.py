@@ -5,88 +5,45 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import signal
-import subprocess
 import time
-import urllib.error
-import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from iris_bus.contract import Connection, Unavailable
-from iris_nats import nats_binary
-from tests.support.nats_config import free_ports
+from tests.support.nats_config import ConfiguredServer, free_ports
 
 _START_S = 60.0
 _CONFIG = """\
-server_name: "{name}"
+server_name: {name}
 listen: "127.0.0.1:{port}"
 http: "127.0.0.1:{http}"
-max_payload: 8388608
-jetstream {{ store_dir: {store}, sync_interval: always }}
-cluster {{
-  name: "iris"
-  listen: "127.0.0.1:{route}"
-  routes: [{routes}]
-  no_advertise: true
-}}
+max_payload: 8MB
+jetstream {{ store_dir: {store}, sync_interval: always, max_file_store: 1TB }}
+cluster {{ name: iris, listen: "127.0.0.1:{route}", routes: [{routes}], no_advertise: {hidden} }}
 """
 
 
-@dataclass
-class Node:
-    """One server of the three."""
-
-    name: str
-    directory: Path
-    port: int
-    http: int
-    route: int
-    process: subprocess.Popen[bytes] | None = None
-
-    def start(self, routes: str) -> None:
-        self.directory.mkdir(exist_ok=True)
-        config = self.directory / "nats.conf"
-        store = json.dumps(str(self.directory / "store"))
-        config.write_text(
-            _CONFIG.format(name=self.name, port=self.port, http=self.http, route=self.route, store=store, routes=routes)
-        )
-        log = (self.directory / "nats.log").open("ab")
-        self.process = subprocess.Popen([nats_binary.find(), "-c", str(config)], stdout=log, stderr=log)
-        log.close()
-
-    def kill(self) -> None:
-        if self.process is not None and self.process.poll() is None:
-            self.process.send_signal(signal.SIGKILL)
-            self.process.wait()
-
-    def end(self) -> None:
-        """Have it write down what it has, and end."""
-        if self.process is not None:
-            self.process.terminate()
-            self.process.wait(_START_S)
-
-    def healthy(self) -> bool:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.http}/healthz", timeout=1) as answer:
-                return bool(answer.status == 200)
-        except (urllib.error.URLError, OSError):
-            return False
-
-
-@dataclass
+@dataclass(frozen=True)
 class NatsCluster:
     """Three servers, every stream on all of them."""
 
-    nodes: list[Node] = field(default_factory=list)
+    nodes: list[ConfiguredServer]
 
     @classmethod
-    def on(cls, directory: Path) -> NatsCluster:
-        """Three of them, not started."""
+    def on(cls, directory: Path, *, hidden: bool = False) -> NatsCluster:
+        """Three of them, not started. ``hidden``: they tell clients no addresses of each other."""
         ports = free_ports(9)
-        return cls([Node(f"n{n}", directory / f"n{n}", *ports[3 * n : 3 * n + 3]) for n in range(3)])
+        routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in ports[6:])
+        nodes = []
+        for n in range(3):
+            place, port, http = directory / f"n{n}", ports[n], ports[3 + n]
+            facts = {"route": ports[6 + n], "routes": routes, "hidden": str(hidden).lower()}
+            store = json.dumps(str(place / "store"))
+            config = _CONFIG.format(name=place.name, port=port, http=http, store=store, **facts)
+            nodes.append(ConfiguredServer(place, config, port, http))
+        return cls(nodes)
 
     def kill(self) -> None:
         for node in self.nodes:
@@ -94,16 +51,11 @@ class NatsCluster:
 
     @property
     def url(self) -> str:
-        return ",".join(f"nats://127.0.0.1:{node.port}" for node in self.nodes)
-
-    def start(self, node: Node) -> None:
-        node.start(", ".join(f'"nats-route://127.0.0.1:{other.route}"' for other in self.nodes))
+        return ",".join(node.url for node in self.nodes)
 
     async def healthy(self) -> None:
-        deadline = time.monotonic() + _START_S
-        while not all([await asyncio.to_thread(node.healthy) for node in self.nodes]):
-            assert time.monotonic() < deadline, "the three servers did not find each other"
-            await asyncio.sleep(0.05)
+        for node in self.nodes:
+            await node.until_healthy()
 
 
 @asynccontextmanager
@@ -112,11 +64,20 @@ async def nats_cluster(directory: Path) -> AsyncIterator[NatsCluster]:
     cluster = NatsCluster.on(directory)
     try:
         for node in cluster.nodes:
-            cluster.start(node)
+            node.start()
         await cluster.healthy()
         yield cluster
     finally:
         cluster.kill()
+
+
+async def leader_of(connection: Connection, stream: str) -> str:
+    """The server that leads a stream, once one does."""
+    deadline = time.monotonic() + _START_S
+    while not (leader := await _leader(connection, stream)):
+        assert time.monotonic() < deadline, f"nobody leads {stream}"
+        await asyncio.sleep(0.05)
+    return leader
 
 
 async def step_down(connection: Connection, stream: str, within_s: float = _START_S) -> None:

@@ -1,4 +1,4 @@
-"""NATS servers with a test's own configuration: restricted users, or several servers as a cluster."""
+"""NATS servers with a test's own configuration, such as restricted users."""
 
 from __future__ import annotations
 
@@ -10,27 +10,21 @@ import socket
 import subprocess
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from iris_nats import nats_binary
 
-_CLUSTER = """
-server_name: n{n}
-listen: "127.0.0.1:{port}"
-http: "127.0.0.1:{http}"
-max_payload: 8MB
-jetstream {{ store_dir: {store}, sync_interval: always, max_file_store: 1TB }}
-cluster {{ name: iris, listen: "127.0.0.1:{route}", routes: [{routes}] }}
-"""
+_END_S = 60.0
 
 
 class ConfiguredServer:
-    """One `nats-server` on a configuration text that listens on ``port`` and ``http``."""
+    """One `nats-server` on a configuration text that listens on ``port`` and ``http``, named after its directory."""
 
     def __init__(self, directory: Path, config: str, port: int, http: int) -> None:
         self.directory = directory
+        self.name = directory.name
         self.url = f"nats://127.0.0.1:{port}"
         self._health = f"http://127.0.0.1:{http}/healthz"
         self._config = directory / "nats.conf"
@@ -39,8 +33,8 @@ class ConfiguredServer:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        command = [nats_binary.find(), "-c", self._config]
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        with (self.directory / "nats.log").open("ab") as log:
+            self.process = subprocess.Popen([nats_binary.find(), "-c", self._config], stdout=log, stderr=log)
 
     def add(self, config: str) -> None:
         """Add lines to its configuration, for its next start."""
@@ -64,6 +58,12 @@ class ConfiguredServer:
         if self.process is not None:
             self.process.kill()
             self.process.wait()
+
+    def end(self) -> None:
+        """Have it write down what it has, and end."""
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait(_END_S)
 
 
 def free_ports(count: int) -> list[int]:
@@ -116,31 +116,3 @@ async def configured_nats(directory: Path, config: str) -> AsyncIterator[Configu
         yield server
     finally:
         server.kill()
-
-
-@asynccontextmanager
-async def nats_cluster(directory: Path, size: int = 3) -> AsyncIterator[Sequence[ConfiguredServer]]:
-    """Several servers as one cluster, all healthy."""
-    ports = free_ports(3 * size)
-    routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in ports[2 * size :])
-    servers = []
-    for n in range(size):
-        place = directory / f"n{n}"
-        config = _CLUSTER.format(
-            n=n,
-            port=ports[n],
-            http=ports[size + n],
-            route=ports[2 * size + n],
-            routes=routes,
-            store=json.dumps(str(place / "store")),
-        )
-        servers.append(ConfiguredServer(place, config, ports[n], ports[size + n]))
-    try:
-        for server in servers:
-            server.start()
-        for server in servers:
-            await server.until_healthy()
-        yield servers
-    finally:
-        for server in servers:
-            server.kill()
