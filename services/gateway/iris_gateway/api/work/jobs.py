@@ -146,9 +146,13 @@ async def history(call: Call) -> Response:
 
 
 async def cancel(call: Call) -> Response:
-    job = job_of(call)
+    return await cancel_by_api(call, job_of(call))
+
+
+async def cancel_by_api(call: Call, target: str) -> Response:
+    """Cancel a job or a task for the reason in the body."""
     body = await json_body(call, CancelBody)
-    return passed_on((await send_cancel(call, job, body.reason, request_key(call))).body, 202)
+    return passed_on((await send_cancel(call, target, body.reason, request_key(call))).body, 202)
 
 
 async def send_cancel(call: Call, job: str, reason: str, key: str = "") -> Answer:

@@ -9,9 +9,9 @@ from starlette.responses import Response
 
 from iris_core.views.jobs import ArtifactView, AttemptPage, JobView, TaskView
 from iris_core.views.queries import AttemptsQuery, TaskQuery, TasksQuery, WhyQuery
-from iris_gateway.api.handling import json_body, listing, page_of, request_key, view
-from iris_gateway.api.work.jobs import CancelBody, RequeueBody, requeue_by_api, send_cancel
-from iris_gateway.http.endpoint import Answers, Call, Endpoint, passed_on
+from iris_gateway.api.handling import listing, page_of, view
+from iris_gateway.api.work.jobs import CancelBody, RequeueBody, cancel_by_api, requeue_by_api
+from iris_gateway.http.endpoint import Answers, Call, Endpoint
 from iris_gateway.http.parameters import task_reference
 
 
@@ -64,9 +64,7 @@ async def attempt_record(call: Call, task: str, number: int) -> AttemptRecord | 
 
 
 async def cancel(call: Call) -> Response:
-    task = task_of(call)
-    body = await json_body(call, CancelBody)
-    return passed_on((await send_cancel(call, task, body.reason, request_key(call))).body, 202)
+    return await cancel_by_api(call, task_of(call))
 
 
 async def requeue(call: Call) -> Response:
