@@ -43,9 +43,8 @@ class SseParser:
         self._id = ""
         self.last_id = ""
 
-    def restart(self, last_id: str | None = None) -> None:
+    def restart(self) -> None:
         """Drop an incomplete event: the connection was lost, and the gateway sends the event again."""
-        self.last_id = self.last_id if last_id is None else last_id
         self._id, self._rest, self._name, self._data = self.last_id, b"", "", []
 
     def feed(self, chunk: bytes) -> list[ServerEvent]:
@@ -85,14 +84,11 @@ class EventStream:
         end: the data of the ``end`` event; empty before it.
     """
 
-    def __init__(
-        self, transport: Transport, request: HttpRequest, *, last_id: str = "", timeout_s: float | None = None
-    ) -> None:
+    def __init__(self, transport: Transport, request: HttpRequest, *, timeout_s: float | None = None) -> None:
         self.transport = transport
         self.end = b""
         self._request = request
         self._parser = SseParser()
-        self._parser.restart(last_id)
         self._ready: deque[ServerEvent] = deque()
         self._closed = threading.Event()
         self._reading = threading.Lock()
