@@ -30,6 +30,8 @@ BundleUse = tuple[str, str | None, str | None]
 """A digest, the owner who was asked for, and the one who was added."""
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _STORED_AT_ONCE = 4
+_BYTES_AT_ONCE = 4 << 30
+"""Of all uploads in progress."""
 _REMEMBERED = 10_000
 
 
@@ -38,7 +40,6 @@ class Bundles:
 
     Args:
         per_user: uploads of one user at a time.
-        bytes_at_once: of all uploads in progress.
         held: returns the bytes of all bundles. room_bytes: their limit.
         now_ms: wall time.
     """
@@ -48,7 +49,6 @@ class Bundles:
         blobs: Blobs,
         *,
         per_user: int = 4,
-        bytes_at_once: int = 4 << 30,
         held: Callable[[], Awaitable[int]],
         room_bytes: int,
         now_ms: Callable[[], int],
@@ -57,7 +57,6 @@ class Bundles:
         self.now_ms = now_ms
         self._touched: dict[BundleUse, int] = {}
         self._per_user = per_user
-        self._bytes_at_once = bytes_at_once
         self._held = held
         self._room_bytes = room_bytes
         self.uploads: Counter[str] = Counter()
@@ -122,7 +121,7 @@ class Bundles:
             async for part in parts:
                 size += len(part)
                 self._received += len(part)
-                if self._received > self._bytes_at_once:
+                if self._received > _BYTES_AT_ONCE:
                     raise ProblemResponse("too_many_requests", "too many uploads in progress")
                 whole.update(part)
                 file.write(part)  # into the page cache, directly from the socket's buffer

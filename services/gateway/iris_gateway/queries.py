@@ -24,6 +24,8 @@ from iris_service.run import shared
 
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 0.25
+_FOLLOWER_S = 1.0
+"""How long a replica that follows may take at most before the leader is asked; one that has answered lately, twice."""
 _ALONE_S = 1.0
 """After no follower has answered, followers are not asked for so many seconds."""
 
@@ -49,22 +51,13 @@ class Queries:
     Args:
         position: of the newest write; every answer is at least as new.
         retry_for_s: how long a read may take, and is retried while there is no leader.
-        follower_s: how long a replica that follows may take before the leader is asked; one that has answered
-            lately, twice as long.
     """
 
-    def __init__(
-        self,
-        bus: Bus,
-        position: Position | None = None,
-        *,
-        retry_for_s: float = 3.0,
-        follower_s: float = 1.0,
-    ) -> None:
+    def __init__(self, bus: Bus, position: Position | None = None, *, retry_for_s: float = 3.0) -> None:
         self._bus = bus
         self._position = position or Position()
         self._retry_for_s = retry_for_s
-        self._follower_s = min(follower_s, retry_for_s / 4)
+        self._follower_s = min(_FOLLOWER_S, retry_for_s / 4)
         self._alone_until_s = 0.0
         self._has_follower = True
         self._answered_s = -math.inf
