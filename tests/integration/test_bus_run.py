@@ -65,10 +65,18 @@ def test_a_service_stopped_while_it_connects_ends_at_once_with_zero():
     assert (code, out) == (0, "up\n")
 
 
-def test_an_exception_of_the_main_function_ends_the_process():
-    code, _, err = play("raise ValueError('broken ledger')")
-    assert code == 1
-    assert "broken ledger" in err
+@pytest.mark.parametrize(
+    ("main", "words"),
+    [
+        ("raise ValueError('broken ledger')", "broken ledger"),
+        ("service.spawn(asyncio.sleep('x')); await asyncio.Event().wait()", "TypeError"),
+        ("asyncio.get_running_loop().call_soon(lambda: 1 / 0); await asyncio.Event().wait()", "ZeroDivisionError"),
+    ],
+    ids=["main", "task", "callback"],
+)
+def test_an_exception_ends_the_process(main: str, words: str):
+    code, _, err = play(main)
+    assert (code, words in err) == (1, True)
 
 
 def test_a_process_whose_work_another_has_taken_over_ends_without_alarm():
@@ -77,18 +85,6 @@ def test_a_process_whose_work_another_has_taken_over_ends_without_alarm():
     assert "another process has taken over; ending: the stream ends at 7" in err
     assert "Traceback" not in err
     assert "critical" not in err.lower()
-
-
-def test_an_exception_of_a_task_beside_it_ends_the_process():
-    code, _, err = play("service.spawn(asyncio.sleep('x')); await asyncio.Event().wait()")
-    assert code == 1
-    assert "TypeError" in err
-
-
-def test_an_exception_of_a_callback_ends_the_process():
-    code, _, err = play("asyncio.get_running_loop().call_soon(lambda: 1 / 0); await asyncio.Event().wait()")
-    assert code == 1
-    assert "ZeroDivisionError" in err
 
 
 def test_a_bus_that_is_not_there_ends_the_process_and_says_so():

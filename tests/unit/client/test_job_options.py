@@ -136,11 +136,6 @@ def test_replicas_that_were_said_are_not_overruled_by_a_slice():
     assert job_spec(["true"], {"name": "a", "tpu": "v5litepod-16", "replicas": 0}, OUTSIDE).replicas == 0
 
 
-def test_gpus_and_a_slice_at_once_are_refused():
-    with pytest.raises(InvalidOption, match="not both"):
-        job_spec(["true"], {"gpu": "1", "tpu": "v4-8"}, OUTSIDE)
-
-
 def test_a_value_of_the_wrong_type_is_refused_with_its_place():
     with pytest.raises(InvalidOption, match=r"labels"):
         job_spec(["true"], {"labels": {"a": 1}}, OUTSIDE)  # type: ignore[dict-item]
@@ -260,9 +255,15 @@ def test_a_file_has_a_task_for_each_line(tmp_path):
         ({"array": "0-3", "replicas": 4}, "array says how many tasks there are: leave out replicas"),
         ({"array": "0-3", "each_line": "lines"}, "a task has one value, of array or of each_line"),
         ({"each_line": "no-such-file"}, "each_line: cannot read no-such-file: No such file or directory"),
+        ({"after": ["prep:never"]}, "'prep:never' is not JOB or JOB:WHEN; WHEN is one of ok, any, notok, start"),
+        ({"after": [":ok"]}, "':ok' is not JOB or JOB:WHEN"),
+        ({"after": [7]}, "7 is not a job to wait for"),
+        ({"each": True}, "each says how to wait for another job: specify after too"),
+        ({"gpu": "1", "tpu": "v4-8"}, "not both"),
+        ({"stop_signal": "FOO"}, "stop_signal: 'FOO' is not a signal"),
     ],
 )
-def test_options_of_an_array_that_do_not_go_together_are_refused(options, words):
+def test_options_without_a_meaning_or_not_together_are_refused(options, words):
     with pytest.raises(InvalidOption, match=re.escape(words)):
         job_spec(["true"], {"name": "a", **options}, OUTSIDE)
 
@@ -284,20 +285,6 @@ def test_a_job_waits_for_others_by_name_or_id():
     assert spec.after == (Dependency("/prep"), Dependency("j7", "any"), Dependency("/a/b", "start"))
     assert (spec.not_before, spec.singleton, spec.hold) == ("8h", "k", True)
     assert job_spec(["true"], {"after": ["prep"], "each": True}, OUTSIDE).after == (Dependency("/prep", each=True),)
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"after": ["prep:never"]}, "'prep:never' is not JOB or JOB:WHEN; WHEN is one of ok, any, notok, start"),
-        ({"after": [":ok"]}, "':ok' is not JOB or JOB:WHEN"),
-        ({"after": [7]}, "7 is not a job to wait for"),
-        ({"each": True}, "each says how to wait for another job: specify after too"),
-    ],
-)
-def test_what_cannot_be_waited_for_is_refused(options, words):
-    with pytest.raises(InvalidOption, match=re.escape(words)):
-        job_spec(["true"], {"name": "a", **options}, OUTSIDE)
 
 
 def test_modules_to_preload_are_a_list():
@@ -335,11 +322,6 @@ def test_an_amount_or_a_time_that_is_none_is_refused_with_its_option():
     with pytest.raises(InvalidOption) as refused:
         job_spec(["true"], {"name": "a", **wrong}, OUTSIDE)
     assert sorted(line.partition(":")[0] for line in str(refused.value).splitlines()) == sorted(wrong)
-
-
-def test_an_unknown_stop_signal_is_refused():
-    with pytest.raises(InvalidOption, match="stop_signal: 'FOO' is not a signal"):
-        job_spec(["true"], {"name": "a", "stop_signal": "FOO"}, OUTSIDE)
 
 
 @pytest.mark.parametrize("longest", ["5m", "300", "1m"])
