@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from iris.cli import main
 from iris.cli.exit_codes import ExitCode
 from iris.cli.output.times import show_moment
 from tests.support.answers import Asked, Said, answering, events, problem
@@ -98,17 +97,12 @@ class Gateway:
 
 
 @pytest.fixture
-def iris(tmp_path, monkeypatch, capfd):
-    for name in ("IRIS_URL", "IRIS_GATEWAY_URL", "IRIS_TOKEN", "IRIS_JOB", "IRIS_CONTEXT"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("IRIS_DATA", str(tmp_path / "data"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+def iris(iris):
+    """Run `iris deploy` against a gateway."""
 
     def run(gateway, *words: object, retry_for: str = "90s") -> tuple[int, str, str]:
         with answering(gateway) as server:
-            code = main(["--url", server.url, "--retry-for", retry_for, "deploy", *map(str, words)])
-        out, err = capfd.readouterr()
-        return code, out, err
+            return iris("--url", server.url, "--retry-for", retry_for, "deploy", *words)
 
     return run
 
