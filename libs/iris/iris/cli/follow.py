@@ -174,7 +174,7 @@ class Waiting:
 
 
 def print_line(line: LogLineView, *, prefix: bool, timestamps: bool = False, whose: str = "") -> None:
-    """Print one line to its stream; ``prefix``: with its task, or ``whose`` it is; ``timestamps``: when it was written."""
+    """Print one line to its stream; ``prefix``: with its task, or ``whose``; ``timestamps``: when it was written."""
     whose = whose or (f"{line.index}#{line.attempt}" if line.attempt else str(line.index))
     at = f"{line.at.astimezone().isoformat(timespec='milliseconds')} " if timestamps and line.at else ""
     out = sys.stderr if line.stream == "stderr" else sys.stdout
