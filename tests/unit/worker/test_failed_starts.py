@@ -5,6 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import os
+import struct
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -26,6 +30,7 @@ from iris_worker.launcher.starts.starts import Stopped
 from iris_worker.start_trials import StartTrials
 from tests.unit.worker.test_executor import Open, bus, opened, until, uploads  # noqa: F401
 
+NO_ENV: Mapping[str, str] = {}
 FAULT = OSError(errno.EROFS, "Read-only file system")
 
 
@@ -92,7 +97,14 @@ def test_only_starts_that_need_as_much_end_a_row() -> None:
 def test_failures_with_nothing_in_common_are_those_of_the_host() -> None:
     host = Host()
     host.fail(1, "devices")
+    host.starts.started()
     host.fail(2, "a terminal")
+    assert host.starts.trouble == "3 starts in a row failed: [Errno 30] Read-only file system"
+
+
+def test_what_failures_have_in_common_is_said_when_others_succeed() -> None:
+    host = Host()
+    host.fail(3, "a bundle")
     assert host.starts.trouble == "3 starts in a row failed: [Errno 30] Read-only file system"
 
 
@@ -168,6 +180,17 @@ def test_what_a_program_does_is_no_fault_of_its_host(error: Exception) -> None:
     assert not host.starts.trouble
 
 
+def test_a_program_of_the_host_that_cannot_be_read_is_a_fault_of_it() -> None:
+    host = Host(limit=1)
+    host.starts.exited(to_refusal(failure(f"OSError:{errno.EIO:x}:".encode(), "python3", of_host=True)))
+    assert host.starts.trouble == "1 starts in a row failed: [Errno 5] Input/output error: 'python3'"
+
+
+@pytest.mark.parametrize("number", [errno.ENOENT, errno.ELIBBAD, errno.EAGAIN, errno.ENOMEM])
+def test_other_errors_of_a_program_of_the_host_are_no_fault_of_it(number: int) -> None:
+    assert not to_refusal(failure(f"OSError:{number:x}:".encode(), "python3", of_host=True)).of_host
+
+
 @pytest.mark.parametrize("number", [errno.ELIBBAD, errno.EAGAIN, errno.E2BIG])
 def test_a_program_that_cannot_be_run_is_a_failure_of_its_task(number: int) -> None:
     assert to_refusal(failure(f"OSError:{number:x}:".encode(), "./program")).code == 126
@@ -181,10 +204,12 @@ def test_what_fails_before_the_program_is_a_fault_of_the_host() -> None:
 # ── with a launcher ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def launch(executor: Executor, *indexes: int, command: str = "true", gpus: int = 0) -> None:
+async def launch(
+    executor: Executor, *indexes: int, command: str = "true", gpus: int = 0, env: Mapping[str, str] = NO_ENV
+) -> None:
     """Start tasks of one job, and wait until that is decided."""
     device = Device("gpu", "auto", gpus) if gpus else None
-    template = TaskTemplate(1, "/t", (command,), {}, 9, ResourceRequest(device=device))
+    template = TaskTemplate(1, "/t", (command,), dict(env), 9, ResourceRequest(device=device))
     for index in indexes:
         ref = AttemptRef(1, index, 0)
         executor.launch(LocalAttempt(ref, template, Stage(ref, KernelStatus.PREPARING, 1)))
@@ -238,3 +263,32 @@ async def test_a_device_that_is_gone_is_trouble_until_it_is_back(opened: Open, t
     trials.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await trials
+
+
+def cut_off() -> bytes:
+    """A program that names its interpreter behind its end: the kernel says EIO of it."""
+    header = bytearray(Path(sys.executable).read_bytes()[:64])
+    struct.pack_into("<Q", header, 32, 64)  # where its one segment is described
+    struct.pack_into("<HH", header, 54, 56, 1)
+    return bytes(header) + struct.pack("<IIQQQQQQ", 3, 4, 4096, 0, 0, 28, 28, 1)
+
+
+@pytest.mark.parametrize("place", ["on the path of the host", "on a path of the task", "named by its path"])
+async def test_a_program_that_cannot_be_read_is_the_hosts_on_its_path(
+    opened: Open,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    place: str,
+) -> None:
+    directory = tmp_path / "bin"
+    directory.mkdir()
+    program = directory / "cut-off"
+    program.write_bytes(cut_off())
+    program.chmod(0o755)
+    path = f"{os.environ['PATH']}:{directory}"
+    if place == "on the path of the host":
+        monkeypatch.setenv("PATH", path)
+    executor = await opened()
+    command = str(program) if place == "named by its path" else program.name
+    await launch(executor, 0, 1, 2, command=command, env={"PATH": path} if "task" in place else {})
+    assert bool(executor.trouble()) == (place == "on the path of the host")

@@ -56,13 +56,14 @@ class FailedStarts:
         self.in_trouble = asyncio.Event()
         self._failed: Counter[Needs] = Counter()
         self._last, self._error = NOTHING, ""
+        self._others = False
 
     @property
     def trouble(self) -> str:
         """Why nothing, or nothing of some kind, can be started here; empty when it can, as far as is known."""
         if not self.in_trouble.is_set():
             return ""
-        kind = f" with {' and '.join(sorted(self.kind))}" if self.kind else ""
+        kind = f" with {' and '.join(sorted(self.kind))}" if self._others and self.kind else ""
         return clipped(f"{self._failed.total()} starts in a row{kind} failed: {self._error}")
 
     @property
@@ -101,6 +102,7 @@ class FailedStarts:
             self._failed = +Counter({self._last: self._limit - 1})
         elif self._failed:
             self._failed = Counter({kind: times for kind, times in self._failed.items() if not kind <= needs})
+            self._others = bool(self._failed)
         if self.in_trouble.is_set() and self._failed.total() < self._limit:
             self.in_trouble.clear()
             log.info("starts succeed again")

@@ -78,10 +78,12 @@ class Child(NamedTuple):
     """A process that was started.
 
     ``report``: a descriptor that ends when it has become its program, or says why it cannot (`failure`); -1: it has.
+    ``of_host``: the program is looked up as for any task of this host.
     """
 
     pid: int
     report: int = -1
+    of_host: bool = False
 
 
 def spawn(command: tuple[str, ...], env: Mapping[str, str], workdir: str, stdio: Sequence[int]) -> int:
@@ -128,13 +130,15 @@ def begin(
         raise
     finally:
         os.close(write_end)
+    path = env.get("PATH", _DEFAULT_PATH)
+    of_host = "/" not in command[0] and path == os.environ.get("PATH", _DEFAULT_PATH)
     if not waits:
-        return Child(pid, read_end)
+        return Child(pid, read_end, of_host)
     data = os.read(read_end, _REPORT_BYTES)
     os.close(read_end)
     if data:
         os.waitpid(pid, 0)
-        raise failure(data, command[0])
+        raise failure(data, command[0], of_host=of_host)
     return Child(pid)
 
 
@@ -220,8 +224,11 @@ def as_script(command: tuple[str, ...]) -> tuple[str, ...]:
     return (*_AS_SCRIPT, *command)
 
 
-def failure(report: bytes, name: str) -> Exception:
-    """Why a process could not become its program: NeedsShell, NotRunnable, or OSError."""
+def failure(report: bytes, name: str, *, of_host: bool = False) -> Exception:
+    """Why a process could not become its program: NeedsShell, NotRunnable, or OSError.
+
+    ``of_host``: the program is this host's. The kernel says EIO of a file that is cut off too.
+    """
     _, number, words = report.split(b":", 2)
     error = OSError(int(number, 16), os.strerror(int(number, 16)))
     if words or not error.errno:  # it has not come to the program
@@ -231,7 +238,9 @@ def failure(report: bytes, name: str) -> Exception:
     if "/" not in name and error.errno in _CANDIDATES_IN_PATH:
         return not_found(name)
     known = _USERS_FAULT.get(error.errno)
-    return NotRunnable(known[0], f"{name[:200]}: {known[1]}") if known else NotBegun(*error.args)
+    if known:
+        return NotRunnable(known[0], f"{name[:200]}: {known[1]}")
+    return OSError(*error.args, name) if of_host and error.errno == errno.EIO else NotBegun(*error.args)
 
 
 def not_found(name: str) -> NotRunnable:

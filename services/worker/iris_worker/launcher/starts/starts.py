@@ -81,7 +81,7 @@ class Starts:
         self._loop.forget(start.child.report)
         os.close(start.child.report)
         if start.report:
-            start.error = failure(start.report, start.name)
+            start.error = failure(start.report, start.name, of_host=start.child.of_host)
         elif start.error is None:
             del self._by_pid[start.child.pid]
             start.on_begun()
