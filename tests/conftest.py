@@ -16,6 +16,7 @@ from tests.support.hangs import Hangs
 from tests.support.hosts import mark, place
 from tests.support.nats import connection, nats_server, nats_url, own_nats
 from tests.support.runtimes import docker_runtime, podman
+from tests.support.state import state
 
 __all__ = [
     "base_image",
@@ -31,6 +32,7 @@ __all__ = [
     "own_nats",
     "place",
     "podman",
+    "state",
 ]
 
 # No deadline per example: on shared cores it would measure the neighbours.

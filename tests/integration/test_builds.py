@@ -34,11 +34,6 @@ PYTHON = next(path for path in ("/usr/local/bin/python3", "/usr/bin/python3") if
 BUILT = Environment(packages="requirements.txt")
 
 
-@pytest.fixture
-async def state(connection: Connection) -> FakeState:
-    return await FakeState(connection, "w0").start()
-
-
 def quick_python(directory: Path, python: str) -> str:
     """The search path of a host whose Python puts no pip into environments, which would take several seconds."""
     directory.mkdir()

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from iris_bus.contract import Connection
 from iris_core.messages.state_worker import Stop
 from iris_core.spec.resources import ResourceRequest
 from iris_core.states import Cause
@@ -39,11 +38,6 @@ def controllers(tmp_path_factory: pytest.TempPathFactory) -> str:
     if groups.support.version != 1 or not {"cpu", "memory", "pids"} <= set(groups.support.controllers):
         pytest.skip(f"control groups: {groups.support}")
     return str(groups.support)
-
-
-@pytest.fixture
-async def state(connection: Connection) -> FakeState:
-    return await FakeState(connection, "w0").start()
 
 
 @pytest.fixture

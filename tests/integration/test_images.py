@@ -11,7 +11,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from iris_bus.contract import Connection
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Stop
 from iris_core.spec.jobs import Environment
@@ -36,11 +35,6 @@ def runtime(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     for name, value in found.environ.items():
         monkeypatch.setenv(name, value)
     return found
-
-
-@pytest.fixture
-async def state(connection: Connection) -> FakeState:
-    return await FakeState(connection, "w0").start()
 
 
 @pytest.fixture

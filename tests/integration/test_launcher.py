@@ -34,11 +34,6 @@ NO_ROOM = "process store: File too large"
 
 
 @pytest.fixture
-async def state(connection: Connection) -> FakeState:
-    return await FakeState(connection, "w0").start()
-
-
-@pytest.fixture
 async def worker(state: FakeState, nats_url: str, tmp_path: Path) -> AsyncIterator[WorkerProcess]:
     settings = {"stop_grace_s": 1, "heartbeat_interval_s": 0.2, "pause_s": 60}  # nobody continues what a test stops
     async with WorkerProcess(nats_url, tmp_path / "w0", **settings) as process:  # type: ignore[arg-type]

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from iris_bus.contract import Connection
 from iris_core.messages.message import AttemptRef
 from iris_core.states import Cause
 from tests.support.metadata import PREEMPTED, QUIET, TPU_VM, MetadataServer
@@ -16,11 +15,6 @@ from tests.support.state import FakeState, template
 from tests.support.worker import WorkerProcess
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture
-async def state(connection: Connection) -> FakeState:
-    return await FakeState(connection, "w0").start()
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from iris_bus.contract import Connection
 from iris_bus.jetstream import connect
 from iris_core import subjects
 from iris_core.messages.message import AttemptRef
@@ -29,11 +28,6 @@ MB = 1_000_000
 PRINTS = (
     "n=0; while ! test -e {go}; do n=$((n + 1)); echo line $n; echo error $n >&2; sleep 0.05; done; echo $n > {file}"
 )
-
-
-@pytest.fixture
-async def state(connection: Connection) -> FakeState:
-    return await FakeState(connection, "w0").start()
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from iris_bus.contract import Connection
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import HeartbeatMessage, ProbeResult, Stop
 from iris_core.spec.jobs import Probe
@@ -46,11 +45,6 @@ held = b"x" * (1 << 30)
 print(os.getpid(), file=open(os.environ["PIDS"], "a"), flush=True)
 time.sleep(1000)' & wait"""
 """Its memory is given back, page by page, before it is gone."""
-
-
-@pytest.fixture
-async def state(connection: Connection) -> FakeState:
-    return await FakeState(connection, "w0").start()
 
 
 @pytest.fixture

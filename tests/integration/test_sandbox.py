@@ -57,11 +57,6 @@ OWN_USERS = f"pool:{_FIRST}-{_FIRST + 63}"
 """Of no other test: a task without a sandbox can signal all processes of its user on this host."""
 
 
-@pytest.fixture
-async def state(connection: Connection) -> FakeState:
-    return await FakeState(connection, "w0").start()
-
-
 @pytest.fixture(params=SANDBOXED)
 async def worker(
     request: pytest.FixtureRequest, state: FakeState, nats_url: str, place: Path

@@ -13,7 +13,6 @@ from typing import Any
 import psutil
 import pytest
 
-from iris_bus.contract import Connection
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Stop
 from iris_core.spec.jobs import Environment
@@ -44,11 +43,6 @@ LEAVES = """import os, time
 open(f"/tmp/left-{os.getpid()}", "wb").write(bytes(40 << 20))
 """
 ROOT = CLONES[:2]
-
-
-@pytest.fixture
-async def state(connection: Connection) -> FakeState:
-    return await FakeState(connection, "w0").start()
 
 
 class Shared:

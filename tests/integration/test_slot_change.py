@@ -44,11 +44,6 @@ if not LEAVES or not os.fork():
 """A module with a handler that looks for the next jobs of its slot: in the template, or in a process that it leaves."""
 
 
-@pytest.fixture
-async def state(connection: Connection) -> FakeState:
-    return await FakeState(connection, "w0").start()
-
-
 def below(worker: WorkerProcess) -> list[psutil.Process]:
     """The processes of this worker's tasks, of templates, and what those have left."""
     found = psutil.Process(worker.launcher_pid).children(recursive=True)

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from iris_bus.contract import Connection
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Gang, Stop
 from iris_core.spec.jobs import NoticePolicy
@@ -39,11 +38,6 @@ while :; do sleep 0.02; done
 """Prints each notice, and exits 0 after so many."""
 DRAINED = b'ready\n{"reason":"drain","deadline":null,"signal":"SIGUSR1"}\n'
 """What it has printed after that one."""
-
-
-@pytest.fixture
-async def state(connection: Connection) -> FakeState:
-    return await FakeState(connection, "w0").start()
 
 
 @pytest.fixture

@@ -35,11 +35,6 @@ while True:
 """
 
 
-@pytest.fixture
-async def state(connection: Connection) -> FakeState:
-    return await FakeState(connection, "w0").start()
-
-
 async def port_of(place: Path) -> int:
     """The port of the one task, once it listens."""
     async with asyncio.timeout(60):

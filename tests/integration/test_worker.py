@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from iris_bus.contract import Connection, Unavailable
+from iris_bus.contract import Unavailable
 from iris_bus.jetstream import connect
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Stop
@@ -30,11 +30,6 @@ from tests.support.worker import WorkerProcess, lives, number_from, until
 pytestmark = pytest.mark.integration
 
 K = KernelStatus
-
-
-@pytest.fixture
-async def state(connection: Connection) -> FakeState:
-    return await FakeState(connection, "w0").start()
 
 
 @pytest.fixture

@@ -195,7 +195,7 @@ class SlowScheduler:
             delayed = until_ms is not None and until_ms > self.now_ms
             if self._takes(row, self.workers[name]) and not delayed and fits(ask_of(row), self._room(name)):
                 late = until_ms is not None
-                preference = 0 if late else -constraints.rank(row.constraints, self.workers[name].attributes)
+                preference = 0 if late else -_rank(row, self.workers[name])
                 candidates.append((late, preference, place, name))
         if candidates:
             self._put(row, index, min(candidates)[3])
@@ -238,7 +238,7 @@ class SlowScheduler:
             free = [name for name in usable if self._takes(row, self.workers[name])]
             free = [name for name in free if fits(ask_of(row), self._room(name))]
             if len(free) >= size:
-                ranks = [constraints.rank(row.constraints, self.workers[name].attributes) for name in usable]
+                ranks = [_rank(row, self.workers[name]) for name in usable]
                 preference = -(sum(ranks) * 1024 // len(ranks))
                 is_late = any(name in late for name in names)
                 wasteful = not row.resources.amount.chips and any(self.workers[name].total.chips for name in names)
@@ -311,3 +311,8 @@ class SlowScheduler:
     def _seat(self, name: str) -> tuple[bool, float, str]:
         number = self.workers[name].attributes.get("tpu-worker-id")
         return (number is None, float(number or 0), name)
+
+
+def _rank(row: JobRow, worker: WorkerRow) -> int:
+    """How many of the preferred constraints hold."""
+    return sum(constraints.matches(one, worker.attributes) for one in constraints.preferred(row.constraints))

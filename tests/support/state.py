@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
+import pytest
 
 from iris_bus.contract import Connection, Message
 from iris_core import codec, subjects
@@ -279,3 +280,9 @@ class FakeState:
                         return found
         finally:
             await reader.close()
+
+
+@pytest.fixture
+async def state(connection: Connection) -> FakeState:
+    """The state service of the worker ``w0``."""
+    return await FakeState(connection, "w0").start()

@@ -129,6 +129,11 @@ class Counts(Collector):
     def note(self, *labels: str) -> None:
         self._counts[labels] = self._counts.get(labels, 0) + 1
 
+    @property
+    def total(self) -> int:
+        """The sum over all labels."""
+        return sum(self._counts.values())
+
     def collect(self) -> Iterable[Metric]:
         family = CounterMetricFamily(self._name, self._help, labels=self._labels)
         for labels, count in list(self._counts.items()):

@@ -60,6 +60,11 @@ class Assembler:
         self._parts: list[bytes] = []
         self._total = 0
 
+    @property
+    def unfinished(self) -> bool:
+        """Whether parts of a commit have been added without its last one."""
+        return bool(self._parts)
+
     def add(self, sequence: int, data: bytes) -> JournalEntry | None:
         """The commit that the message at ``sequence`` completes, if it does. Raises DamagedCommit."""
         part, parts = verify(sequence, data)
