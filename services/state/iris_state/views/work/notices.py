@@ -44,9 +44,9 @@ def note_of_early_end(attempt: Attempt) -> str:
     """Why an attempt that has succeeded had been told to stop, so that its exit 0 may not say that its work is done;
     empty when it had not been.
     """
-    told = attempt.ending.note if attempt.ending is not None else ""
-    told = told or next((_WHY[notice.reason] for notice in reversed(attempt.notices) if notice.deadline_ms), "")
-    return f"ended with 0, which is success, after it was told to stop: {told}" if told else ""
+    why = attempt.ending.note if attempt.ending is not None else ""
+    why = why or next((_WHY[notice.reason] for notice in reversed(attempt.notices) if notice.deadline_ms), "")
+    return f"ended with 0, which is success, after it was told to stop: {why}" if why else ""
 
 
 def _moment(at_ms: int) -> str:
