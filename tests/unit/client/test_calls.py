@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+
+import pytest
+
+from iris.client.client import Client
 from iris.client.http.transport import HttpRequest
 from iris.client.maps.calls import code_of, pack_arguments, send_calls
+from iris.client.maps.executor import Executor
 from iris.client.problems import Document, NotFound
 from iris_core.spec.calls import Calls, inlined, is_inline
 
@@ -42,3 +48,19 @@ def test_large_arguments_are_files():
     assert not is_inline(calls.segments[0])
     assert len(calls.digests) == 3
     assert transport.sent.count("PUT") == 3
+
+
+def test_a_function_that_cannot_be_pickled_names_the_variable_at_fault():
+    """It said "cannot pickle '_thread.lock' object" of a client that the script had made, and no more."""
+    client, scale = threading.Lock(), 2
+
+    def function(x: float) -> float:
+        with client:
+            return x * scale
+
+    with pytest.raises(TypeError) as refused:
+        code_of(function, {}, 1)
+    assert refused.value.__notes__ == ["client cannot be pickled, which the function uses: make it in the function"]
+    with Executor(Client("http://127.0.0.1:1")) as executor, pytest.raises(TypeError) as refused:
+        executor.submit(function, 1.0)
+    assert refused.value.__notes__ == ["client cannot be pickled, which the function uses: make it in the function"]

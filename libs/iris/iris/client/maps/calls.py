@@ -9,11 +9,13 @@ Source: docs/adr/0075-give-each-call-its-own-arguments.md.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import io
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -95,7 +97,37 @@ def pack_function(function: Callable[..., Any], kwargs: Mapping[str, Any], *, ch
     """A table file: the function, constant keyword arguments, whether a task has several calls, Python's version."""
     constant = cloudpickle.dumps(dict(kwargs)) if kwargs else b""
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    return table([cloudpickle.dumps(function), constant, b"1" if chunked else b"", version.encode()])
+    with explaining(function):
+        packed = cloudpickle.dumps(function)
+    return table([packed, constant, b"1" if chunked else b"", version.encode()])
+
+
+@contextmanager
+def explaining(function: Callable[..., Any]) -> Iterator[None]:
+    """Give an error of pickling a function a note that names the global or outer variable at fault, where one is."""
+    try:
+        yield
+    except Exception as error:
+        if name := next((name for name, value in _variables_of(function).items() if not _is_picklable(value)), ""):
+            error.add_note(f"{name} cannot be pickled, which the function uses: make it in the function")
+        raise
+
+
+def _variables_of(function: Callable[..., Any]) -> Mapping[str, Any]:
+    """The global and outer variables that a function uses, by name; none of what is no function of Python."""
+    try:
+        used = inspect.getclosurevars(function)
+    except (TypeError, ValueError):
+        return {}
+    return {**used.nonlocals, **used.globals}
+
+
+def _is_picklable(value: object) -> bool:
+    try:
+        cloudpickle.dumps(value)
+    except Exception:  # noqa: BLE001 - pickling may raise anything
+        return False
+    return True
 
 
 def pack_arguments(calls: Iterable[Arguments], chunksize: int) -> Iterator[bytes]:

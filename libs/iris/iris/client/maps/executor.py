@@ -20,6 +20,7 @@ from typing import Any, TypeVar, Unpack
 import cloudpickle
 
 from iris.client.client import Client
+from iris.client.maps.calls import explaining
 from iris.client.maps.future import CallFuture
 from iris.client.maps.open_map import OpenMap, at_exit
 from iris.client.options.maps import MapOptions, check_options
@@ -69,7 +70,8 @@ class Executor(concurrent.futures.Executor):
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         """Call a function on some host. Raises RuntimeError after `shutdown`, and what pickling raises."""
-        arguments = cloudpickle.dumps((fn, args, kwargs))
+        with explaining(fn):
+            arguments = cloudpickle.dumps((fn, args, kwargs))
         future: CallFuture[T] = CallFuture()
         with self._arrival:
             if self._closed:
