@@ -67,6 +67,8 @@ def _why(ledger: Ledger, record: Job, hosts: int, matching: list[Worker], large:
     assert gang is not None
     size = len(record.tasks) // gang.slices
     required = groupings(gang.levels, gang.within, record.spec.resources)[-1]
+    if absent := [key for key in required.keys if all(key not in worker.attributes for worker in matching)]:
+        return f"none of {len(matching)} that match has the attribute {' or '.join(absent)}"
     if gang.slices == 1:
         if not required.keys:
             return f"{large} workers match and are large enough, and it needs {size} at once"

@@ -35,7 +35,7 @@ _file = click.option(
     "file",
     required=True,
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The gateway's token_file.",
+    help="The gateway's token_file; that of `iris up` is `tokens` in its data directory.",
 )
 _expires = click.option(
     "--expires", help="How long it is valid, at least 1m: 90d; or until when.  [default: for ever]", metavar=MOMENT
