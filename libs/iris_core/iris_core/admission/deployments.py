@@ -88,7 +88,7 @@ def _update(spec: DeploymentSpec) -> Mistakes:
     if update.progress_deadline_s <= least:
         message = f"a route may take {show_duration(least)} to become available, and the update fails after"
         message = f"{message} {show_duration(update.progress_deadline_s)} without progress"
-        hint = "a longer deadline, or a shorter start_timeout_s of the probe"
+        hint = "a longer deadline, or a shorter start timeout of the probe"
         yield Mistake(pointer=f"{at}/progress_deadline_s", code="too_short", message=message, hint=hint)
 
 
