@@ -71,6 +71,21 @@ def test_a_timeout_says_how_many_calls_have_not_ended(order):
         calls.results(timeout=0)
 
 
+def test_ctrl_c_says_that_the_map_goes_on_and_how_to_come_back(monkeypatch):
+    """A traceback of KeyboardInterrupt alone looks as if the calls had ended with the program."""
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    calls = mapped(2)
+    calls._job = SimpleNamespace(id="j7", name="/m")
+    monkeypatch.setattr(calls._arrival, "wait_for", interrupt)
+
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        calls.results()
+    assert stopped.value.__notes__ == ["/m goes on: client.map_of('j7'), or iris cancel j7"]
+
+
 @pytest.mark.parametrize("order", ["items", "done"])
 def test_a_map_that_returns_exceptions_raises_none_of_them(order):
     calls = mapped(2, order=order, return_exceptions=True)

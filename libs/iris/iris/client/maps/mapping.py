@@ -181,7 +181,12 @@ class Mapped(list[CallFuture[R]]):
         what reading the items has raised; TimeoutError when calls have not ended by then.
         """
         with self._arrival:
-            if not self._arrival.wait_for(lambda: self._raises() or self._is_settled(len(self)), timeout):
+            try:
+                settled = self._arrival.wait_for(lambda: self._raises() or self._is_settled(len(self)), timeout)
+            except KeyboardInterrupt as stop:
+                stop.add_note(f"{self.job.name} goes on: client.map_of({self.job.id!r}), or iris cancel {self.job.id}")
+                raise
+            if not settled:
                 raise self._late()
             raises, ended = self._raises(), list(self._done)
         if self._order == "items":
