@@ -117,3 +117,16 @@ def test_a_wrong_byte_is_an_error(tmp_path):
     whole[-6] ^= 1
     with pytest.raises(InvalidArchive, match="CRC check failed"):
         extract(unzipped(io.BytesIO(whole), "w:gz"), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("size", "count", "words"),
+    [(64 << 20, 1, "headers of megabytes"), (400_000, 3, "headers of megabytes"), (1, 500, "recursion")],
+)
+def test_headers_of_headers_are_an_error(tmp_path, size, count, words):
+    """`tarfile` reads the whole of each, and calls itself for the next one."""
+    made = tarfile.TarInfo("x")
+    made.type, made.size = tarfile.GNUTYPE_LONGNAME, size
+    header = made.tobuf() + bytes(-(-size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE)
+    with pytest.raises(InvalidArchive, match=words):
+        extract(io.BytesIO(header * count + packed(entry("x")).getvalue()), tmp_path)

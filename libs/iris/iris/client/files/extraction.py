@@ -19,9 +19,19 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from iris_core.admission.archive_paths import InvalidArchive, check_link, names
+from iris_core.admission.archive_reader import ArchiveReader
 
 OnReplace = Callable[[str], None]
 _COPY = 1 << 20
+_BROKEN = (
+    tarfile.TarError,
+    gzip.BadGzipFile,
+    EOFError,
+    zlib.error,
+    ValueError,
+    OverflowError,
+    RecursionError,  # `tarfile` calls itself for a header that is about the next one
+)
 _INTO = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -37,14 +47,16 @@ def extract(archive: io.BufferedIOBase, directory: Path, on_replace: OnReplace |
     files = 0
     root = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        with tarfile.open(fileobj=archive, mode="r|") as opened:
+        source = ArchiveReader(archive)
+        with tarfile.open(fileobj=source, mode="r:") as opened:
             for member in opened:
+                source.allow(member.size)
                 if _extract(opened, member, root) and on_replace is not None:
                     on_replace(member.name)
                 files += not member.isdir()
         while archive.read(_COPY):
             pass  # to the end, where gzip has its checksum
-    except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error, ValueError, OverflowError) as error:
+    except _BROKEN as error:
         raise InvalidArchive(f"broken archive: {error}") from error
     finally:
         os.close(root)

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import IO
 
 from iris_core.admission.archive_paths import InvalidArchive
+from iris_core.admission.archive_reader import ArchiveReader
 from iris_core.spec import array_values
 from iris_worker.attempt.bundles.manifest import ArchiveEntry, BundleLimits, EntryKind, Manifest
 
@@ -39,8 +40,6 @@ _BROKEN = (
     RuntimeError,
 )
 _COPY = 1024 * 1024
-_HEADERS, _HEADERS_EACH = _COPY, 4096
-"""The bytes of headers that a tar archive may have, and how many more for each entry: `tarfile` keeps them."""
 _GZIP, _BZIP2 = b"\x1f\x8b", b"BZh"
 _ZIP_ENTRY = b"PK\x01\x02"
 _ZIP_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
@@ -210,35 +209,11 @@ def _members(data: bytes, limits: BundleLimits) -> Iterator[ArchiveMember]:
         yield from _tar_members(data)
 
 
-class _Measured(io.RawIOBase):
-    """A reader that limits the unpacked bytes, because headers may claim gigabytes, and follow one another.
-
-    Attributes:
-        left: how many may be read.
-    """
-
-    def __init__(self, source: ArchiveStream) -> None:
-        self._source = source
-        self.left = _HEADERS
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        if size is None or not 0 <= size <= self.left:
-            raise InvalidArchive("broken archive: headers of megabytes")
-        self.left -= size
-        return self._source.read(size)
-
-    def seek(self, position: int, whence: int = 0, /) -> int:
-        return self._source.seek(position, whence)
-
-    def tell(self) -> int:
-        return self._source.tell()
-
-
 def _tar_members(data: bytes) -> Iterator[ArchiveMember]:
-    source = _Measured(_opened(data))
+    source = ArchiveReader(_opened(data))
     with tarfile.open(fileobj=source, mode="r:") as archive:
         for member in archive:
-            source.left += max(0, member.size) + _HEADERS_EACH
+            source.allow(member.size)
             if member.issparse():
                 raise InvalidArchive(f"{member.name[:200]!r} is a sparse file")
             content = archive.extractfile(member) if member.isreg() else None
