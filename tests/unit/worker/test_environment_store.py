@@ -99,6 +99,27 @@ def test_a_finished_build_is_readable_by_all_and_changeable_by_none(tmp_path: Pa
     assert Path("/etc/passwd").stat().st_mode == before
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to another user")
+def test_linked_files_of_the_builder_are_taken_from_it(tmp_path: Path):
+    """A later task may run as the same user of the pool, for somebody else."""
+    store = opened(tmp_path / "environments")
+    place, builder, other = Path(store.path(directory := store.new())), 54321, 54322
+    for name, owner in {"cached": builder, "foreign": other, "own": 0}.items():
+        (tmp_path / name).touch(0o666)
+        (tmp_path / name).chmod(0o666)
+        os.chown(tmp_path / name, owner, owner)
+        os.link(tmp_path / name, place / name)
+    os.chown(place, builder, builder)
+
+    store.seal(directory)
+    found = {name: (place / name).stat() for name in ("cached", "foreign", "own")}
+    assert {name: (one.st_uid, one.st_mode & 0o777) for name, one in found.items()} == {
+        "cached": (0, 0o644),
+        "foreign": (other, 0o666),
+        "own": (0, 0o666),
+    }
+
+
 def test_a_build_may_have_directories_of_any_depth(tmp_path: Path):
     store = opened(tmp_path)
     here = place = Path(store.path(directory := store.new()))

@@ -82,14 +82,15 @@ class EnvironmentStore:
         thread. Raises OSError.
         """
         left, size = [self.path(directory)], 0
+        builder = os.lstat(left[0]).st_uid
         while left:  # without recursion: the build may have made directories of any depth
-            size += _seal(path := left.pop())
+            size += _seal(path := left.pop(), builder)
             with os.scandir(path) as entries:
                 for entry in entries:
                     if entry.is_dir(follow_symlinks=False):
                         left.append(entry.path)
                     else:
-                        size += _seal(entry.path)
+                        size += _seal(entry.path, builder)
         return size
 
     def publish(self, key: str, directory: str, size: int) -> None:
@@ -136,15 +137,17 @@ class EnvironmentStore:
         return found
 
 
-def _seal(path: str) -> int:
+def _seal(path: str, builder: int) -> int:
     """Make this process' user the owner of a file, with no rights of others but to read; returns its bytes.
 
-    A file with another name elsewhere may be that of somebody else, and is left alone.
+    A file with another name elsewhere may be that of somebody else, and is left alone unless it is the builder's: uv
+    links the files of its cache, and a later task may have that user.
     """
     found = os.lstat(path)
     is_directory = stat.S_ISDIR(found.st_mode)
     size = 0 if is_directory else found.st_size
-    if stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
+    is_builders = found.st_uid == builder != os.geteuid()
+    if stat.S_ISREG(found.st_mode) and found.st_nlink > 1 and not is_builders:
         return size
     if not stat.S_ISLNK(found.st_mode):
         os.chmod(path, (found.st_mode & 0o755) | (0o555 if is_directory else 0o444))
