@@ -256,6 +256,7 @@ async def test_pipelined_requests_are_answered_in_their_order(proxy: Front):
 ANSWERS = {
     b"HTTP/1.1 204 No Content\r\n\r\n": 204,
     b"HTTP/1.1 304 Not Modified\r\nETag: x\r\n\r\n": 304,
+    b"HTTP/1.1 000 None\r\nContent-Length: 2\r\n\r\nab": 502,
     b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab": 502,
     b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n%b\r\n%b" % (CODED, EMPTY): 502,
     b"nonsense\r\n\r\n": 502,

@@ -190,6 +190,8 @@ class Upstream:
             while 100 <= head.code < 200 and head.code != 101:
                 await informational(head)
                 head, content = await connection.read()
+            if head.code < 100:
+                raise ValueError(f"{head.code} is no status")
             connection.answered()
             return RouteAnswer(self, connection, upload, head, content)
         except BaseException as error:
