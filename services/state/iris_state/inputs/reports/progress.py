@@ -138,8 +138,8 @@ def on_stages(
             continue
         if stage.notices and attempt.is_open:
             known = {notice.reason for notice in attempt.notices}
-            told = {notice.reason: notice for notice in stage.notices if notice.reason not in known}
-            yield from (Noticed(ref.job, ref.index, ref.attempt, _in_time(notice)) for notice in told.values())
+            new = {notice.reason: notice for notice in stage.notices if notice.reason not in known}
+            yield from (Noticed(ref.job, ref.index, ref.attempt, _in_time(notice)) for notice in new.values())
         if stage.ended is not None:
             claim = _ended(ledger.jobs[ref.job], ref, stage.ended, ledger.workers[worker])
             innocent = claim.sudden and (ref.job, ref.index, ref.attempt) in beside
