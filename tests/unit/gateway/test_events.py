@@ -93,6 +93,18 @@ async def test_few_events_of_a_type_are_found_among_many_others(iris: House):
     assert await ids(iris, "type=task.state.killed&cursor=e30004") == ["30003"]
 
 
+async def test_the_events_of_a_deployment_are_found_among_many_of_tasks(iris: House):
+    """A deployment that had not changed for 20,000 events of tasks had none."""
+    stored, of_it = iris.memory.streams["IRIS_EVENTS"], b'{"deployment":"chat"}'
+    stored.store("deployment.state.ready", of_it, {})
+    stored.store("route.state.healthy", of_it, {})
+    stored.store("route.state.healthy", b'{"deployment":"other"}', {})
+    for _ in range(20_500):
+        stored.store("task.state.running", b"{}", {})
+    assert await ids(iris, "deployment=chat") == ["2", "1"]
+    assert await ids(iris, "deployment=chat&order=asc&limit=2") == ["1", "2"]
+
+
 async def test_a_page_of_events_says_that_it_has_not_searched_all(iris: House):
     stored = iris.memory.streams["IRIS_EVENTS"]
     stored.store("task.state.failed", b'{"worker":"w1"}', {})
@@ -107,7 +119,9 @@ async def test_a_page_of_events_says_that_it_has_not_searched_all(iris: House):
 def test_the_subjects_of_a_filter_do_not_overlap():
     """The server refuses a consumer of subjects that do."""
     assert Filter(("task.state", "task.state.failed", "job", "job", "job.state")).subjects == ("task.state.>", "job.>")
-    assert EVERYTHING.subjects == ()
+    assert EVERYTHING.subjects == Filter(within="/a", worker="w0").subjects == ()
+    assert Filter(deployment="chat").subjects == ("deployment.>", "route.>")
+    assert Filter(("job",), deployment="chat").subjects == ("job.>",)
 
 
 async def test_types_and_a_jobs_tree_can_be_picked_out(iris: House):

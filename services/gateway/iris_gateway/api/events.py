@@ -93,7 +93,11 @@ def _place(cursor: str) -> int | None:
 
 
 class EventPage(msgspec.Struct):
-    """A page of events: each is its body with ``id`` and ``type``."""
+    """A page of events: each is its body with ``id`` and ``type``.
+
+    Those of a type or a deployment are found by the server's index. Those of a job are found by reading, 20,000 of all
+    events for a page, which may be empty and go on at ``next_cursor``: give a ``type`` too.
+    """
 
     items: list[dict[str, Any]]
     next_cursor: str | None

@@ -36,6 +36,7 @@ WORDS: Mapping[str, Sequence[str]] = {
 }
 """The last tokens of the subjects of events, by what is before them."""
 _ENTITIES = dict.fromkeys(prefix.partition(".")[0] for prefix in WORDS)
+_OF_DEPLOYMENTS = ("deployment", "route")
 TYPES = (*_ENTITIES, *WORDS, *(f"{prefix}.{word}" for prefix, words in WORDS.items() for word in words))
 """Valid types of events in a filter."""
 TYPES_HINT = f"one or more of {', '.join((*_ENTITIES, *WORDS))}, or of these with a state, as task.state.running"
@@ -122,8 +123,11 @@ class Filter:
 
     @property
     def subjects(self) -> tuple[str, ...]:
-        """The subjects of ``types`` on the bus, without those that another one includes; none for all."""
-        least = [one for one in dict.fromkeys(self.types) if not one.startswith(tuple(f"{t}." for t in self.types))]
+        """The subjects of ``types`` on the bus, or of what has a deployment, without those that another one includes;
+        none for all. They do not say of which job or worker an event is.
+        """
+        types = self.types or (_OF_DEPLOYMENTS if self.deployment else ())
+        least = [one for one in dict.fromkeys(types) if not one.startswith(tuple(f"{t}." for t in types))]
         return tuple(one if one.count(".") == 2 else f"{one}.>" for one in least)
 
     def _wants_type(self, subject: str) -> bool:

@@ -1,8 +1,8 @@
 """Pages of past events, read from the stream in ranges: a page reads a bounded number of messages, even if none
 matches.
 
-Where types are wanted, the server finds their messages by its index of subjects. The newest `STRETCH` messages are read
-without it: a server that lags has fewer, and says that none is left.
+Where types or a deployment are wanted, the server finds their messages by its index of subjects. The newest `STRETCH`
+messages are read without it: a server that lags has fewer, and says that none is left.
 
 Out of scope: new events (`feed`).
 """
