@@ -67,8 +67,10 @@ def test_a_refusal_names_the_option_that_was_given(iris):
     assert err.splitlines()[0] == "error: --scale-window: 5 s is shorter than the cooldown, which is 15 s"
 
 
-def test_a_refused_slice_names_the_option_of_slices(iris):
-    mistake = {"pointer": "/resources/device/variant", "message": "no TPU variant 'v5litepod-17'"}
+@pytest.mark.parametrize("field", ["variant", "count"])
+@pytest.mark.parametrize("given", [("--tpu", "v5litepod-17"), ("--gpu", "H100x2000")])
+def test_a_refused_device_names_the_option_that_was_given(iris, field, given):
+    mistake = {"pointer": f"/resources/device/{field}", "message": "there is none"}
     with answering(lambda _: problem(422, "invalid", "one mistake", errors=[mistake])) as server:
-        _, _, err = iris("--url", server.url, "run", "--tpu", "v5litepod-17", "--", "true")
-    assert err.splitlines()[0] == "error: --tpu: no TPU variant 'v5litepod-17'"
+        _, _, err = iris("--url", server.url, "run", *given, "--", "true")
+    assert err.splitlines()[0] == f"error: {given[0]}: there is none"

@@ -13,8 +13,13 @@ import click
 from iris_core.spec.option_table import field_words
 
 _UNIT = re.compile(r"_s\Z")
-_WORDS = {"name_prefix": "prefix", "environment/packages": "workdir", "bundle": "workdir", "resources/device": "tpu"}
-"""Fields whose option is not called as they are."""
+_WORDS = {
+    "name_prefix": "prefix",
+    "environment/packages": "workdir",
+    "bundle": "workdir",
+    "resources/device": "tpu gpu",
+}
+"""Fields whose options are not called as they are."""
 
 
 def option_of(pointer: str, command: click.Command, given: Collection[str] = ()) -> str:
@@ -38,7 +43,6 @@ def _names(path: str) -> Iterable[str]:
     for length in range(len(parts), 0, -1):
         part = "/".join(parts[:length])
         word = _UNIT.sub("", parts[length - 1])
-        yield from filter(
-            None, (_WORDS.get(part) or field_words().get(part), _UNIT.sub("", part).replace("/", "_"), word)
-        )
+        yield from (_WORDS.get(part) or field_words().get(part) or "").split()
+        yield from filter(None, (_UNIT.sub("", part).replace("/", "_"), word))
         yield word.rstrip("s") + "s"
