@@ -570,7 +570,8 @@ def test_a_parent_that_is_not_there_is_refused_with_the_submission(iris):
         code, _, err = iris("run", "-d", "--url", server.url, "--parent", "nope", "true")
     assert (code, "there is no job /nope" in err) == (ExitCode.NOT_FOUND, True)
     sent = [(request.method, request.path) for request in server.requests]
-    assert sent == [("POST", "/v1/jobs?parent=%2Fnope"), ("GET", "/v1/jobs?limit=500")]  # for the nearest name
+    looked = [("GET", "/v1/deployments/nope"), ("GET", "/v1/jobs?limit=500")]  # whether it is one, and the nearest name
+    assert sent == [("POST", "/v1/jobs?parent=%2Fnope"), *looked]
 
 
 def well(request):

@@ -27,13 +27,13 @@ def end(**members):
 
 
 def test_a_task_that_a_signal_ended_is_said_with_the_signal(capsys):
-    """The event of a release that names none has the cause alone."""
+    """The event of a release that names none has the cause alone, if that says more than the state."""
     shared = {"task": "/a/0", "attempt": 0, "job": "/a", "previous": "running", "worker": "w0", "at_ms": 1, "seq": 1}
     for end in ({"signal": 11}, {}, {"signal": 9, "cause": "worker_lost"}, {"exit_code": 3}, {"signal": 40}):
         body = {**shared, "state": "failed", "cause": "failed", "exit_code": None, **end}
         print_event_line(from_builtins(body, TaskEvent))
     whys = [line.partition("(")[2] for line in capsys.readouterr().err.splitlines()]
-    assert whys == ["signal 11, SIGSEGV)", "failed)", "worker_lost)", "exit code 3)", "signal 40, SIG40)"]
+    assert whys == ["signal 11, SIGSEGV)", "", "worker_lost)", "exit code 3)", "signal 40, SIG40)"]
 
 
 class Ending:

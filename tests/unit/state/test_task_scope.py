@@ -27,7 +27,7 @@ ANN, BOB = Caller("ann", "user"), Caller("bob", "user")
 KEY = SigningKey("k1", b"1" * 32, 0)
 HOUR_MS = 3_600_000
 READABLE = {
-    "job": {"job", "tree", "tasks", "why", "history", "sessions"},
+    "job": {"job", "tree", "tasks", "why", "history", "sessions", "job_usage"},
     "task": {"task", "attempts", "why", "history"},
 }
 """The views that a task may read, by the argument that names what of its subtree it reads."""
