@@ -12,6 +12,7 @@ from drawings.docstrings import entries
 from drawings.markdown import document, grid
 from iris_core.quota import GATEWAY_LIMITS, QUOTA_LIMITS
 from iris_core.spec.resources import RESOURCES
+from iris_service.settings import keys_of
 
 SECTIONS = {
     "cluster": ("iris.cluster.settings:ClusterSettings", "`iris up`"),
@@ -50,18 +51,21 @@ def struct_at(place: str) -> type[msgspec.Struct]:
 def defaults(kind: type[msgspec.Struct]) -> dict[str, str]:
     """Key → its default as TOML; empty where it is unset."""
     found = {}
-    for field in msgspec.structs.fields(kind):
+    for key, field in keys_of(kind).items():
         value = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
-        found[field.encode_name] = "" if value is None else msgspec.json.encode(value).decode()
+        found[key] = "" if value is None else msgspec.json.encode(value).decode()
     return found
 
 
 def meanings(kind: type[msgspec.Struct]) -> dict[str, str]:
     """Key → what it means: its entry in the lists of attributes of the struct and of its bases.
 
-    An entry of several keys (``a, b: ...``) is the meaning of each.
+    An entry of several keys (``a, b: ...``) is the meaning of each. Those of a table are ``table.key``.
     """
     found: dict[str, str] = {}
+    for field in msgspec.structs.fields(kind):
+        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
+            found |= {f"{field.name}.{key}": meaning for key, meaning in meanings(field.type).items()}
     for part in reversed(kind.__mro__):
         _, _, listed = inspect.cleandoc(part.__doc__ or "").partition("Attributes:\n")
         for entry in entries(listed.split("\n\n")[0]):

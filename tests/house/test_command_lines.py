@@ -10,7 +10,6 @@ from functools import cache
 from pathlib import Path
 
 import click
-import msgspec
 import pytest
 
 from drawings.configuration import SECTIONS, struct_at
@@ -19,7 +18,7 @@ from iris.cli.root import root
 from iris.client.options.jobs import job_spec
 from iris.client.problems import InvalidOption
 from iris_service.run import run_service
-from iris_service.settings import BadSetting, load
+from iris_service.settings import BadSetting, keys_of, load
 from tests.house.repository import ROOT, texts, tracked
 from tests.support.guide import blocks, command_lines, commands_of
 
@@ -166,8 +165,8 @@ def test_the_settings_of_a_page_are_settings(page: str, tmp_path: Path):
 def variables() -> set[str]:
     """What may stand in a page: names in the code, and every setting as a variable."""
     code = "\n".join(text for path, text in texts().items() if path.parts[0] in ("libs", "services", "examples"))
-    keys = {name: msgspec.structs.fields(struct_at(place)) for name, (place, _) in SECTIONS.items()}
-    return {*NAMES.findall(code)} | {f"IRIS_{name}_{key.name}".upper() for name in keys for key in keys[name]}
+    keys = [f"{name}_{key}" for name, (place, _) in SECTIONS.items() for key in keys_of(struct_at(place))]
+    return {*NAMES.findall(code)} | {f"IRIS_{key}".upper().replace(".", "_") for key in keys}
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -98,7 +98,7 @@ class RunSettings(msgspec.Struct, frozen=True):
     gc: Literal["default", "quiet"] = "default"
     disks: tuple[str, ...] = ()
 
-    def check(self) -> None:
+    def check_forms(self) -> None:
         """Raises BadSetting for an address or a URL that cannot be one."""
         if self.metrics:
             read_address("run", self.metrics, "metrics")

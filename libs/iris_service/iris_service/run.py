@@ -47,7 +47,7 @@ from iris_service import log_lines, notify
 from iris_service.child import DAMAGED, MISUSED
 from iris_service.notify import Notifier
 from iris_service.process_settings import NatsSettings, RunSettings
-from iris_service.settings import BadSetting, Settings, load
+from iris_service.settings import BadSetting, Settings, keys_of, load
 from iris_service.telemetry import MetricsServer, ServiceCollector
 from iris_service.tracing import Tracer
 
@@ -366,7 +366,7 @@ def return_freed_blocks() -> None:
 def _options(
     name: str, kind: type[msgspec.Struct], argv: Sequence[str] | None, flags: Mapping[str, str]
 ) -> argparse.Namespace:
-    keys = ", ".join(field.encode_name for field in msgspec.structs.fields(kind))
+    keys = ", ".join(keys_of(kind))
     meaning = f"Keys of [{name}]: {keys}. What each means: docs/configuration.md; their values: --show-config."
     parser = argparse.ArgumentParser(prog=f"iris server {name}", epilog=meaning)
     parser.add_argument("--config", default="", metavar="FILE", help="an iris.toml")

@@ -1,7 +1,8 @@
 """Settings of a service: defaults in a struct, then `iris.toml`, then the environment, then the command line.
 
 A service declares one msgspec struct per section, every field with a default; a key no struct knows is refused by
-name. `IRIS_STATE_RETRY_FOR_S=5` is the key ``retry_for_s`` of the section ``[state]``.
+name. `IRIS_STATE_RETRY_FOR_S=5` is the key ``retry_for_s`` of the section ``[state]``. A field that is a struct is a
+table of the section: ``timeout_s`` of ``[worker.check]`` is the key ``check.timeout_s`` of ``[worker]``.
 Out of scope: what the keys mean; where the file is written.
 """
 
@@ -12,6 +13,7 @@ import math
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -41,25 +43,27 @@ class Settings:
         self._loose = loose
 
     def section(self, name: str, kind: type[S]) -> S:
-        """The section as its struct, whose method ``check``, if it has one, judges forms that its types do not.
+        """The section as its struct, whose method ``check_forms``, if it has one, judges forms that its types do not.
 
         Raises BadSetting for an unknown key, or a value of the wrong kind or form.
         """
         chosen = {**self._from_environment(name, kind), **self._chosen.get(name, {})}
-        fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
-        for key, (_, origin) in chosen.items():
+        fields = keys_of(kind)
+        values: dict[str, Any] = {}
+        for key, (value, origin) in chosen.items():
             if key not in fields:
                 raise BadSetting(f"{origin}: [{name}] has no key '{key}'{_meant(key, fields)}")
-        values = {key: _split(value, fields[key].type) for key, (value, _) in chosen.items()}
+            table, _, last = key.rpartition(".")
+            (values.setdefault(table, {}) if table else values)[last] = _split(value, fields[key].type)
         try:
             section = msgspec.convert(values, kind, strict=False)
         except msgspec.ValidationError as error:
             raise BadSetting(self._explain(name, chosen, error)) from error
         for key, (_, origin) in chosen.items():
-            value = getattr(section, fields[key].name)
+            value = attrgetter(key)(section)
             if isinstance(value, float) and not math.isfinite(value):
                 raise BadSetting(f"{origin}: [{name}] {key}: Expected a finite number, got {value}")
-        if check := getattr(section, "check", None):
+        if check := getattr(section, "check_forms", None):
             check()
         return section
 
@@ -74,24 +78,24 @@ class Settings:
         values = self.section(name, kind)
         chosen = {**self._from_environment(name, kind), **self._chosen.get(name, {})}
         lines = [f"[{name}]"]
-        for field in msgspec.structs.fields(kind):
-            value = _redacted(field.encode_name, getattr(values, field.name))
-            origin = chosen[field.encode_name][1] if field.encode_name in chosen else "default"
-            lines.append(f"{field.encode_name} = {msgspec.json.encode(value).decode()}  # {origin}")
+        for key in keys_of(kind):
+            value = _redacted(key, attrgetter(key)(values))
+            origin = chosen[key][1] if key in chosen else "default"
+            lines.append(f"{key} = {msgspec.json.encode(value).decode()}  # {origin}")
         return "\n".join(lines)
 
     def _from_environment(self, name: str, kind: type[msgspec.Struct]) -> dict[str, tuple[Any, str]]:
         prefix = f"IRIS_{name.upper()}_"
-        known = {field.encode_name for field in msgspec.structs.fields(kind)}
+        known = {key.replace(".", "_"): key for key in keys_of(kind)}
         found = {}
         for variable, value in self._loose.items():
             key = variable[len(prefix) :].lower()
             if variable.startswith(prefix) and (key in known or variable not in GIVEN_TO_TASKS):
-                found[key] = (value, f"environment {variable}")
+                found[known.get(key, key)] = (value, f"environment {variable}")
         return found
 
     def _explain(self, name: str, chosen: Mapping[str, tuple[Any, str]], error: msgspec.ValidationError) -> str:
-        at = re.search(r"\$\.(\w+)", str(error))
+        at = re.search(r"\$\.([\w.]+)", str(error))
         key = at[1] if at else ""
         origin = chosen[key][1] if key in chosen else "settings"
         return f"{origin}: [{name}] {key}: {str(error).split(' - at ')[0]}"
@@ -113,7 +117,10 @@ def load(file: Path | None, environ: Mapping[str, str], given: Sequence[str] = (
             raise BadSetting(f"{file}: there is no section [{name}]{_meant(name, SECTIONS)}")
         if not isinstance(values, dict):
             raise BadSetting(f"{file}: '{name}' stands outside a section")
-        chosen[name] = {key: (value, str(file)) for key, value in values.items() if not _overruled(environ, name, key)}
+        given_keys = _flat(values)
+        chosen[name] = {
+            key: (value, str(file)) for key, value in given_keys.items() if not _overruled(environ, name, key)
+        }
     for text in given:
         place, equals, value = text.partition("=")
         name, dot, key = place.partition(".")
@@ -124,7 +131,25 @@ def load(file: Path | None, environ: Mapping[str, str], given: Sequence[str] = (
 
 
 def _overruled(environ: Mapping[str, str], name: str, key: str) -> bool:
-    return f"IRIS_{name.upper()}_{key.upper()}" in environ
+    return f"IRIS_{name}_{key.replace('.', '_')}".upper() in environ
+
+
+def keys_of(kind: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo]:
+    """The keys of a section, in order; those of a table in it are ``table.key``."""
+    found: dict[str, msgspec.structs.FieldInfo] = {}
+    for field in msgspec.structs.fields(kind):
+        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
+            found |= {f"{field.name}.{key}": inner for key, inner in keys_of(field.type).items()}
+        else:
+            found[field.name] = field
+    return found
+
+
+def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        found |= {f"{key}.{last}": one for last, one in value.items()} if isinstance(value, dict) else {key: value}
+    return found
 
 
 def _read(file: Path) -> dict[str, Any]:

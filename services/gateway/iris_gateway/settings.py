@@ -111,7 +111,7 @@ class GatewaySettings(msgspec.Struct, frozen=True):
     oidc_user_roles: tuple[str, ...] = ()
     oidc_client: str = ""
 
-    def check(self) -> None:
+    def check_forms(self) -> None:
         """Raises BadSetting for an address, a URL or a network that cannot be one, and for a part of an issuer."""
         self.address()
         self.issuer()

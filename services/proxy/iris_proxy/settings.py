@@ -56,7 +56,7 @@ class ProxySettings(msgspec.Struct, frozen=True, kw_only=True):
     workers: Annotated[int, msgspec.Meta(ge=1, le=256)] = 1
     reuse_port: bool = False
 
-    def check(self) -> None:
+    def check_forms(self) -> None:
         """Raises BadSetting for an address or a network that cannot be one, and for a part of an issuer."""
         self.address()
         self.networks()

@@ -142,7 +142,7 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
     terminal_silent_s: PositiveFloat = 60.0
     tunnels_at_once: NonNegativeInt = 256
 
-    def check(self) -> None:
+    def check_forms(self) -> None:
         """Raises BadSetting for an invalid URL, path or port range. Existence of paths is checked at start."""
         self.ports()
         if self.metadata_url not in ("", "auto"):

@@ -9,6 +9,16 @@ import pytest
 from iris_service.settings import BadSetting, load
 
 
+class Check(msgspec.Struct, frozen=True):
+    command: tuple[str, ...] = ()
+    timeout_s: Annotated[float, msgspec.Meta(gt=0)] = 30.0
+
+
+class WorkerSettings(msgspec.Struct, frozen=True):
+    id: str = ""
+    check: Check = Check()
+
+
 class StateSettings(msgspec.Struct, frozen=True):
     retry_for_s: Annotated[float, msgspec.Meta(gt=0)] = 30.0
     handlers: tuple[str, ...] = ("place",)
@@ -110,3 +120,30 @@ def test_a_password_inside_a_url_is_hidden():
     shown = load(None, {}).show("nats", NatsSettings)
     assert "hush" not in shown
     assert "127.0.0.1:4222" in shown
+
+
+def test_a_table_of_a_section_is_read_from_every_source(tmp_path):
+    file = toml(tmp_path, '[worker]\nid = "w0"\n[worker.check]\ncommand = ["sh", "-c", "a, b"]\ntimeout_s = 1\n')
+    settings = load(file, {})
+    assert settings.section("worker", WorkerSettings) == WorkerSettings("w0", Check(("sh", "-c", "a, b"), 1.0))
+    given = load(file, {"IRIS_WORKER_CHECK_TIMEOUT_S": "2"}, ["worker.check.command=true"])
+    assert given.section("worker", WorkerSettings) == WorkerSettings("w0", Check(("true",), 2.0))
+    assert given.show("worker", WorkerSettings).split("\n") == [
+        "[worker]",
+        f'id = "w0"  # {file}',
+        'check.command = ["true"]  # command line',
+        "check.timeout_s = 2.0  # environment IRIS_WORKER_CHECK_TIMEOUT_S",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("timeot_s = 1", r"iris.toml: \[worker\] has no key 'check.timeot_s'; did you mean 'check.timeout_s'"),
+        ("timeout_s = 0", r"iris.toml: \[worker\] check.timeout_s: Expected `float` > 0"),
+        ("timeout_s = inf", r"iris.toml: \[worker\] check.timeout_s: Expected a finite number"),
+    ],
+)
+def test_a_mistake_in_a_table_is_refused_by_name(tmp_path, text, message):
+    with pytest.raises(BadSetting, match=message):
+        load(toml(tmp_path, f"[worker.check]\n{text}"), {}).section("worker", WorkerSettings)

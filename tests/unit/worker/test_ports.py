@@ -92,4 +92,4 @@ def test_the_last_free_port_of_a_small_range_is_found(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("text", ["", "20000", "20000-", "2-1", "80-90", "30000-29999", "20000-65536", "a-b"])
 def test_a_range_of_ports_that_is_none_is_refused(text: str):
     with pytest.raises(BadSetting, match=r"task_ports: .* is not FIRST-LAST"):
-        WorkerSettings(task_ports=text).check()
+        WorkerSettings(task_ports=text).check_forms()
