@@ -334,7 +334,7 @@ class WorkerService:
         limit = self.settings.max_attempts
         return Register(
             *(self.id, incarnation, attributes, total, since_boot_ms, stages, self._address, __version__, limit),
-            *(boot_id(), True),
+            *(boot_id(), True, self._trouble()),
         )
 
     def _taken(self, stages: Sequence[Stage], answer: ReportTaken) -> None:

@@ -3,6 +3,8 @@
 docs/design/semantics.md#tasks-and-attempts, docs/design/semantics.md#constraints-and-resources; docs/ARCHITECTURE.md.
 """
 
+from itertools import pairwise
+
 import pytest
 
 from iris_core import codec, subjects
@@ -509,6 +511,53 @@ def test_a_stop_that_could_not_be_delivered_is_tried_again(script):
         silence 2
         told w0         -> stop:/a/0#0
     """)
+
+
+def test_a_host_that_registers_with_a_fault_gets_nothing_until_it_is_well(script):
+    script.play("""
+        worker w0
+        submit /a
+    """)
+    world, host = script.world, script.world.hosts["w0"]
+    world.restart("w0")
+    fault = Register("w0", "3", {}, host.total, world.now_ms + 1, trouble="host check failed: GPU 3 is gone")
+    host.incarnation = "3"
+    world._report(host, register=fault)
+    view = world.query("worker", id="w0")
+    assert (view["state"], view["detail"]) == ("degraded", "host check failed: GPU 3 is gone")
+    script.play("""
+        schedule
+        /a/0                     -> PENDING
+        heartbeat w0             -> healthy
+        schedule
+        /a/0                     -> ASSIGNED
+    """)
+
+
+def test_a_drained_host_that_registers_with_a_fault_stays_drained(script):
+    script.play("""
+        worker w0
+        admin drain w0
+    """)
+    world, host = script.world, script.world.hosts["w0"]
+    host.incarnation = "3"
+    world._report(host, register=Register("w0", "3", {}, host.total, world.now_ms + 1, trouble="no disk"))
+    assert world.query("worker", id="w0")["state"] == "draining"
+
+
+def test_a_degraded_host_says_its_newest_fault(script):
+    """Numbers that change with each heartbeat are not worth a commit."""
+    script.play("worker w0")
+    world, host = script.world, script.world.hosts["w0"]
+    commits = [world.machine.sequence]
+    for fault in ("disk full: 99 MiB free", "disk full: 7 MiB free", "host check failed: GPU 3 is gone"):
+        host.beats += 1
+        beat = HeartbeatMessage("w0", host.incarnation, host.beats, world.now_ms, healthy=False, detail=fault)
+        world.step(Heartbeat(subjects.heartbeat("w0"), codec.pack(beat)))
+        commits.append(world.machine.sequence)
+    view = world.query("worker", id="w0")
+    assert (view["state"], view["detail"]) == ("degraded", "host check failed: GPU 3 is gone")
+    assert [after > before for before, after in pairwise(commits)] == [True, False, True]
 
 
 def test_an_unhealthy_worker_keeps_what_it_has_and_gets_nothing_new(script):

@@ -1,6 +1,7 @@
 """Answers to orders: with the next report where nobody awaits them."""
 
 import asyncio
+import math
 
 import pytest
 
@@ -8,7 +9,8 @@ from iris_bus.contract import Message
 from iris_core import codec, subjects
 from iris_core.batching import Batcher
 from iris_core.messages.message import AttemptRef
-from iris_core.messages.state_worker import OrderTaken, ReportTaken, Stage
+from iris_core.messages.state_worker import OrderTaken, Register, ReportTaken, Stage
+from iris_core.spec.resources import Amount
 from iris_core.states import KernelStatus
 from iris_worker.agent import reporter as module
 from iris_worker.agent.agent import Agent
@@ -28,13 +30,17 @@ class Host:
     def __init__(self, bus):
         self.heard: list[str] = []
         self.agent = Agent("1")
-        heart, stalls = HeartbeatSchedule("w0", "1", 5.0), StallDetector(60.0)
+        self.heart, stalls = HeartbeatSchedule("w0", "1", 5.0), StallDetector(60.0)
+        self.trouble = ""
         self.bus, metrics = bus, WorkerMetrics(lambda: 0)
         self.reporter = Reporter(
-            *(self.agent, heart, stalls, Batcher(0.0, 4), bus, HostClock(), metrics, 60.0),
-            *(lambda stages: None, lambda stages, taken: None),
+            *(self.agent, self.heart, stalls, Batcher(0.0, 4), bus, HostClock(), metrics, 60.0),
+            *(self._registration, lambda stages, taken: None),
         )
         self.reporter.settled = True
+
+    def _registration(self, stages):
+        return Register("w0", "1", {}, Amount(1000), 1, stages, trouble=self.trouble)
 
     async def listen(self):
         await self.bus.subscribe("answers", lambda message: self.heard.append("answer"))
@@ -86,3 +92,15 @@ async def test_an_urgent_answer_is_sent_at_once_with_those_that_wait(host, monke
     host.reporter.answer("answers", TAKEN, urgent=True)
     await host.bus.flush()
     assert host.heard == ["answer", "answer"]
+
+
+@pytest.mark.parametrize("trouble", ["", "host check has not passed"])
+async def test_a_fault_told_at_the_registration_may_be_over_soon_after(host, trouble):
+    host.trouble, host.heart.due_s, host.reporter.settled = trouble, math.inf, False
+    host.reporter.wake()
+    reporting = asyncio.create_task(host.reporter.report())
+    async with asyncio.timeout(60):
+        while not host.reporter.settled:
+            await asyncio.sleep(0)
+    reporting.cancel()
+    assert (host.heart.due_s < math.inf) == bool(trouble)

@@ -93,6 +93,7 @@ class Register(ServiceMessage, frozen=True):
 
     ``boot`` identifies the boot of the host and ``monotonic_ms`` is its clock since then: they order two registrations
     of one boot. ``max_attempts``: how many may be open here at a time. ``chains``: it lets attempts wait for others.
+    ``trouble``: the fault of the host, empty when it is well.
     """
 
     worker: str
@@ -106,6 +107,7 @@ class Register(ServiceMessage, frozen=True):
     max_attempts: int = ATTEMPTS
     boot: str = ""
     chains: bool = False
+    trouble: str = ""
 
 
 class WorkerReport(ServiceMessage, frozen=True):

@@ -203,6 +203,8 @@ class Reporter:
                 self._agent.unconfirmed = False
                 self._agent.room.believe(answer.drop, self._clock.wall_ms())
                 self._on_taken(stages, answer)
+                if register is not None and register.trouble:  # it may be over, and no heartbeat has said so
+                    self.advance()
 
     async def leave(self, how: str, why: str = "") -> None:
         """Report that this worker is "stopping" or "gone" until that is answered; not when no registration was sent.

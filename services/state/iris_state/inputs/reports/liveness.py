@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from iris_core.limits import clipped
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import HeartbeatMessage, Stage
 from iris_core.spec.jobs import Attribute
@@ -24,10 +25,11 @@ from iris_state.inputs.reports.progress import lose, missing, on_stages
 from iris_state.policy import Policy
 from iris_state.records.changes import GANG, WorkerForgotten, WorkerMoved
 from iris_state.records.entities import AttemptKey, ref_of
-from iris_state.records.hosts import Presence
+from iris_state.records.hosts import Presence, Worker
 from iris_state.records.ledger import Ledger
 
 _STARTING = frozenset({SessionStatus.PREPARED, SessionStatus.CREATING})
+_NO_DIGITS = str.maketrans("", "", "0123456789")
 
 
 def is_known(ledger: Ledger, worker: str, incarnation: str) -> bool:
@@ -78,11 +80,18 @@ def _key(ref: AttemptRef) -> AttemptKey:
 
 
 def _health(ledger: Ledger, policy: Policy, heartbeat: HeartbeatMessage) -> Iterator[Step]:
-    state, presence = ledger.workers[heartbeat.worker].state, ledger.presence[heartbeat.worker]
-    if not heartbeat.healthy and state is WorkerState.HEALTHY:
-        yield WorkerMoved(heartbeat.worker, WorkerState.DEGRADED, heartbeat.detail)
-    elif heartbeat.healthy and state is WorkerState.DEGRADED and presence.undelivered < policy.undelivered_limit:
-        yield WorkerMoved(heartbeat.worker, WorkerState.HEALTHY)
+    """The state that a host says it has. One that is DEGRADED has another reason if more than its numbers changed."""
+    worker, detail = ledger.workers[heartbeat.worker], clipped(heartbeat.detail)
+    reached = ledger.presence[worker.id].undelivered < policy.undelivered_limit
+    if not heartbeat.healthy and (worker.state is WorkerState.HEALTHY or (reached and _differs(worker, detail))):
+        yield WorkerMoved(worker.id, WorkerState.DEGRADED, detail)
+    elif heartbeat.healthy and worker.state is WorkerState.DEGRADED and reached:
+        yield WorkerMoved(worker.id, WorkerState.HEALTHY)
+
+
+def _differs(worker: Worker, detail: str) -> bool:
+    words = [text.translate(_NO_DIGITS) for text in (worker.reason, detail)]
+    return worker.state is WorkerState.DEGRADED and words[0] != words[1]
 
 
 def on_reached(ledger: Ledger, orders: OrderBook, delivered: DeliveryResult, now_ms: int) -> Iterator[Step]:

@@ -79,6 +79,8 @@ def on_register(ledger: Ledger, policy: Policy, register: Register) -> Iterator[
     crashed = [*gone, *_crashed(ledger, register.attempts)] if died else []
     beside = poison.bystanders(ledger, policy, crashed)
     yield _registered(register)
+    if register.trouble and not (known is not None and known.drained):
+        yield WorkerMoved(register.worker, WorkerState.DEGRADED, clipped(register.trouble))
     yield from on_stages(ledger, policy, register.worker, register.attempts, gone)
     for key in gone:
         yield missing(key, register.worker, sudden=died, beside=key in beside)
