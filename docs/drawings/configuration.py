@@ -29,6 +29,8 @@ EXPLAINED = """\
 One file, `iris.toml`, for every service; each reads its own section and those for all. A value comes from, in rising
 precedence: the default, the file (`--config FILE` or `IRIS_CONFIG`), the environment (`IRIS_STATE_PREPARE_TRIES=3` sets
 `prepare_tries` of `[state]`), the command line of a service (`--set state.prepare_tries=3`). An unknown key is refused.
+A key with a dot is one of a table: `check.timeout_s` of `[worker]` is `timeout_s` below `[worker.check]`, and
+`IRIS_WORKER_CHECK_TIMEOUT_S`.
 
 `iris server SERVICE --show-config` prints what a service would run with, and where each value comes from. It refuses
 forms and numbers that cannot be used. Whether files exist and ports are free, only a start finds out.

@@ -33,6 +33,13 @@ class WorkerMetrics:
             buckets=SECONDS,
             registry=self.registry,
         )
+        self._checks = Histogram(
+            "iris_worker_check_seconds",
+            "Time of one check of the host.",
+            ["result"],
+            buckets=SECONDS,
+            registry=self.registry,
+        )
         running = Gauge("iris_worker_attempts", "Attempts that are not over.", registry=self.registry)
         running.set_function(attempts)
         self._spawn = self._build.labels("start")
@@ -54,6 +61,9 @@ class WorkerMetrics:
 
     def probed(self, passed: bool, seconds: float) -> None:
         (self._passed if passed else self._failed).observe(seconds)
+
+    def checked(self, passed: bool, seconds: float) -> None:
+        self._checks.labels("passed" if passed else "failed").observe(seconds)
 
     def dropped(self, count: int) -> None:
         if count:

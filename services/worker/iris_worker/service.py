@@ -20,8 +20,7 @@ from typing import ClassVar
 from iris_bus.contract import Connection, Message
 from iris_core import __version__, codec, subjects
 from iris_core.batching import Batcher
-from iris_core.messages.message import AttemptRef
-from iris_core.messages.state_worker import Ended, Order, Register, ReportTaken, Stage, TaskTemplate
+from iris_core.messages.state_worker import Order, Register, ReportTaken, Stage
 from iris_core.placement.constraints import DEVICE_TYPE, DEVICE_VARIANT
 from iris_core.spec.jobs import NEEDS_RUNTIME, Attribute
 from iris_core.states import NoticeReason
@@ -42,12 +41,12 @@ from iris_worker.attempt.bundles.fetch import Fetcher
 from iris_worker.attempt.calls.files import CallFiles
 from iris_worker.attempt.executions.server import ExecutionServer
 from iris_worker.attempt.executor import Callbacks, Executor
+from iris_worker.attempt.health.host_checks import HostChecks
+from iris_worker.attempt.preparer import Preparer
 from iris_worker.attempt.probes.prober import Prober
 from iris_worker.attempt.shipper import LogShipper
 from iris_worker.attempt.slots.devices import Accelerators, Devices
 from iris_worker.attempt.slots.isolation import Isolation, isolation
-from iris_worker.attempt.slots.workspaces import Workspace
-from iris_worker.attempt.templates.preloading import is_cloned, leaves_directory
 from iris_worker.attempt.timeouts import AttemptTimeouts
 from iris_worker.background import BackgroundTasks
 from iris_worker.clock import HostClock
@@ -95,6 +94,7 @@ class WorkerService:
         self._isolation = isolated or Isolation()
         self.id = host.worker_id(settings)
         self.agent = Agent(uuid.uuid4().hex, settings.max_attempts)
+        self.agent.checks_gangs = bool(settings.check.command) and "before_gang" in settings.check.when
         self.metrics = WorkerMetrics(self.agent.running)
         self._bus, self._streams = connection.bus, connection.streams
         self._tracer = tracer or Tracer("worker")
@@ -113,10 +113,13 @@ class WorkerService:
         self.agent.room.total = self._about[1]
         slack_s = settings.timeout_slack_s
         self._timeouts = AttemptTimeouts(self._clock, slack_s, lambda ref: self._do(self.agent.on_timeout(ref)))
+        self._checks = HostChecks(
+            *(settings.check, self.id, self._clock, self._tasks.spawn, lambda: not self.agent.running()),
+            *(self.reporter.advance, self.metrics.checked),
+        )
         self._executor = self._open_executor(found)
         self._shipper = self._open_shipper(connection)
-        self._fetcher = self._open_fetcher(connection)
-        self._builder = self._open_builder()
+        self._preparer = Preparer(self._executor, self._open_fetcher(connection), self._open_builder(), self._checks)
         self._launching = False
         self._change = asyncio.Event()
         self._noticed = asyncio.Event()
@@ -138,6 +141,7 @@ class WorkerService:
             ),
             isolation=self._isolation,
             runtime=str(attributes.get(NEEDS_RUNTIME.key, "")),
+            checks=self._checks,
         )
 
     def _open_uploader(self) -> Uploader:
@@ -202,6 +206,7 @@ class WorkerService:
                 self._tasks.spawn(work)
             for work in (self._watch_stalls(), self._shipper.run(), self._prober.run(), self._watch_notices()):
                 self._tasks.spawn(work)
+            self._tasks.spawn(self._checks.run())
             host = (self._address, self._nats_url, isolated.unscoped, self._executor.cgroups.version)
             self._tasks.spawn(warn_of_configuration(self.settings, self.reporter, *host))
             self._tasks.spawn(follow_runtime(self.settings, executor.containers, self.reporter, self._use_runtime))
@@ -284,39 +289,14 @@ class WorkerService:
         executor.flush()
 
     async def _prepare(self, ask: Prepare) -> None:
-        """Fetch an attempt's bundle into its directory, and provide its environment."""
-        try:
-            shares = self._executor.preloading.shares(ask.template)
-            slot = await self._executor.prepare(ask.ref, ask.template.user, shares=shares)
-        except OSError as error:
-            ended: Ended | None = self._executor.starts.refused(error)
-        else:
-            ended = await self._provide(ask.ref, ask.template, slot)
-        now_ms = self._clock.wall_ms()
+        """Provide what an attempt needs before it starts."""
+        ended, now_ms = await self._preparer.prepare(ask), self._clock.wall_ms()
         if ended is None:
             self._do(self.agent.on_prepared(ask.ref, now_ms))
         elif self._executor.end_prepared(ask.ref, ended):
             self._executor.flush()
         else:
             self._do(self.agent.on_unprepared(ask.ref, ended, now_ms))
-
-    async def _provide(self, ref: AttemptRef, template: TaskTemplate, slot: Workspace) -> Ended | None:
-        """What an attempt needs before it starts; returns its end when that failed."""
-        if template.bundle is not None:
-            brought = await self._fetcher.fetch(
-                template.bundle, slot.workdir, template.each_line, ref.index, slot.owner
-            )
-            if isinstance(brought, Ended):
-                return brought
-            slot.line = brought
-        ended = None
-        if template.calls is not None:
-            ended = await self._fetcher.bring_call(template.calls, slot, keeps=leaves_directory(template))
-        if ended is None and template.environment is not None:
-            ended = await self._builder.provide(ref, template, template.environment, slot)
-        if ended is None and is_cloned(template):
-            ended = await self._executor.preloading.provide(ref, template)
-        return ended
 
     def _changed(self) -> None:
         """End of a round: wake the tasks that may have something to send, and begin what has waited for others."""
@@ -354,7 +334,7 @@ class WorkerService:
         self.reporter.introduce()
 
     def _trouble(self) -> str:
-        return host.trouble(self.settings.root) or self._executor.trouble()
+        return host.trouble(self.settings.root) or self._executor.trouble() or self._checks.trouble
 
     async def _watch_stalls(self) -> None:
         """Detect suspensions of this process; record what has happened, and delete discarded directories."""

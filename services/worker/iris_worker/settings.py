@@ -19,6 +19,27 @@ from iris_worker.attempt.bundles.manifest import BundleLimits
 from iris_worker.attempt.output.quota import LogLimits
 
 
+class CheckSettings(msgspec.Struct, frozen=True):
+    """A command that says whether this host can run tasks.
+
+    Attributes:
+        command: the program and its arguments; it runs as the worker's user, outside of sandboxes. Exit code 0: the
+            host is well. Any other, and one that cannot be started: it is DEGRADED, with the last line of the output
+            as the reason, until the command passes. Empty: there is no check.
+        interval_s: from the end of one check to the next, while the host is idle or the check fails.
+        timeout_s: how long one check may take; it is then killed, and has failed.
+        when: "start": before a worker that has started gets tasks. "idle": at intervals while no task runs here.
+            "after_failure": before the failure of an attempt is reported; while the check fails, it is charged to the
+            host. "before_gang": before a member of a gang is prepared, which waits for it. While the check fails it
+            runs at intervals in any case.
+    """
+
+    command: tuple[str, ...] = ()
+    interval_s: PositiveFloat = 60.0
+    timeout_s: PositiveFloat = 30.0
+    when: tuple[Literal["start", "idle", "after_failure", "before_gang"], ...] = ("start", "idle", "after_failure")
+
+
 class WorkerSettings(DeclaredCapacity, frozen=True):
     """One host, real or simulated.
 
@@ -70,6 +91,7 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
         failed_starts_limit: starts in a row that fail for a fault of the host, after which it is DEGRADED; 0: none are
             counted.
         failed_starts_retry_s: how long it is then DEGRADED before a trial start, and after each that fails.
+        check: what says whether this host can run tasks.
         bundle_bytes: size of one unpacked bundle.
         bundle_entries: number of files of one unpacked bundle.
         bundles_kept: unpacked bundles kept on disk.
@@ -123,6 +145,7 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
     log_attempt_bytes: NonNegativeInt = LogLimits().attempt_bytes
     failed_starts_limit: NonNegativeInt = 3
     failed_starts_retry_s: PositiveFloat = 60.0
+    check: CheckSettings = CheckSettings()
     bundle_bytes: NonNegativeInt = BundleLimits().bytes
     bundle_entries: NonNegativeInt = BundleLimits().entries
     bundles_kept: PositiveInt = 16
@@ -145,6 +168,8 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
     def check_forms(self) -> None:
         """Raises BadSetting for an invalid URL, path or port range. Existence of paths is checked at start."""
         self.ports()
+        if self.check.command and not self.check.when:
+            raise BadSetting("[worker] check.when: it names no occasion, so the command would never run")
         if self.metadata_url not in ("", "auto"):
             check_url("worker", "metadata_url", self.metadata_url, ("http",))
         for text in self.binds:

@@ -28,6 +28,7 @@ from iris_worker.agent.agent import Agent
 from iris_worker.agent.local_attempt import LocalAttempt
 from iris_worker.attempt.artifacts.uploader import Uploader
 from iris_worker.attempt.executor import Callbacks, Executor
+from iris_worker.attempt.health.host_checks import HostChecks
 from iris_worker.attempt.probes.prober import Prober
 from iris_worker.attempt.slots.confinement import Confinement
 from iris_worker.attempt.slots.devices import Accelerators, Devices
@@ -68,14 +69,18 @@ async def opened(tmp_path: Path, bus: Memory, uploads: list[asyncio.Future[None]
     def spawn(work: Coroutine[None, None, None]) -> None:
         uploads.append(asyncio.ensure_future(work))
 
-    async def make(isolation: Isolation | None = None, found: Accelerators | None = None) -> Executor:
+    async def make(
+        isolation: Isolation | None = None,
+        found: Accelerators | None = None,
+        checks: HostChecks | None = None,
+    ) -> Executor:
         agent = Agent("me")
         prober = Prober("127.0.0.1", CLOCK, WorkerMetrics(agent.running), lambda: None)
         devices = Devices("gpu", 2, found or Accelerators())
         nothing = Callbacks(*(lambda *_: None,) * 6)
         settings = WorkerSettings(id="w0", data=str(tmp_path))
         uploader = Uploader("w0", bus.connect().streams, settings.artifact_limits, 60.0, 1, spawn)
-        made.append(Executor(settings, agent, CLOCK, prober, uploader, devices, nothing, isolation))
+        made.append(Executor(settings, agent, CLOCK, prober, uploader, devices, nothing, isolation, checks=checks))
         await made[-1].recover()
         return made[-1]
 

@@ -42,7 +42,8 @@ OUR_SIGNALS = frozenset({9, 15})
 
 
 class Agent:
-    """The worker's view of itself; ``room``: while in doubt; ``epoch``: of the leader whose orders it takes, or 0.
+    """The worker's view of itself; ``room``: while in doubt; ``epoch``: of the leader whose orders it takes, or 0;
+    ``checks_gangs``: members of gangs wait for a check of the host.
 
     Args:
         incarnation: identifies this start of the worker; orders for another incarnation are refused.
@@ -52,11 +53,9 @@ class Agent:
     def __init__(self, incarnation: str, max_attempts: int = ATTEMPTS) -> None:
         self.incarnation = incarnation
         self._max_attempts = max_attempts
-        self.unconfirmed = False
-        self.closing = False
+        self.unconfirmed = self.closing = self.checks_gangs = False
         self._why_closing = ""
-        self.reports = Reports()
-        self.epoch = 0
+        self.reports, self.epoch = Reports(), 0
         self._held: dict[AttemptRef, LocalAttempt] = {}
         self._seen = SeenAttempts()
         self._ready: deque[LocalAttempt] = deque()
@@ -140,12 +139,13 @@ class Agent:
             return
         if not held.chained:  # what follows within milliseconds is told with what comes next
             self.reports.add(held.stage)
-        if template.code or template.environment is not None or template.preload:
+        needs = template.code or template.environment is not None or template.preload
+        if needs or (held.barrier and self.checks_gangs):
             if not held.chained:
                 self._report(held, Stage(ref, K.PULLING, now_ms))
             held.preparing = True
             self._starting.add(ref)
-            todo.append(Prepare(ref, template))
+            todo.append(Prepare(ref, template, held.barrier))
         else:
             self._advance(held, now_ms)
 

@@ -11,10 +11,13 @@ from iris_core.states import NoticeReason
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """Provide the attempt's bundle and environment; answer with `on_prepared` or `on_unprepared`."""
+    """Provide the attempt's bundle and environment; answer with `on_prepared` or `on_unprepared`. ``in_gang``: others
+    wait for it.
+    """
 
     ref: AttemptRef
     template: TaskTemplate
+    in_gang: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from iris_worker.attempt.ends import INTERRUPTED, describe
 from iris_worker.attempt.executions.terminals import Terminals
 from iris_worker.attempt.finish import Finisher
 from iris_worker.attempt.health.failed_starts import FailedStarts, needs_of
+from iris_worker.attempt.health.host_checks import HostChecks
 from iris_worker.attempt.health.launcher_watch import LauncherWatch
 from iris_worker.attempt.images.containers import Containers
 from iris_worker.attempt.notices import Notices, limit_s
@@ -98,7 +99,7 @@ class Executor:
         prober: runs the probes of attempts. uploader: stores their output directories. devices: of this host.
         on: what is called.
         isolation: how tasks are to be confined.
-        runtime: of this host's containers as the worker starts; empty: none.
+        runtime: of this host's containers as the worker starts; empty: none. checks: of this host, if it has any.
 
     Attributes:
         attempts: those that have a directory. commands: what runs beside them. terminals: of those that have one.
@@ -118,16 +119,15 @@ class Executor:
         on: Callbacks,
         isolation: Isolation | None = None,
         runtime: str = "",
+        checks: HostChecks | None = None,
     ) -> None:
         root = settings.root
         self.logs = OutputLogs(host.worker_id(settings), settings.log_limits)
         self.slots = Workspaces(root)
         self._tokens = abandoned.hold(self.slots.tokens, mode=0o711)
         self.environments = EnvironmentStore(root / "environments", settings.environment_limits, self.slots.trash.throw)
-        self._agent = agent
-        self._clock = clock
-        self._prober = prober
-        self._uploader = uploader
+        self._agent, self._clock = agent, clock
+        self._prober, self._uploader = prober, uploader
         self._on = on
         self._launcher = LauncherClient(root, self._on_answers, on.gone)
         self._settings = settings
@@ -139,7 +139,7 @@ class Executor:
         self._use = HostUse(PortUse(), devices, self.environments, prober, self.notices)
         self.attempts = RunningAttempts()
         self.finisher = Finisher(
-            agent, clock, self._launcher, uploader, self.attempts, self.logs, self.slots, self.flush
+            agent, clock, self._launcher, uploader, self.attempts, self.logs, self.slots, self.flush, checks
         )
         self.requests = StartRequests(
             settings, clock, self.containers, self._isolation, summary(self._isolation, trouble="")
@@ -326,7 +326,7 @@ class Executor:
     def kill(self, ref: AttemptRef, grace_ms: int, settle_ms: int, reason: NoticeReason | None = None) -> None:
         """Stop an attempt; ``reason``: of a notice that takes the place of its stop signal, where its job has one."""
         left_s = (grace_ms + settle_ms) / 1000
-        if self._uploader.limit(ref, left_s) or self.preloading.kill(ref):
+        if self.finisher.hurry(ref) or self._uploader.limit(ref, left_s) or self.preloading.kill(ref):
             return
         if (attempt := self.attempts.living(ref)) is not None:
             attempt.slot.ends_s = self._clock.steady_s() + left_s

@@ -14,6 +14,7 @@ from iris_worker.agent.agent import Agent
 from iris_worker.agent.local_attempt import end_stage
 from iris_worker.attempt.artifacts.uploader import Uploader
 from iris_worker.attempt.calls.result import read_result, result_of
+from iris_worker.attempt.health.host_checks import HostChecks
 from iris_worker.attempt.output.logs import Batch, OutputLogs
 from iris_worker.attempt.running import RunningAttempt, RunningAttempts
 from iris_worker.attempt.slots.workspaces import Workspaces
@@ -26,7 +27,7 @@ class Finisher:
     """The ends of the attempts of this host.
 
     Args:
-        flush: called at the end of a round.
+        flush: called at the end of a round. checks: of this host; None: there are none.
 
     Attributes:
         trouble: why the directories of an attempt could not be taken away; empty otherwise.
@@ -42,6 +43,7 @@ class Finisher:
         logs: OutputLogs,
         slots: Workspaces,
         flush: Callable[[], None],
+        checks: HostChecks | None,
     ) -> None:
         self.trouble = ""
         self._agent = agent
@@ -52,6 +54,8 @@ class Finisher:
         self._logs = logs
         self._slots = slots
         self._flush = flush
+        self._checks = checks
+        self._unjudged: dict[AttemptRef, tuple[RunningAttempt, Ended]] = {}
         self._uncleared: dict[AttemptRef, tuple[RunningAttempt, Ended]] = {}
 
     def store(self, attempt: RunningAttempt, ended: Ended) -> None:
@@ -75,7 +79,30 @@ class Finisher:
         self._flush()
 
     def end(self, attempt: RunningAttempt, ended: Ended) -> None:
-        """An attempt has ended: report it at once when it has no output, otherwise when its output is stored."""
+        """An attempt has ended: report it at once when it has no output, otherwise when its output is stored.
+
+        A failure that may be the host's waits for the check of the host, and holds its place until then.
+        """
+        ref = attempt.ref
+        if self._checks is None or not self._checks.judges(self._agent.as_reported(ref, ended)):
+            self._end(attempt, ended)
+            return
+        self._agent.on_exited(ref)
+        self._unjudged[ref] = attempt, ended
+        self._checks.judge(ended, partial(self._on_judged, ref))
+
+    def _on_judged(self, ref: AttemptRef, ended: Ended) -> None:
+        if (unjudged := self._unjudged.pop(ref, None)) is not None:
+            self._end(unjudged[0], ended)
+            self._flush()
+
+    def hurry(self, ref: AttemptRef) -> bool:
+        """Do not wait for the check of the host before the end of an attempt is reported; False: it does not wait."""
+        if (unjudged := self._unjudged.pop(ref, None)) is not None:
+            self._end(*unjudged)
+        return unjudged is not None
+
+    def _end(self, attempt: RunningAttempt, ended: Ended) -> None:
         attempt.release(self._clock.steady_s())
         reported = self._agent.as_reported(attempt.ref, ended)
         self._record(attempt, reported)
