@@ -253,6 +253,22 @@ def test_a_host_that_says_itself_what_ails_it_is_not_healed_by_an_order(script):
     """)
 
 
+def test_a_new_leader_does_not_take_a_host_with_a_fault_for_healed():
+    """It accepts the first order at once, and says with its next heartbeat what ails it."""
+    script = Script()
+    script.play("""
+        worker w0
+        heartbeat w0 unhealthy   -> degraded
+    """)
+    world = script.world
+    world.machine, world.mirror = world.replayed(), None
+    world._lead()
+    script.play("""
+        worker? w0               -> degraded detail=~no_disk
+        heartbeat w0             -> healthy
+    """)
+
+
 def test_a_new_leader_does_not_take_an_unreachable_host_for_healed(script):
     script.play("""
         worker w0

@@ -109,7 +109,7 @@ def on_reached(ledger: Ledger, orders: OrderBook, delivered: DeliveryResult, now
                 orders.place(ref_of(key))
     if presence.undelivered:
         presence.undelivered = 0
-        if worker.state is WorkerState.DEGRADED and not presence.detail:
+        if worker.state is WorkerState.DEGRADED and presence.listed_ms and not presence.detail:
             yield WorkerMoved(worker.id, WorkerState.HEALTHY)
 
 
