@@ -264,6 +264,12 @@ HOSTS_AND_SERVING: Mapping[str, Sequence[Panel]] = {
             idle="no attempt has begun in the last minutes",
         ),
         Panel("Reports to the state service", per("result", rate("iris_worker_reports_total")), "ops"),
+        Panel(
+            "Time of a check of a host",
+            quantiles("iris_worker_check_seconds_bucket", "result"),
+            "s",
+            idle="no worker has a check",
+        ),
         Panel("Output dropped", total(rate("iris_worker_log_dropped_bytes_total"), "output"), "Bps"),
     ),
     "Deployments": (
