@@ -1,4 +1,4 @@
-"""One call of a map is cancelled, and the others go on.
+"""One call of a map, or task of an array, is cancelled, and the others go on.
 
 docs/design/semantics.md#tasks-and-attempts.
 """
@@ -54,6 +54,38 @@ def test_a_task_of_another_kind_of_job_is_not_cancelled_alone(script: Script) ->
         submit /a replicas=2
         cancel /a/0             -> conflict
         /a/0                    -> PENDING
+    """)
+
+
+def test_a_task_of_an_array_whose_tasks_may_all_fail_is_cancelled_alone(script: Script) -> None:
+    script.play("""
+        worker w0 cpu=2
+        submit /a array=0-2 replicas=3 tolerate=3
+        schedule                -> placed 2
+        /a/0 run
+        cancel /a/0             -> accepted
+        cancel /a/2             -> accepted
+        job /a                  -> RUNNING
+        /a/0#0 stopped          -> KILLED
+        /a/1 exit 0             -> SUCCEEDED
+        job /a                  -> KILLED cause=cancelled
+        submit /b array=0-2 replicas=3 tolerate=2
+        cancel /b/0             -> conflict a killed task would end all of /b: cancel /b, or requeue /b/0
+    """)
+
+
+def test_a_task_of_such_an_array_ends_alone_at_its_time_limit(script: Script) -> None:
+    script.play("""
+        worker w0 cpu=2
+        submit /a array=0-1 replicas=2 tolerate=2 timeout=10
+        schedule                -> placed 2
+        /a/0 run
+        wait 5
+        /a/1 run
+        wait 5
+        /a/0                    -> KILLED
+        job /a                  -> RUNNING
+        /a/1 exit 0             -> SUCCEEDED
     """)
 
 

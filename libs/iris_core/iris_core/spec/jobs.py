@@ -365,6 +365,11 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         return self.calls is not None and self.calls.idle_s is not None
 
     @property
+    def ends_together(self) -> bool:
+        """Whether a killed task ends the others: none of a map does, nor of an array whose tasks may all fail."""
+        return self.calls is None and not (self.array and self.max_task_failures >= self.task_count)
+
+    @property
     def code(self) -> tuple[str, ...]:
         """The digests of all that its tasks get from the bundle store."""
         return code_of(self.bundle, self.calls)

@@ -14,7 +14,7 @@ T = TaskState
 JobDerivation: TypeAlias = Derivation[JobState, TaskState]
 
 _ENDS_TOGETHER: Condition[TaskState] = Condition(fact="ends_together")
-"""Whether a killed task ends the others; the calls of a map go on."""
+"""Whether a killed task ends the others; `JobSpec.ends_together`."""
 _ALL_ENDED = Condition(TERMINAL, MatchType.ALL)
 
 

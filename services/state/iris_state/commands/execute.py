@@ -178,7 +178,7 @@ def check_length(what: str, text: str) -> None:
 
 
 def on_cancel(ledger: Ledger, command: CancelJob) -> Iterator[Step]:
-    """Kill a whole subtree, or one call of a map; jobs that have ended are unchanged. Raises Refused."""
+    """Kill a whole subtree, or one task whose job goes on without it; ended jobs are unchanged. Raises Refused."""
     job, index = known_target(ledger, command.job)
     check_owner(command.caller, job, "cancel")
     check_length("reason", command.reason)
@@ -186,8 +186,8 @@ def on_cancel(ledger: Ledger, command: CancelJob) -> Iterator[Step]:
         yield from cascade.subtree(ledger, job, Cause.CANCELLED, Initiator.USER, command.reason)
         return
     name, state = f"{job.name}/{index}", job.task(index).state
-    if job.spec.calls is None:
-        words = f"{job.name} is not a map: a killed task would end all of it; cancel {job.name}, or requeue {name}"
+    if job.spec.ends_together:
+        words = f"a killed task would end all of {job.name}: cancel {job.name}, or requeue {name}"
         raise Refused(Code.CONFLICT, words)
     if state in TERMINAL and state is not TaskState.KILLED:
         raise Refused(Code.CONFLICT, f"{name} has ended ({state.name.lower()})")

@@ -118,7 +118,7 @@ def job(job: Job) -> JobMoved | None:
     facts = {
         "max_task_failures": tolerated,
         "started": int(job.state is JobState.RUNNING),
-        "ends_together": int(job.spec.calls is None),
+        "ends_together": int(job.spec.ends_together),
     }
     counts = job.counted()
     if job.open:  # a call that may come counts as one that waits

@@ -129,7 +129,8 @@ class GatewayApi:
         return fetch(self.transport, task, Path(directory), attempt, on_read, on_replace)
 
     def cancel(self, name: str, reason: str = "") -> JobView:
-        """Kill a job and everything below it, or one call of a map by the name of its task; the others go on.
+        """Kill a job and everything below it, or by the name of its task one call of a map or one task of an array with
+        ``keep_going``; the others go on.
 
         Returns the job. Raises Conflict for a call that has ended, and for a task of another kind of job.
         """

@@ -82,7 +82,7 @@ ENDPOINTS = (
         "POST",
         "/v1/tasks/{task}/cancel",
         cancel,
-        "Kill one call of a map; the others go on",
+        "Kill one call of a map, or one task of an array with keep_going; the others go on",
         {202: Answers("Its job; its process is being stopped.", JobView)},
         body=CancelBody,
         task=True,
