@@ -51,10 +51,10 @@ class Source:
 
 @cache
 def sources() -> tuple[Source, ...]:
-    """Every module under libs/ and services/."""
+    """Every module under libs/, services/ and integrations/."""
     found = []
     for path, text in texts().items():
-        if path.suffix == ".py" and path.parts[0] in {"libs", "services"}:
+        if path.suffix == ".py" and path.parts[0] in {"libs", "services", "integrations"}:
             parts = [*path.parts[2:-1], *([] if path.name == "__init__.py" else [path.stem])]
             found.append(Source(path, ".".join(parts), ast.parse(text)))
     return tuple(found)

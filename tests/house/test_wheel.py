@@ -21,6 +21,7 @@ PACKAGES = {
     "iris_state",
     "iris_worker",
 }
+SLURM = ("integrations", "slurm", "iris_slurm")
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +41,17 @@ def test_it_holds_every_file_of_every_package(wheel):
 def test_it_holds_nothing_but_the_packages_and_its_own_record(wheel):
     tops = {name.split("/")[0] for name in wheel.namelist()}
     assert {top for top in tops if not top.endswith(".dist-info")} == PACKAGES
+
+
+def test_the_wheel_of_the_commands_of_slurm_holds_its_package(tmp_path):
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path)]
+    subprocess.run([*command, str(ROOT / "integrations/slurm")], check=True, capture_output=True)
+    ours = {Path(*path.parts[2:]).as_posix() for path in tracked() if path.parts[:3] == SLURM}
+    with ZipFile(next(tmp_path.glob("iris_slurm-*.whl"))) as archive:
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+        entry = next(name for name in archive.namelist() if name.endswith("entry_points.txt"))
+        assert names == ours
+        assert "sbatch = iris_slurm.commands.sbatch:main" in archive.read(entry).decode()
 
 
 def test_it_installs_the_command(wheel):

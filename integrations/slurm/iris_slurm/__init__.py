@@ -1,0 +1,1 @@
+"""The commands of Slurm for Iris: `sbatch` and so on, over the SDK."""

@@ -1,0 +1,131 @@
+"""What the tasks of a job of `sbatch` run: the script, with Slurm's variables, files and signals.
+
+Started as ``python -m iris_slurm.batch``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from types import FrameType
+
+import msgspec
+
+from iris import Client
+from iris_slurm.environment import variables
+from iris_slurm.files import expand
+from iris_slurm.translate import SCRIPT, SETTINGS, BatchSettings
+
+PID = ".slurm_pid"
+"""The file, in the directory of a task, with the process that takes its signals."""
+FORWARDED = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT)
+_LOOK_S = 0.05
+
+
+def main() -> int:
+    """The exit code of the script."""
+    work = Path(os.environ["IRIS_WORKDIR"])
+    settings = msgspec.json.decode((work / SETTINGS).read_bytes(), type=BatchSettings)
+    notice = number_of(settings.signal)
+    with Client() as client:
+        job = client.job(os.environ["IRIS_JOB"]).view
+    os.environ.update(variables(settings, job, os.environ))
+    os.environ["PATH"] = with_commands(os.environ.get("PATH", os.defpath))
+    os.environ["IRIS_SLURM_SIGNAL"] = "" if settings.alone else str(notice)
+    os.environ["IRIS_SLURM_APPEND"] = "yes" if settings.append else ""
+    try:
+        os.chdir(settings.chdir)
+        output, error = open_files(settings)
+    except OSError as problem:
+        print(
+            f"iris-slurm: {socket.gethostname()}: {problem}; the directories of --chdir, --output and --error have to "
+            "be there on the hosts of tasks",
+            file=sys.stderr,
+        )
+        return 1
+    return run(work, settings, notice, output, error)
+
+
+def number_of(name: str) -> int:
+    """Of a signal by its name; 0: none."""
+    return signal.Signals[f"SIG{name}"] if name and not name.isdigit() else int(name or 0)
+
+
+def with_commands(path: str) -> str:
+    """PATH with the commands of this package, also where it had none of them."""
+    own = str(Path(sys.executable).parent)
+    return path if shutil.which("srun", path=path) else f"{path}{os.pathsep}{own}"
+
+
+def open_files(settings: BatchSettings) -> tuple[int | None, int | None]:
+    """The files of the output and the errors; None: those of the task. Raises OSError."""
+    if not settings.output:
+        return None, None
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | (0 if settings.append else os.O_TRUNC)
+    names = [expand(name, os.environ) for name in (settings.output, settings.error) if name]
+    print(f"the output is in {' and '.join(os.path.abspath(name) for name in names)} on {socket.gethostname()}")
+    found = [os.open(name, flags, 0o666) for name in names]
+    return found[0], found[-1]
+
+
+def run(work: Path, settings: BatchSettings, notice: int, output: int | None, error: int | None) -> int:
+    """Run the script in a process group of its own, and pass on signals to it."""
+    script = work / SCRIPT
+    script.chmod(0o700)
+    group, told = 0, list[int]()
+
+    def forward(number: int, frame: FrameType | None) -> None:
+        told.append(number)
+        if group:
+            send(group, number, alone=settings.alone and number == notice)
+
+    for number in {*FORWARDED, notice} - {0}:
+        signal.signal(number, forward)
+    (work / PID).write_text(str(os.getpid()))
+    ignored = 0 if settings.alone else notice  # by the script: only what `srun` starts gets it
+    with subprocess.Popen(
+        [str(script), *settings.arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=error,
+        process_group=0,
+        preexec_fn=partial(signal.signal, ignored, signal.SIG_IGN) if ignored else None,  # noqa: PLW1509 - no threads
+    ) as process:
+        group = process.pid
+        for number in told:  # before there was a script
+            send(group, number, alone=settings.alone and number == notice)
+        code = process.wait()
+        while signal.SIGTERM in told and has_members(group):  # what it has reached may write a checkpoint yet
+            time.sleep(_LOOK_S)
+    return code if code >= 0 else 128 - code
+
+
+def send(group: int, number: int, *, alone: bool) -> None:
+    """Signal the script, or all that it has started."""
+    try:
+        if alone:
+            os.kill(group, number)
+        else:
+            os.killpg(group, number)
+    except ProcessLookupError:
+        return
+
+
+def has_members(group: int) -> bool:
+    """Whether a process of the group lives."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,36 @@
+"""What the commands share: the client, and how mistakes are told."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from iris import Client, ClientError
+from iris_core.errors import IrisError
+from iris_slurm.values import NotHonoured
+
+
+def run(program: str, command: Callable[[Client, list[str]], int], words: Sequence[str] | None = None) -> int:
+    """The exit code of a command; its mistakes are lines on standard error."""
+    try:
+        with Client() as client:
+            return command(client, list(sys.argv[1:] if words is None else words))
+    except (NotHonoured, IrisError) as error:
+        for line in str(error).splitlines():
+            print(f"{program}: error: {line}", file=sys.stderr)
+        mistakes = getattr(error, "mistakes", ()) if isinstance(error, ClientError) else ()
+        for mistake in mistakes:
+            print(f"{program}: error: {mistake.pointer}: {mistake.message}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def user() -> str:
+    """The owner of this person's jobs; a token may say another one."""
+    return os.environ.get("SLURM_JOB_USER") or getpass.getuser()

@@ -1,0 +1,75 @@
+"""`sacct`: jobs, also those that have ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from iris import Client
+from iris_slurm.commands.program import run, user
+from iris_slurm.commands.squeue import numbered
+from iris_slurm.directives import Parser
+from iris_slurm.records import JobRow, name_of, read_states, rows_of
+from iris_slurm.tables import columns_of, parsable, table
+from iris_slurm.values import NotHonoured
+
+DEFAULT = "JobID,JobName%10,Partition%10,Account%10,AllocCPUS%10,State%10,ExitCode%8"
+
+
+def main() -> int:
+    """The command."""
+    return run("sacct", sacct)
+
+
+def sacct(client: Client, words: list[str]) -> int:
+    """Raises NotHonoured, ClientError."""
+    reader = Parser("sacct")
+    reader.add_argument("-j", "--jobs", "--job", action="append", default=[])
+    reader.add_argument("-o", "--format", default=DEFAULT)
+    reader.add_argument("-n", "--noheader", action="store_true")
+    reader.add_argument("-P", "--parsable2", action="store_true")
+    reader.add_argument("-p", "--parsable", action="store_true")
+    reader.add_argument("-X", "--allocations", action="store_true")  # a job has no steps here
+    reader.add_argument("-u", "--user", default="")
+    reader.add_argument("-a", "--allusers", action="store_true")
+    reader.add_argument("-S", "--starttime", default="")
+    reader.add_argument("-s", "--state", default="")
+    reader.add_argument("--name", default="")
+    given = reader.parse_args(words)
+    columns = columns_of(given.format)
+    numbers = [number for text in given.jobs for number in text.split(",")]
+    owners = [""] if given.allusers else (given.user or user()).split(",")
+    rows = (
+        row
+        for row in (numbered(client, numbers) if numbers else since(client, owners, read_start(given.starttime)))
+        if (not given.state or row.state in read_states(given.state))
+        and (not given.name or name_of(row.job) in given.name.split(","))
+    )
+    if given.parsable or given.parsable2:
+        lines = parsable(columns, rows, header=not given.noheader, end="|" if given.parsable else "")
+    else:
+        lines = table(columns, rows, header=not given.noheader)
+    for line in lines:
+        print(line)
+    return 0
+
+
+def read_start(text: str) -> datetime:
+    """The moment; midnight by default. Raises NotHonoured."""
+    now = datetime.now().astimezone()
+    if not text:
+        return now.replace(hour=0, minute=0, second=0, microsecond=0)
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise NotHonoured(f"--starttime={text}: write for example 2026-03-01 or 2026-03-01T22:00:00") from None
+    return found if found.tzinfo else found.replace(tzinfo=now.tzinfo)
+
+
+def since(client: Client, owners: list[str], start: datetime) -> Iterator[JobRow]:
+    """The rows of jobs that were submitted since."""
+    for owner in owners:
+        for job in client.jobs(user=owner or None, without_routes=True):
+            if job.submitted_at is not None and job.submitted_at < start:
+                break
+            yield from rows_of(client, job)

@@ -1,0 +1,50 @@
+"""`sbatch`: submit a script."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from iris import Client
+from iris_slurm import submission
+from iris_slurm.commands.program import run
+from iris_slurm.directives import options_of, script_lines
+from iris_slurm.numbers import number_of
+from iris_slurm.values import NotHonoured
+
+
+def main() -> int:
+    """The command."""
+    return run("sbatch", sbatch)
+
+
+def sbatch(client: Client, words: list[str]) -> int:
+    """Submit a script, of a file, of standard input or of --wrap. Raises NotHonoured, ClientError."""
+    quiet = options_of("sbatch", ["--quiet", *words])
+    script = read_script(quiet.wrap, quiet.words)
+    given = options_of("sbatch", words, script_lines(script), os.environ)
+    settings, options = submission.described(given, given.words)
+    if given.test_only:
+        print(client.plan(client.spec(submission.BATCH, options)).verdict, file=sys.stderr)
+        return 0
+    job = submission.submit(client, script, settings, options)
+    number = number_of(job.view)
+    if not given.quiet:
+        print(number if given.parsable else f"Submitted batch job {number}", flush=True)
+    return 0 if not given.wait or job.wait().state == "succeeded" else 1
+
+
+def read_script(wrap: str | None, words: list[str]) -> str:
+    """Raises NotHonoured."""
+    if wrap is not None:
+        if words:
+            raise NotHonoured(f"--wrap is the script: leave out {words[0]}")
+        return f"#!/bin/sh\n{wrap}\n"
+    try:
+        script = Path(words[0]).read_text() if words else sys.stdin.read()
+    except OSError as error:
+        raise NotHonoured(f"{words[0]}: {error.strerror}") from None
+    if not script.startswith("#!"):
+        raise NotHonoured("the script has to begin with #!, such as #!/bin/sh")
+    return script

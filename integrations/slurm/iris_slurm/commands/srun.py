@@ -1,0 +1,171 @@
+"""`srun`: start a step in a job, or a job that is followed."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from shlex import join
+
+import msgspec
+from msgspec.structs import replace
+
+from iris import Client
+from iris.client.executions import RemoteCommand
+from iris_slurm import submission
+from iris_slurm.commands.program import run
+from iris_slurm.directives import HARMLESS, HONOURED, Parser, dest, options_of
+from iris_slurm.files import check_pattern
+from iris_slurm.numbers import number_of, read_number
+from iris_slurm.steps import SrunStep
+from iris_slurm.steps import run as run_step
+from iris_slurm.translate import environment
+from iris_slurm.values import NotHonoured, read_count, read_nodes
+
+OF_STEPS = ("output", "error", "open_mode", "ntasks", "nodes", "ntasks_per_node", "chdir", "export")
+"""Honoured within a job."""
+PART = ("job_name", "cpus_per_task", "mem", "mem_per_cpu", "gres", "gpus", "gpus_per_node", "gpus_per_task", "time")
+"""Accepted within a job with a warning: a step has what its job has on the host."""
+STEP_FLAGS = ("-u --unbuffered", "--exact", "--overlap", "-K --kill-on-bad-exit", "-l --label", "--mpi")
+"""Of steps only: they have no effect. `--mpi` may be ``none``."""
+
+
+STEP = (sys.executable, "-m", "iris_slurm.steps")
+
+
+def main() -> int:
+    """The command."""
+    return run("srun", srun)
+
+
+def srun(client: Client, words: list[str]) -> int:
+    """Raises NotHonoured, ClientError."""
+    given = read(words)
+    if "SLURM_JOB_ID" not in os.environ:
+        return follow(client, given)
+    refused = [f"--{name.replace('_', '-')}" for name in others() if getattr(given, name) is not None]
+    if refused:
+        raise NotHonoured(f"{refused[0]} is for a job, not for a step of it")
+    if spare := [f"--{name.replace('_', '-')}" for name in PART if getattr(given, name) is not None]:
+        print(f"srun: warning: {', '.join(spare)}: a step has what its job has on the host", file=sys.stderr)
+    return run_steps(client, steps_of(given))
+
+
+def read(words: list[str]) -> argparse.Namespace:
+    """The options of `sbatch`, and those that only steps have."""
+    own = Parser("srun")
+    own.add_argument("--mpi")
+    for flags in STEP_FLAGS[:-1]:
+        own.add_argument(*flags.split(), action="store_true")
+    end = command_at(words)
+    found, rest = own.parse_known_args(words[:end])
+    if found.label:
+        print("srun: warning: --label has no effect: lines are not numbered", file=sys.stderr)
+    if found.mpi not in (None, "none"):
+        raise NotHonoured(f"--mpi={found.mpi} is refused: start the processes with the launcher of your MPI")
+    given = options_of("srun", rest)
+    given.words = words[end:]
+    if not given.words:
+        raise NotHonoured("no command")
+    return given
+
+
+def command_at(words: list[str]) -> int:
+    """Where the command begins."""
+    takes = {flag for flags, metavar, _ in (*HONOURED, *HARMLESS) if metavar for flag in flags.split()} | {"--mpi"}
+    at = 0
+    while at < len(words) and words[at].startswith("-"):
+        at += 2 if words[at] in takes else 1
+    return min(at, len(words))
+
+
+def others() -> list[str]:
+    """Options of `sbatch` that a step has not."""
+    names = [dest(flags) for flags, _, _ in HONOURED]
+    return [name for name in names if name not in (*OF_STEPS, *PART, "quiet", "wait")]
+
+
+def steps_of(given: argparse.Namespace) -> list[SrunStep]:
+    """One for each host. Raises NotHonoured."""
+    for option in ("output", "error"):
+        check_pattern(f"--{option}", getattr(given, option) or "")
+    held = int(os.environ["SLURM_JOB_NUM_NODES"])
+    nodes = read_nodes(given.nodes) if given.nodes else held
+    if nodes > held:
+        raise NotHonoured(f"--nodes={nodes}: the job has {held}")
+    per_node = read_count("--ntasks-per-node", given.ntasks_per_node or os.environ["SLURM_NTASKS_PER_NODE"])
+    tasks = read_count("--ntasks", given.ntasks) if given.ntasks else nodes * per_node
+    nodes = min(nodes, tasks)
+    share, more = divmod(tasks, nodes)
+    counts = [share + (node < more) for node in range(nodes)]
+    shared = SrunStep(
+        command=tuple(given.words),
+        tasks=tasks,
+        nodes=nodes,
+        chdir=given.chdir or os.getcwd(),
+        output=given.output or "",
+        error=given.error or "",
+        append=given.open_mode == "append" or bool(os.environ.get("IRIS_SLURM_APPEND")),
+        signal=int(os.environ.get("IRIS_SLURM_SIGNAL") or 0),
+        env=environment_of(given.export or "ALL"),
+    )
+    return [replace(shared, first=sum(counts[:node]), count=count, node=node) for node, count in enumerate(counts)]
+
+
+def environment_of(export: str) -> dict[str, str]:
+    """The variables of the script, with those that --export adds, and Slurm's. Raises NotHonoured."""
+    if "ALL" not in export.split(","):
+        raise NotHonoured(f"--export={export}: a step has the variables of its script: write ALL,{export}")
+    kept = {name: text for name, text in os.environ.items() if name.startswith(("SLURM", "IRIS_SLURM_"))}
+    return {**environment(export, os.environ), **kept}
+
+
+def run_steps(client: Client, steps: list[SrunStep]) -> int:
+    """Run the processes of all hosts; the exit code of the first host that failed."""
+    here = "IRIS_TASK" in os.environ
+    if here and len(steps) == 1:
+        os.environ.update(steps[0].env)
+        return run_step(steps[0])
+    with ThreadPoolExecutor(len(steps)) as pool:
+        there = partial(run_there, client)
+        codes = [pool.submit(run_here if here and not step.node else there, step) for step in steps]
+        return next((code for future in codes if (code := future.result())), 0)
+
+
+def run_here(step: SrunStep) -> int:
+    """On the host of the script, beside those on others."""
+    code = subprocess.run(STEP, input=msgspec.json.encode(step), check=False).returncode
+    return code if code >= 0 else 128 - code
+
+
+def run_there(client: Client, step: SrunStep) -> int:
+    """On another host, beside the task that holds it. Raises ClientError."""
+    job, _, _ = read_number(os.environ["SLURM_JOB_ID"])
+    with RemoteCommand(client, f"j{job}/{step.node}", STEP) as command:
+        command.write(msgspec.json.encode(step), end=True)
+        for line in command:
+            for text, stream in ((line.stdout, sys.stdout), (line.stderr, sys.stderr)):
+                stream.buffer.write(text)
+                stream.flush()
+    return command.exit_code or 0
+
+
+def follow(client: Client, given: argparse.Namespace) -> int:
+    """Submit a job of one step, print its output, and end with its exit code."""
+    settings, options = submission.described(given, given.words[:1])
+    settings = replace(settings, output=given.output or "")
+    job = submission.submit(client, f"#!/bin/sh\nexec srun {join(given.words)}\n", settings, options)
+    try:
+        for line in job.logs():
+            print(line.line, file=sys.stderr if line.stream == "stderr" else sys.stdout, flush=True)
+        ended = job.wait()
+    except KeyboardInterrupt:
+        job.cancel("srun was interrupted")
+        raise
+    if ended.state == "succeeded":
+        return 0
+    print(f"srun: error: job {number_of(ended)} has ended: {ended.state}: {ended.error}", file=sys.stderr)
+    return job.task(0).exit_code or 1

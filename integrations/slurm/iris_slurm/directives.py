@@ -1,0 +1,171 @@
+"""The table of `#SBATCH` lines, options of `sbatch`, and what each becomes; the manual is drawn from it.
+
+A directive of no row is refused, like those of `REFUSED`. Out of scope: how values are translated (`translate`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Never
+
+from iris_slurm.values import NotHonoured
+
+HONOURED: tuple[tuple[str, str, str], ...] = (
+    ("-J --job-name", "NAME", "`SLURM_JOB_NAME` and what `squeue` shows; the job in Iris is `NAME-` and six letters"),
+    ("-o --output", "PATTERN", "a file on the host of the task, `slurm-%j.out` by default; %A %a %j %J %N %n %t %u %x"),
+    ("-e --error", "PATTERN", "likewise; without it the output and the errors are in one file"),
+    ("--open-mode", "append|truncate", "whether a further attempt empties these files: `truncate` by default"),
+    ("-D --chdir", "DIR", "where the script starts; by default where `sbatch` was run"),
+    ("-t --time", "TIME", "`--timeout`, for each task of an array; there is no limit by default"),
+    ("-c --cpus-per-task", "N", "`--cpu`, times the tasks on each host"),
+    ("-n --ntasks", "N", "the processes that `srun` starts; without `--nodes` all on one host"),
+    ("--ntasks-per-node", "N", "those on each host"),
+    ("-N --nodes", "N", "1; with `salloc` a gang of N hosts, on all of which `srun` starts processes"),
+    ("--mem", "SIZE", "`--memory` of each host; a bare number is MiB"),
+    ("--mem-per-cpu", "SIZE", "the same, times the CPUs on each host"),
+    ("--tmp", "SIZE", "`--disk` of each host"),
+    ("--gres", "gpu[:KIND][:N]", "`--gpu` of each host, in capitals as the hosts name them: `H100x8`"),
+    ("-G --gpus", "[KIND:]N", "the same, shared out between the hosts"),
+    ("--gpus-per-node", "[KIND:]N", "the same as `--gres`"),
+    ("--gpus-per-task", "[KIND:]N", "the same, times the tasks on each host"),
+    ("-a --array", "LIST[%N]", "`--array LIST --max-parallel N --keep-going`"),
+    ("-d --dependency", "LIST", "`--after`: `afterok`, `afterany`, `afternotok`, `after`, `aftercorr`; `--singleton`"),
+    ("-b --begin", "TIME", "`--not-before`: `now+8hours`, `22:00`, `2026-03-01T22:00:00`"),
+    ("-H --hold", "", "`--hold`"),
+    ("--requeue", "", "the default: lost hosts and preemptions are retried"),
+    ("--no-requeue", "", "`--max-retries-preemption 0`"),
+    ("--signal", "[B:]SIG[@S]", "`--notice SIG@S`, also before a preemption; `--grace` is as long, 30 s at least"),
+    ("--export", "ALL|NONE|LIST", "the variables that the job gets; all by default, as in Slurm"),
+    ("-p --partition", "NAMES", "hosts whose attribute `partition` is one of these"),
+    ("-C --constraint", "A&B", "hosts that have the attributes A and B"),
+    ("-w --nodelist", "HOST", "`--constraint hostname=HOST`"),
+    ("-x --exclude", "HOSTS", "`--constraint hostname!=HOST` for each"),
+    ("-q --qos", "NAME", "`--band` of that name; `high`, `normal` and `low` are the three bands"),
+    ("-A --account", "NAME", "label `account`"),
+    ("--comment", "TEXT", "label `comment`"),
+    ("--wrap", "COMMAND", "a script of one line"),
+    ("--parsable", "", "print the number only"),
+    ("-W --wait", "", "return when the job has ended: 0 when it has succeeded"),
+    ("--test-only", "", "`iris plan`: nothing is submitted"),
+    ("-Q --quiet", "", "print errors only"),
+    ("--kill-on-invalid-dep", "yes", "always so: a job that waits for what cannot happen is killed"),
+)
+HARMLESS: tuple[tuple[str, str, str], ...] = (
+    ("--mail-type", "TYPES", "no mail is sent"),
+    ("--mail-user", "USER", "no mail is sent"),
+    ("--wckey", "KEY", "not recorded"),
+    ("--nice", "N", "jobs of a band keep their order"),
+    ("--hint", "TYPE", "processes are not bound to cores"),
+    ("-m --distribution", "ORDER", "tasks are numbered host by host"),
+    ("--cpu-bind", "TYPE", "processes are not bound to cores"),
+    ("--profile", "TYPE", "usage is always recorded"),
+    ("--get-user-env", "", "the environment is that of the submission"),
+    ("-v --verbose", "", "no more than usual is printed"),
+)
+"""Accepted with a warning: what they ask for is not done, and the job is right without it."""
+REFUSED: tuple[tuple[str, str], ...] = (
+    ("--exclusive", "hosts are shared; ask for all cores of a host with --cpus-per-task"),
+    ("-s --oversubscribe", "tasks share hosts, and --cpus-per-task is a share and not a limit: leave it out"),
+    ("-M --clusters", "a context of Iris names another cluster: set IRIS_CONTEXT"),
+    ("-L --licenses", "there are no licences"),
+    ("--reservation", "there are no reservations"),
+    ("--switches", "gangs are placed by levels: use iris run --group-by"),
+    ("-B --extra-node-info", "processes are not bound to sockets or cores"),
+    ("--mem-per-gpu", "say how much memory each host needs: --mem"),
+    ("--cpus-per-gpu", "say how many cores a task needs: --cpus-per-task"),
+    ("--uid", "a job is of who submits it"),
+    ("--gid", "a job is of who submits it"),
+    ("-i --input", "a script reads no input; redirect that of its commands"),
+    ("--array-inx", "use --array"),
+    ("--container", "use iris run --image"),
+    ("--power", "there is no power management"),
+)
+"""NotHonoured with a reason of their own."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises `NotHonoured` instead of ending the process."""
+
+    def __init__(self, program: str, usage: str = "") -> None:
+        super().__init__(prog=program, usage=usage or None, add_help=False, allow_abbrev=False)
+
+    def error(self, message: str) -> Never:
+        if message.startswith("unrecognized arguments"):
+            message = f"{message.partition(': ')[2].split()[0]} is not known to iris-slurm, and is not ignored"
+        raise NotHonoured(message)
+
+
+def parser(program: str) -> Parser:
+    """Of the options of `sbatch`, which are those of `srun` and `salloc` too, and of the words after them."""
+    found = Parser(program)
+    for flags, metavar, _ in (*HONOURED, *HARMLESS):
+        if metavar:
+            found.add_argument(*flags.split())
+        else:
+            answer = "no" if flags.startswith("--no-") else "yes"
+            found.add_argument(*flags.split(), dest=dest(flags), action="store_const", const=answer)
+    for flags, _ in REFUSED:
+        found.add_argument(*flags.split(), nargs="?", const="")
+    found.add_argument("words", nargs=argparse.REMAINDER, default=[])
+    return found
+
+
+def options_of(
+    program: str, words: Iterable[str], script: Iterable[str] = (), environ: Mapping[str, str] = {}
+) -> argparse.Namespace:
+    """The options of a command line, of `SBATCH_` variables and of a script, the former before the latter.
+
+    Raises NotHonoured for directives that are not honoured; warns of harmless ones.
+    """
+    reader = parser(program)
+    found = reader.parse_args(list(script))
+    if found.words:
+        raise NotHonoured(f"#SBATCH {shlex.join(found.words)}: not an option")
+    reader.parse_args(variables(environ), found)
+    reader.parse_args(list(words), found)
+    for flags, reason in REFUSED:
+        if getattr(found, dest(flags)) is not None:
+            raise NotHonoured(f"{flags.split()[-1]} is refused: {reason}")
+    for flags, _, note in HARMLESS:
+        if getattr(found, dest(flags)) is not None and not found.quiet:
+            print(f"{program}: warning: {flags.split()[-1]} has no effect: {note}", file=sys.stderr)
+    return found
+
+
+def dest(flags: str) -> str:
+    """The attribute of an option; ``--no-requeue`` is an answer to ``--requeue``."""
+    return flags.split()[-1].removeprefix("--").removeprefix("no-").replace("-", "_")
+
+
+_OTHERWISE = {"timelimit": "time", "mem-per-node": "mem"}
+
+
+def variables(environ: Mapping[str, str]) -> list[str]:
+    """The variables that `sbatch` reads, as options: ``SBATCH_PARTITION=gpu`` is ``--partition=gpu``."""
+    names = {name: name.removeprefix("SBATCH_").lower().replace("_", "-") for name in sorted(environ)}
+    return [f"--{_OTHERWISE.get(to, to)}={environ[name]}" for name, to in names.items() if name.startswith("SBATCH_")]
+
+
+def script_lines(script: str) -> list[str]:
+    """The words of its `#SBATCH` lines, which stand before its first command. Raises NotHonoured."""
+    words: list[str] = []
+    for number, line in enumerate(script.splitlines(), 1):
+        if line.startswith("#SBATCH"):
+            try:
+                words += shlex.split(line.removeprefix("#SBATCH"), comments=True)
+            except ValueError as error:
+                raise NotHonoured(f"line {number} of the script: {error}: {line}") from None
+        elif line.strip() and not line.startswith("#"):
+            break
+    return words
+
+
+def table_row(flags: str, *rest: str) -> str:
+    """A row of the manual, of a row of a table above."""
+    metavar, note = rest if len(rest) == 2 else ("", rest[0])
+    shown = ", ".join(f"`{flag}`" for flag in flags.split()[:-1]) + (", " if " " in flags else "")
+    words = f"{shown}`{flags.split()[-1]}{f'={metavar}' if metavar else ''}`"
+    return f"| {words.replace('|', chr(92) + '|')} | {note} |"

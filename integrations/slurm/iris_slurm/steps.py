@@ -1,0 +1,110 @@
+"""What `srun` starts in a job: the processes of a step, some on each host.
+
+Started as ``python -m iris_slurm.steps`` on the other hosts, where it reads the step from standard input.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+
+import msgspec
+
+from iris_slurm.files import expand
+
+
+class SrunStep(msgspec.Struct, frozen=True, kw_only=True):
+    """The processes of one host.
+
+    Attributes:
+        first, count: their ranks. tasks: how many the step has on all hosts.
+        signal: which is ignored around the step, and is not in it; 0: none.
+        env: the variables of `srun`.
+    """
+
+    command: tuple[str, ...]
+    tasks: int
+    nodes: int
+    first: int = 0
+    count: int = 1
+    node: int = 0
+    chdir: str = ""
+    output: str = ""
+    error: str = ""
+    append: bool = False
+    signal: int = 0
+    env: dict[str, str] = {}
+
+
+def variables(step: SrunStep, local: int) -> dict[str, str]:
+    """Those in which the processes of a step differ."""
+    hosts = os.environ["SLURM_JOB_NODELIST"].split(",")
+    return {
+        "SLURM_STEP_ID": "0",
+        "SLURM_NTASKS": str(step.tasks),
+        "SLURM_NPROCS": str(step.tasks),
+        "SLURM_STEP_NUM_TASKS": str(step.tasks),
+        "SLURM_NNODES": str(step.nodes),
+        "SLURM_NODEID": str(step.node),
+        "SLURMD_NODENAME": hosts[step.node],
+        "SLURM_PROCID": str(step.first + local),
+        "SLURM_LOCALID": str(local),
+    }
+
+
+def run(step: SrunStep) -> int:
+    """Run the processes of this host; the exit code of the first that failed. Raises OSError."""
+    if step.chdir:
+        os.chdir(step.chdir)
+    if step.signal:
+        signal.signal(step.signal, signal.SIG_DFL)
+    if step.count == 1:
+        replace(step)
+    found = [start(step, local) for local in range(step.count)]
+    if step.signal:
+        signal.signal(step.signal, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # they get it too, and their ends are waited for
+    return next((code if code > 0 else 128 - code for process in found if (code := process.wait())), 0)
+
+
+def replace(step: SrunStep) -> None:
+    """Become the only process of this host, so that signals reach it."""
+    env = {**os.environ, **variables(step, 0)}
+    for target, file in enumerate(open_files(step, env), 1):
+        if file is not None:
+            os.dup2(file, target)
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    os.execvpe(step.command[0], step.command, env)
+
+
+def start(step: SrunStep, local: int) -> subprocess.Popen[bytes]:
+    env = {**os.environ, **variables(step, local)}
+    output, error = open_files(step, env)
+    stdin = None if step.first + local == 0 else subprocess.DEVNULL
+    return subprocess.Popen(step.command, env=env, stdin=stdin, stdout=output, stderr=error)
+
+
+def open_files(step: SrunStep, env: Mapping[str, str]) -> tuple[int | None, int | None]:
+    """Raises OSError."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | (0 if step.append else os.O_TRUNC)
+    output = os.open(expand(step.output, env), flags, 0o666) if step.output else None
+    error = os.open(expand(step.error, env), flags, 0o666) if step.error else output
+    return output, error
+
+
+def main() -> int:
+    """Run the step that is read from standard input, on a host that is not the script's."""
+    step = msgspec.json.decode(sys.stdin.buffer.read(), type=SrunStep)
+    os.environ.update(step.env)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    return run(step)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except OSError as problem:
+        sys.exit(f"srun: error: {problem}")

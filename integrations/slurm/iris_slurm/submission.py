@@ -1,0 +1,50 @@
+"""Submits what the options of `sbatch` describe: the script and its settings in a bundle, and the job that runs it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import sys
+import tempfile
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from iris import Client, Job
+from iris_core.spec.option_table import JobOptions
+from iris_slurm.commands.program import user
+from iris_slurm.translate import SCRIPT, SETTINGS, BatchSettings, Submitter, job_options, settings_of
+from iris_slurm.values import NotHonoured
+
+BATCH = (sys.executable, "-m", "iris_slurm.batch")
+
+
+def submitter() -> Submitter:
+    """This process."""
+    return Submitter(os.getcwd(), user(), socket.gethostname(), os.environ, datetime.now().astimezone())
+
+
+def described(given: argparse.Namespace, arguments: Sequence[str]) -> tuple[BatchSettings, JobOptions]:
+    """``arguments``: the script and those of it. Raises NotHonoured."""
+    by = submitter()
+    settings = settings_of(given, by, tuple(arguments))
+    return settings, job_options(given, settings, by)
+
+
+def submit(client: Client, script: str, settings: BatchSettings, options: JobOptions) -> Job:
+    """Raises NotHonoured, Problem, Unreachable, InvalidOption."""
+    if settings.nodes > 1:
+        raise NotHonoured(
+            f"--nodes={settings.nodes} is refused: srun in a script does not reach other hosts; use salloc --nodes, or "
+            "iris run --replicas and --group-by"
+        )
+    with tempfile.TemporaryDirectory(prefix="iris-slurm-") as directory:
+        (Path(directory) / SCRIPT).write_text(script)
+        (Path(directory) / SETTINGS).write_bytes(msgspec.json.encode(settings))
+        job = client.run(BATCH, workdir=directory, **options)
+    for warning in job.view.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    return job

@@ -1,0 +1,251 @@
+"""The commands of Slurm on a real cluster, and programs that use them, as they are published.
+
+docs/howto/slurm-commands.md.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.house.repository import ROOT
+from tests.support.cluster import Cluster, until
+from tests.support.frameworks import FRAMEWORKS
+from tests.support.turns import takes_turns
+
+pytestmark = pytest.mark.integration
+
+PACKAGE = ROOT / "integrations/slurm"
+WITHIN_S = 150
+LOOK_S = 0.3
+Commands = Callable[..., str]
+
+
+@pytest.fixture
+def environ(cluster: Cluster, tmp_path: Path) -> dict[str, str]:
+    """That of a shell with the commands of the package."""
+    project = tomllib.loads((PACKAGE / "pyproject.toml").read_text())["project"]
+    directory = tmp_path / "bin"
+    directory.mkdir()
+    for name, entry in project["scripts"].items():
+        module, _, function = entry.partition(":")
+        code = f"import sys; from {module} import {function}; sys.exit({function}())"
+        (directory / name).write_text(f'#!/bin/sh\nexec {sys.executable} -c "{code}" "$@"\n')
+        (directory / name).chmod(0o755)
+    path = f"{directory}:{os.environ['PATH']}:{FRAMEWORKS / 'bin'}"
+    return {**cluster.environ, "PATH": path, "PYTHONPATH": f"{PACKAGE}:{FRAMEWORKS}", "SHELL": "/bin/sh"}
+
+
+@pytest.fixture
+def slurm(environ: dict[str, str], tmp_path: Path) -> Commands:
+    """Runs a command in the directory of the test; what it prints."""
+
+    def run(*words: str, code: int = 0, errors: bool = False) -> str:
+        options = {"cwd": tmp_path, "env": environ, "text": True, "capture_output": True, "timeout": WITHIN_S}
+        done = subprocess.run(words, check=False, **options)
+        assert done.returncode == code, done.stderr
+        return (done.stderr if errors else done.stdout).strip()
+
+    return run
+
+
+def script(place: Path, *lines: str) -> str:
+    (place / "job.sh").write_text("\n".join(["#!/bin/bash", *lines, ""]))
+    return "job.sh"
+
+
+def state(slurm: Commands, number: str) -> str:
+    return slurm("sacct", "-n", "-P", "-o", "State", "-j", number)
+
+
+def test_a_script_writes_its_output_where_it_was_submitted(slurm: Commands, tmp_path: Path):
+    lines = (
+        "#SBATCH -J my-job -o %x-%j.out -e errors --cpus-per-task=2",
+        'echo "$SLURM_JOB_ID $1 in $PWD"',
+        "echo no >&2",
+    )
+    number = slurm("sbatch", "--parsable", "--wait", script(tmp_path, *lines), "word")
+    assert (tmp_path / f"my-job-{number}.out").read_text() == f"{number} word in {tmp_path}\n"
+    assert (tmp_path / "errors").read_text() == "no\n"
+    fields = "JobID,JobName,State,ExitCode,AllocCPUS"
+    assert slurm("sacct", "-n", "-P", "-o", fields, "-j", number) == f"{number}|my-job|COMPLETED|0:0|2"
+    assert slurm("squeue", "-h", "-j", number) == ""
+
+
+def test_a_failed_script_says_so(slurm: Commands, tmp_path: Path):
+    number = slurm("sbatch", "--parsable", "--wait", "--wrap", "exit 3", code=1)
+    assert slurm("sacct", "-n", "-P", "-o", "State,ExitCode", "-j", number) == "FAILED|3:0"
+    said = slurm("sbatch", "--exclusive", "--wrap", "true", code=1, errors=True)
+    assert said.startswith("sbatch: error: --exclusive is refused")
+    number = slurm("sbatch", "--parsable", "--wait", "-o", "/nowhere/x", "--wrap", "true", code=1)
+    assert state(slurm, number) == "FAILED"
+
+
+def test_jobs_are_held_and_wait_for_others(slurm: Commands):
+    first = slurm("sbatch", "--parsable", "--hold", "--wrap", "true")
+    then = slurm("sbatch", "--parsable", "-d", f"afterok:{first}", "-o", "then", "--wrap", "true")
+    assert slurm("squeue", "-h", "-o", "%i %t %r", "-j", f"{first},{then}").splitlines() == [
+        f"{first} PD JobHeldUser",
+        f"{then} PD Dependency",
+    ]
+    slurm("scontrol", "release", first)
+    until(lambda: state(slurm, then) == "COMPLETED", "the second has run", look_s=LOOK_S)
+
+
+def test_a_task_of_an_array_is_cancelled_alone(slurm: Commands, tmp_path: Path):
+    job = script(
+        tmp_path, "#SBATCH --array=2-6:2", 'touch "on-$SLURM_ARRAY_TASK_ID"', "until [ -e go ]; do sleep 0.02; done"
+    )
+    number = slurm("sbatch", "--parsable", job)
+    until(lambda: len(list(tmp_path.glob("on-*"))) == 3, "all run")
+    slurm("scancel", f"{number}_4")
+    (tmp_path / "go").touch()
+    ended = [f"{number}_2|COMPLETED", f"{number}_4|CANCELLED", f"{number}_6|COMPLETED"]
+    listing = ("sacct", "-n", "-P", "-o", "JobID,State", "-j", number)
+    until(lambda: slurm(*listing).splitlines() == ended, "two of three have succeeded", look_s=LOOK_S)
+
+
+def test_srun_starts_the_tasks_of_a_job(slurm: Commands, tmp_path: Path):
+    job = script(
+        tmp_path, "#SBATCH -n 2", "srun -o rank-%t sh -c 'echo $SLURM_PROCID of $SLURM_NTASKS'", "srun -n 1 false"
+    )
+    number = slurm("sbatch", "--parsable", "--wait", job, code=1)
+    assert state(slurm, number) == "FAILED"
+    assert [(tmp_path / f"rank-{rank}").read_text() for rank in (0, 1)] == ["0 of 2\n", "1 of 2\n"]
+    assert slurm("srun", "sh", "-c", "echo $SLURM_JOB_NAME; exit 4", code=4) == "sh"
+    ranks = slurm("salloc", "-N", "2", "srun", "sh", "-c", "echo $SLURM_PROCID on $SLURM_NODEID in $PWD")
+    assert sorted(ranks.splitlines()) == [f"{rank} on {rank} in {tmp_path}" for rank in (0, 1)]
+
+
+@takes_turns(2)
+def test_a_script_is_requeued_before_its_time_limit(slurm: Commands, tmp_path: Path):
+    """The time limit is a minute, and the signal comes after twenty seconds."""
+    lines = (
+        "#SBATCH --time=1 --signal=B:USR1@40 --open-mode=append -o log",
+        "trap 'echo noticed; scontrol requeue \"$SLURM_JOB_ID\"; exit 1' USR1",
+        'if [ -n "$SLURM_RESTART_COUNT" ]; then echo again "$SLURM_RESTART_COUNT"; exit; fi',
+        "while :; do sleep 0.1; done",
+    )
+    slurm("sbatch", "--wait", script(tmp_path, *lines))
+    assert (tmp_path / "log").read_text() == "noticed\nagain 1\n"
+
+
+SUBMITIT = """
+import subprocess, sys, time
+from pathlib import Path
+import submitit
+
+class Training:
+    steps = 0
+
+    def __call__(self):
+        if self.steps:
+            return f"went on from {self.steps}"
+        while True:
+            time.sleep(0.05)
+            self.steps += 1
+            Path("began").touch()
+
+    def checkpoint(self):
+        return submitit.helpers.DelayedSubmission(self)
+
+def add(a, b):
+    print("adding", a, b)
+    return a + b
+
+def until(condition):
+    while not condition():
+        time.sleep(0.5)
+
+def state(job):
+    return job.get_info(mode="force").get("State")
+
+executor = submitit.AutoExecutor(folder="logs", cluster="slurm")
+executor.update_parameters(timeout_min=30, slurm_array_parallelism=2, slurm_job_name="adds")
+jobs = executor.map_array(add, [1, 2, 3], [10, 20, 30])
+print([job.result() for job in jobs])
+until(lambda: state(jobs[2]) == "COMPLETED")
+print("adding 3 30" in jobs[2].stdout(), [job.job_id.partition("_")[2] for job in jobs])
+
+training = executor.submit(Training())
+until(Path("began").exists)
+training._interrupt(timeout=True)
+print(training.result().startswith("went on from "))
+
+failing = executor.submit(add, 1, "b")
+print("TypeError" in str(failing.exception()))
+
+Path("began").unlink()
+endless = executor.submit(Training())
+until(Path("began").exists)
+endless.cancel()
+until(lambda: state(endless) == "CANCELLED")
+"""
+
+
+@takes_turns(0)
+@pytest.mark.skipif(not (FRAMEWORKS / "submitit").is_dir(), reason="no submitit here; `.ci/run` installs it")
+def test_submitit_submits_maps_requeues_and_cancels(slurm: Commands):
+    assert slurm(sys.executable, "-c", SUBMITIT).splitlines() == [
+        "[11, 22, 33]",
+        "True ['0', '1', '2']",
+        "True",
+        "True",
+    ]
+
+
+DASK = """
+from dask.distributed import Client
+from dask_jobqueue import SLURMCluster
+
+options = {"cores": 1, "memory": "200MB", "processes": 1, "walltime": "00:30:00", "log_directory": "logs"}
+options |= {"interface": "lo", "scheduler_options": {"dashboard": False}}
+with SLURMCluster(**options) as cluster, Client(cluster) as client:
+    cluster.scale(2)
+    client.wait_for_workers(2, timeout=100)
+    print(client.gather(client.map(lambda x: x * x, range(5))))
+    cluster.scale(0)
+    cluster.adapt(minimum=0, maximum=1)
+    print(client.submit(lambda x: x + 1, 4, pure=False).result(timeout=100))
+"""
+
+
+@takes_turns(1)
+@pytest.mark.skipif(not (FRAMEWORKS / "dask_jobqueue").is_dir(), reason="no dask-jobqueue here; `.ci/run` installs it")
+def test_dask_jobqueue_has_a_static_and_an_adaptive_cluster(slurm: Commands):
+    assert slurm(sys.executable, "-W", "ignore", "-c", DASK).splitlines() == ["[0, 1, 4, 9, 16]", "5"]
+    until(lambda: slurm("squeue", "-h", "-n", "dask-worker") == "", "its workers have ended", look_s=LOOK_S)
+
+
+PARSL = """
+import parsl
+from parsl.config import Config
+from parsl.executors import HighThroughputExecutor
+from parsl.launchers import SrunLauncher
+from parsl.providers import SlurmProvider
+
+@parsl.python_app
+def square(x):
+    return x * x
+
+if __name__ == "__main__":
+    blocks = {"init_blocks": 1, "max_blocks": 1, "exclusive": False, "cores_per_node": 1, "launcher": SrunLauncher()}
+    options = {"address": "127.0.0.1", "max_workers_per_node": 1, "encrypted": False}
+    executor = HighThroughputExecutor(provider=SlurmProvider(**blocks), **options)
+    with parsl.load(Config(executors=[executor], usage_tracking=0)):
+        print([future.result(timeout=100) for future in [square(x) for x in range(4)]])
+"""
+
+
+@takes_turns(2)
+@pytest.mark.skipif(not (FRAMEWORKS / "parsl").is_dir(), reason="no Parsl here; `.ci/run` installs it")
+def test_parsl_runs_apps_on_a_block_of_slurm(slurm: Commands, tmp_path: Path):
+    (tmp_path / "apps.py").write_text(PARSL)
+    assert slurm(sys.executable, "apps.py") == "[0, 1, 4, 9]"
+    until(lambda: "parsl" not in slurm("squeue", "-h", "-o", "%j"), "its block has ended", look_s=LOOK_S)
