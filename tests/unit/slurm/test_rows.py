@@ -1,0 +1,61 @@
+"""What `squeue` and `sacct` print of a job. docs/howto/slurm-commands.md#numbers-and-names."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from iris_core.spec.jobs import JobSpec
+from iris_slurm.records import CODES, STATES, JobRow, read_states
+from iris_slurm.tables import columns_of, format_rows, parsable, table
+from iris_slurm.values import NotHonoured
+
+AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def row(state: str = "succeeded", index: int | None = None, **attempt: Any) -> JobRow:
+    array = "" if index is None else "3-5"
+    spec = JobSpec(name="/a-1", command=("true",), labels={"job-name": "train"}, array=array)
+    facts = {"id": "j12", "name": "/a-1", "state": state, "user": "ada", "band": "batch", "replicas": 3, "spec": spec}
+    job = SimpleNamespace(**facts, submitted_at=AT, finished_at=AT, coscheduled=False, pending_reason=None)
+    nothing = dict.fromkeys(("exit_code", "signal", "cause", "peak_rss_bytes", "memory_limit_reached_bytes"))
+    last = SimpleNamespace(**{**nothing, "worker": "n1", "started_at": AT, "finished_at": AT, **attempt})
+    reason = SimpleNamespace(code="array_limit") if state == "pending" else None
+    attempts = [] if state == "pending" else [last]
+    task = SimpleNamespace(index=index or 0, state=state, attempts=attempts, pending_reason=reason)
+    return JobRow(cast(Any, job), cast(Any, task), index)
+
+
+def test_squeue_prints_a_format_in_columns():
+    lines = format_rows("%.6i|%5t|%R", [row("running"), row("pending", 2)], header=True)
+    assert lines[1:] == ["    12|R    |n1", "  12_5|PD   |(JobArrayTaskLimit)"]
+    assert lines[0] == " JOBID|ST   |NODELIST(REASON)"
+    with pytest.raises(NotHonoured, match="%Z is not known"):
+        format_rows("%i %Z", [], header=True)
+
+
+def test_sacct_prints_columns_or_fields():
+    columns = columns_of("JobID,State%-10,ExitCode")
+    ended = [row(), row("failed", 0, exit_code=3)]
+    assert table(columns, ended, header=False) == [
+        "          12 COMPLETED           0:0",
+        "        12_3 FAILED              3:0",
+    ]
+    assert parsable(columns, ended, header=True, end="|") == [
+        "JobID|State|ExitCode|",
+        "12|COMPLETED|0:0|",
+        "12_3|FAILED|3:0|",
+    ]
+    with pytest.raises(NotHonoured, match="Priority is not known"):
+        columns_of("JobID,Priority")
+
+
+def test_a_state_says_why_a_task_has_ended():
+    assert row("killed", cause="cancelled").state == "CANCELLED"
+    assert row("killed", cause="timeout").state == "TIMEOUT"
+    assert row("failed", memory_limit_reached_bytes=1).state == "OUT_OF_MEMORY"
+    assert {*STATES.values(), "TIMEOUT", "OUT_OF_MEMORY"} == CODES.keys()
+    assert read_states("PD,running") == {"PENDING", "RUNNING"}
