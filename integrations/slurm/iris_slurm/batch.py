@@ -79,10 +79,10 @@ def run(work: Path, settings: BatchSettings, notice: int, output: int | None, er
     """Run the script in a process group of its own, and pass on signals to it."""
     script = work / SCRIPT
     script.chmod(0o700)
-    group, told = 0, list[int]()
+    group, received = 0, list[int]()
 
     def forward(number: int, frame: FrameType | None) -> None:
-        told.append(number)
+        received.append(number)
         if group:
             send(group, number, alone=settings.alone and number == notice)
 
@@ -99,10 +99,10 @@ def run(work: Path, settings: BatchSettings, notice: int, output: int | None, er
         preexec_fn=partial(signal.signal, ignored, signal.SIG_IGN) if ignored else None,  # noqa: PLW1509 - no threads
     ) as process:
         group = process.pid
-        for number in told:  # before there was a script
+        for number in received:  # before there was a script
             send(group, number, alone=settings.alone and number == notice)
         code = process.wait()
-        while signal.SIGTERM in told and has_members(group):  # what it has reached may write a checkpoint yet
+        while signal.SIGTERM in received and has_members(group):  # what it has reached may write a checkpoint yet
             time.sleep(_LOOK_S)
     return code if code >= 0 else 128 - code
 

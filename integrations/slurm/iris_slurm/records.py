@@ -41,7 +41,7 @@ _REASONS |= {"array_limit": "JobArrayTaskLimit"}
 
 
 @dataclass(frozen=True)
-class JobRow:
+class SlurmRow:
     """A job, or one of several tasks that are none of a gang. ``index``: None of a job that is one row."""
 
     job: JobView
@@ -104,25 +104,25 @@ def show_length(length: timedelta | None) -> str:
     return f"{f'{days}-' if days else ''}{hours:02}:{minutes % 60:02}:{seconds:02}"
 
 
-def _limit(row: JobRow) -> str:
+def _limit(row: SlurmRow) -> str:
     limit = row.job.spec.timeout_s
     return show_length(None if limit is None else timedelta(seconds=limit))
 
 
-def _label(name: str, otherwise: str) -> Callable[[JobRow], str]:
+def _label(name: str, otherwise: str) -> Callable[[SlurmRow], str]:
     return lambda row: row.job.spec.labels.get(name, otherwise)
 
 
-def _cpus(row: JobRow) -> str:
+def _cpus(row: SlurmRow) -> str:
     return str(max(1, -(-row.job.spec.resources.cpu_millis // 1000)) * row.nodes)
 
 
-def _number(row: JobRow) -> str:
+def _number(row: SlurmRow) -> str:
     number = number_of(row.job)
     return str(number if row.index is None else own_number(number, row.index))
 
 
-def _value(row: JobRow) -> str:
+def _value(row: SlurmRow) -> str:
     return "N/A" if row.index is None else shown_number(row.job, row.index).partition("_")[2]
 
 
@@ -131,7 +131,7 @@ def name_of(job: JobView) -> str:
     return job.spec.labels.get(NAME, job.name)
 
 
-FIELDS: dict[str, Callable[[JobRow], str]] = {
+FIELDS: dict[str, Callable[[SlurmRow], str]] = {
     "jobid": lambda row: shown_number(row.job, row.index),
     "jobidraw": _number,
     "arrayjobid": lambda row: str(number_of(row.job)),
@@ -162,7 +162,7 @@ FIELDS: dict[str, Callable[[JobRow], str]] = {
 }
 
 
-def rows_of(client: Client, job: JobView, wanted: Iterable[int] = ()) -> Iterator[JobRow]:
+def rows_of(client: Client, job: JobView, wanted: Iterable[int] = ()) -> Iterator[SlurmRow]:
     """The rows of a job, or those of its tasks that are wanted. Raises Problem, Unreachable."""
     several = bool(job.spec.array) or (job.replicas > 1 and not job.coscheduled)
     if wanted := tuple(wanted):
@@ -172,10 +172,10 @@ def rows_of(client: Client, job: JobView, wanted: Iterable[int] = ()) -> Iterato
     else:
         tasks = [client.task(f"{job.id}/0")]
     for task in tasks:
-        yield JobRow(job, task, task.index if several else None)
+        yield SlurmRow(job, task, task.index if several else None)
 
 
-def rows_of_number(client: Client, text: str) -> Iterator[JobRow]:
+def rows_of_number(client: Client, text: str) -> Iterator[SlurmRow]:
     """The rows of ``12``, or of ``12_3``. Raises NotHonoured, NotFound."""
     number, values, are_indexes = read_number(text)
     job = client.job(f"j{number}").view

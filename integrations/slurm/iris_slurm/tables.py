@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from iris_slurm.records import FIELDS, JobRow
+from iris_slurm.records import FIELDS, SlurmRow
 from iris_slurm.values import NotHonoured
 
 
@@ -55,13 +55,13 @@ LETTERS = {
 _LETTER = re.compile(r"%(?P<right>\.?)(?P<width>\d*)(?P<letter>\w)")
 
 
-def format_rows(format_: str, rows: Iterable[JobRow], *, header: bool) -> list[str]:
+def format_rows(format_: str, rows: Iterable[SlurmRow], *, header: bool) -> list[str]:
     """The lines of `squeue` with a format such as ``%.18i %t``. Raises NotHonoured."""
     for match in _LETTER.finditer(format_):
         if match["letter"] not in LETTERS:
             raise NotHonoured(f"--format={format_}: %{match['letter']} is not known; use %{' %'.join(LETTERS)}")
 
-    def line(row: JobRow | None) -> str:
+    def line(row: SlurmRow | None) -> str:
         def cell(match: re.Match[str]) -> str:
             field, title = LETTERS[match["letter"]]
             return FieldColumn(field, title, int(match["width"] or 0), not match["right"]).cell(
@@ -73,7 +73,7 @@ def format_rows(format_: str, rows: Iterable[JobRow], *, header: bool) -> list[s
     return [*([line(None)] if header else []), *map(line, rows)]
 
 
-def text_of(field: str, title: str, row: JobRow | None) -> str:
+def text_of(field: str, title: str, row: SlurmRow | None) -> str:
     """A cell; without a row the title."""
     if row is None:
         return title
@@ -100,7 +100,7 @@ def columns_of(format_: str) -> list[FieldColumn]:
     return found
 
 
-def table(columns: Sequence[FieldColumn], rows: Iterable[JobRow], *, header: bool) -> list[str]:
+def table(columns: Sequence[FieldColumn], rows: Iterable[SlurmRow], *, header: bool) -> list[str]:
     """The lines of `sacct`."""
     titles = [" ".join(column.cell(column.title) for column in columns)] if header else []
     lines = [" ".join("-" * column.width for column in columns)] if header else []
@@ -108,7 +108,7 @@ def table(columns: Sequence[FieldColumn], rows: Iterable[JobRow], *, header: boo
     return [*titles, *lines, *cells]
 
 
-def parsable(columns: Sequence[FieldColumn], rows: Iterable[JobRow], *, header: bool, end: str) -> list[str]:
+def parsable(columns: Sequence[FieldColumn], rows: Iterable[SlurmRow], *, header: bool, end: str) -> list[str]:
     """The lines of `sacct` with a | between fields; ``end``: behind the last one."""
     titles = ["|".join(column.title for column in columns) + end] if header else []
     return [*titles, *("|".join(FIELDS[column.field](row) for column in columns) + end for row in rows)]

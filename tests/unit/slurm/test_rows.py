@@ -9,14 +9,14 @@ from typing import Any, cast
 import pytest
 
 from iris_core.spec.jobs import JobSpec
-from iris_slurm.records import CODES, STATES, JobRow, read_states
+from iris_slurm.records import CODES, STATES, SlurmRow, read_states
 from iris_slurm.tables import columns_of, format_rows, parsable, table
 from iris_slurm.values import NotHonoured
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
-def row(state: str = "succeeded", index: int | None = None, **attempt: Any) -> JobRow:
+def row(state: str = "succeeded", index: int | None = None, **attempt: Any) -> SlurmRow:
     array = "" if index is None else "3-5"
     spec = JobSpec(name="/a-1", command=("true",), labels={"job-name": "train"}, array=array)
     facts = {"id": "j12", "name": "/a-1", "state": state, "user": "ada", "band": "batch", "replicas": 3, "spec": spec}
@@ -26,7 +26,7 @@ def row(state: str = "succeeded", index: int | None = None, **attempt: Any) -> J
     reason = SimpleNamespace(code="array_limit") if state == "pending" else None
     attempts = [] if state == "pending" else [last]
     task = SimpleNamespace(index=index or 0, state=state, attempts=attempts, pending_reason=reason)
-    return JobRow(cast(Any, job), cast(Any, task), index)
+    return SlurmRow(cast(Any, job), cast(Any, task), index)
 
 
 def test_squeue_prints_a_format_in_columns():

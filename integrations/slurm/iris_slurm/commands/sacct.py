@@ -9,7 +9,7 @@ from iris import Client
 from iris_slurm.commands.program import run, user
 from iris_slurm.commands.squeue import numbered
 from iris_slurm.directives import Parser
-from iris_slurm.records import JobRow, name_of, read_states, rows_of
+from iris_slurm.records import SlurmRow, name_of, read_states, rows_of
 from iris_slurm.tables import columns_of, parsable, table
 from iris_slurm.values import NotHonoured
 
@@ -66,7 +66,7 @@ def read_start(text: str) -> datetime:
     return found if found.tzinfo else found.replace(tzinfo=now.tzinfo)
 
 
-def since(client: Client, owners: list[str], start: datetime) -> Iterator[JobRow]:
+def since(client: Client, owners: list[str], start: datetime) -> Iterator[SlurmRow]:
     """The rows of jobs that were submitted since."""
     for owner in owners:
         for job in client.jobs(user=owner or None, without_routes=True):

@@ -14,7 +14,7 @@ from iris_slurm.commands.program import run, user
 from iris_slurm.commands.squeue import open_jobs
 from iris_slurm.directives import Parser
 from iris_slurm.numbers import indexes, read_number
-from iris_slurm.records import JobRow, name_of, read_states, rows_of, rows_of_number
+from iris_slurm.records import SlurmRow, name_of, read_states, rows_of, rows_of_number
 from iris_slurm.values import NotHonoured
 
 
@@ -75,7 +75,7 @@ def cancelled(client: Client, target: str, given: argparse.Namespace) -> int:
     return 0
 
 
-def signal_row(client: Client, row: JobRow, name: str, *, script: bool) -> None:
+def signal_row(client: Client, row: SlurmRow, name: str, *, script: bool) -> None:
     """Signal a task that runs: its script alone, or what that has started too."""
     if row.state != "RUNNING":
         raise NotHonoured(f"it is {row.state.lower()}: only what runs gets a signal")

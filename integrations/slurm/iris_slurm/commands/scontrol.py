@@ -13,7 +13,7 @@ from iris import Client
 from iris_slurm.commands.program import run
 from iris_slurm.commands.sinfo import state_of
 from iris_slurm.numbers import indexes, read_number
-from iris_slurm.records import FIELDS, JobRow, rows_of_number
+from iris_slurm.records import FIELDS, SlurmRow, rows_of_number
 from iris_slurm.values import NotHonoured, read_minutes
 
 USAGE = "hold, release, requeue, requeuehold, update, show job, show node, show hostnames"
@@ -111,7 +111,7 @@ _SHOWN = {
 }
 
 
-def facts_of(row: JobRow) -> list[str]:
+def facts_of(row: SlurmRow) -> list[str]:
     """``JobId=12`` and so on."""
     array = {"ArrayJobId": "arrayjobid", "ArrayTaskId": "arraytaskid"} if row.index is not None else {}
     return [f"{title}={FIELDS[field](row)}" for title, field in {**_SHOWN, **array}.items()]

@@ -8,7 +8,7 @@ from contextlib import suppress
 from iris import Client, JobView, NotFound
 from iris_slurm.commands.program import run, user
 from iris_slurm.directives import Parser
-from iris_slurm.records import UNFINISHED, JobRow, name_of, read_states, rows_of, rows_of_number
+from iris_slurm.records import UNFINISHED, SlurmRow, name_of, read_states, rows_of, rows_of_number
 from iris_slurm.tables import format_rows
 
 DEFAULT = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"
@@ -46,14 +46,14 @@ def squeue(client: Client, words: list[str]) -> int:
     return 0
 
 
-def numbered(client: Client, numbers: list[str]) -> Iterator[JobRow]:
+def numbered(client: Client, numbers: list[str]) -> Iterator[SlurmRow]:
     """The rows of these jobs; of one that is not known there is none."""
     for number in numbers:
         with suppress(NotFound):
             yield from rows_of_number(client, number)
 
 
-def unfinished(client: Client, users: set[str]) -> Iterator[JobRow]:
+def unfinished(client: Client, users: set[str]) -> Iterator[SlurmRow]:
     """The rows of all jobs that wait and run, of these users or of all."""
     for job in open_jobs(client, users):
         yield from rows_of(client, job)
