@@ -217,7 +217,8 @@ with SLURMCluster(**options) as cluster, Client(cluster) as client:
 
 
 @takes_turns(1)
-@pytest.mark.skipif(not (FRAMEWORKS / "dask_jobqueue").is_dir(), reason="no dask-jobqueue here; `.ci/run` installs it")
+@pytest.mark.soak
+@pytest.mark.skipif(not (FRAMEWORKS / "dask_jobqueue").is_dir(), reason="no dask-jobqueue in .frameworks")
 def test_dask_jobqueue_has_a_static_and_an_adaptive_cluster(slurm: Commands):
     assert slurm(sys.executable, "-W", "ignore", "-c", DASK).splitlines() == ["[0, 1, 4, 9, 16]", "5"]
     until(lambda: slurm("squeue", "-h", "-n", "dask-worker") == "", "its workers have ended", look_s=LOOK_S)
@@ -244,7 +245,8 @@ if __name__ == "__main__":
 
 
 @takes_turns(2)
-@pytest.mark.skipif(not (FRAMEWORKS / "parsl").is_dir(), reason="no Parsl here; `.ci/run` installs it")
+@pytest.mark.soak
+@pytest.mark.skipif(not (FRAMEWORKS / "parsl").is_dir(), reason="no Parsl in .frameworks")
 def test_parsl_runs_apps_on_a_block_of_slurm(slurm: Commands, tmp_path: Path):
     (tmp_path / "apps.py").write_text(PARSL)
     assert slurm(sys.executable, "apps.py") == "[0, 1, 4, 9]"

@@ -44,7 +44,7 @@ HONOURED: tuple[tuple[str, str, str], ...] = (
     ("-w --nodelist", "HOST", "`--constraint hostname=HOST`"),
     ("-x --exclude", "HOSTS", "`--constraint hostname!=HOST` for each"),
     ("-q --qos", "NAME", "`--band` of that name; `high`, `normal` and `low` are the three bands"),
-    ("-A --account", "NAME", "label `account`"),
+    ("-A --account", "NAME", "label `project`, by which `iris usage` sums"),
     ("--comment", "TEXT", "label `comment`"),
     ("--wrap", "COMMAND", "a script of one line"),
     ("--parsable", "", "print the number only"),

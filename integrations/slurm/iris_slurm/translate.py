@@ -33,7 +33,7 @@ KILL_WAIT_S = 30
 """Slurm's default for the time between TERM and KILL."""
 SCRIPT, SETTINGS = "slurm_script", "slurm_job.json"
 """The files of the bundle that a job's tasks get."""
-NAME, ACCOUNT, PARTITION, COMMENT = "job-name", "account", "partition", "comment"
+NAME, ACCOUNT, PARTITION, COMMENT = "job-name", "project", "partition", "comment"
 """Labels of a job."""
 _BANDS = {"high": "production", "normal": "interactive", "low": "batch"}
 _NO_NAME = re.compile(r"[^A-Za-z0-9._-]+")

@@ -56,7 +56,7 @@ def test_what_the_cluster_lost_costs_nothing():
 @pytest.mark.parametrize("price", ["cpu", "=3", "cpu=-1", "cpu=nan", "cpu=inf", "H100=much"])
 def test_what_is_no_price_is_refused(price):
     with pytest.raises(BadSetting, match=r"\[gateway\] prices: .*is not a price"):
-        GatewaySettings(prices=(price,)).check()
+        GatewaySettings(prices=(price,)).check_forms()
 
 
 def test_a_text_that_a_spreadsheet_would_execute_is_quoted():

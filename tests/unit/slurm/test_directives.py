@@ -69,7 +69,7 @@ def submitted(*words: str, script: str = "", environ: dict[str, str] | None = No
         ("-C zen4&nvme", {"constraints": [("zen4", ()), ("nvme", ())]}),
         ("-w n1 -x n2,n3", {"constraints": [("hostname", "n1"), ("hostname", "n2"), ("hostname", "n3")]}),
         ("-q high", {"band": "production"}),
-        ("-A lab --comment=first", {"labels": {"account": "lab", "comment": "first", "job-name": "job.sh"}}),
+        ("-A lab --comment=first", {"labels": {"project": "lab", "comment": "first", "job-name": "job.sh"}}),
     ],
 )
 def test_a_directive_becomes(words: str, expected: dict):
