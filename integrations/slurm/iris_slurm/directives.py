@@ -86,6 +86,10 @@ REFUSED: tuple[tuple[str, str], ...] = (
 """NotHonoured with a reason of their own."""
 
 
+SUBMIT = ("sbatch", "srun", "salloc")
+"""The commands that take directives."""
+
+
 class Parser(argparse.ArgumentParser):
     """Raises `NotHonoured` instead of ending the process."""
 
@@ -169,3 +173,12 @@ def table_row(flags: str, *rest: str) -> str:
     shown = ", ".join(f"`{flag}`" for flag in flags.split()[:-1]) + (", " if " " in flags else "")
     words = f"{shown}`{flags.split()[-1]}{f'={metavar}' if metavar else ''}`"
     return f"| {words.replace('|', chr(92) + '|')} | {note} |"
+
+
+def help_of(program: str) -> str:
+    """What a command takes; of those that submit, with what becomes of each option."""
+    lines = [f"{program} of iris-slurm takes a part of the options of Slurm's {program}, and refuses every other one."]
+    if program in SUBMIT:
+        width = max(len(flags) + len(metavar) for flags, metavar, _ in HONOURED) + 3
+        lines += [f"  {f'{flags} {metavar}':{width}}{note}" for flags, metavar, note in HONOURED]
+    return "\n".join([*lines, "All of it: docs/howto/slurm-commands.md of Iris."])

@@ -11,6 +11,7 @@ import pytest
 
 from iris.client.options.jobs import job_spec
 from iris_core.codec import to_builtins
+from iris_slurm.commands.program import run
 from iris_slurm.directives import HARMLESS, HONOURED, REFUSED, options_of, script_lines, table_row
 from iris_slurm.translate import Submitter, environment, job_options, settings_of
 from iris_slurm.values import NotHonoured
@@ -188,3 +189,11 @@ def test_each_command_of_the_package_is_there():
     for name, entry in project["scripts"].items():
         assert entry == f"iris_slurm.commands.{name}:main"
         assert "def main()" in (PACKAGE / f"iris_slurm/commands/{name}.py").read_text()
+
+
+@pytest.mark.parametrize(("program", "lists"), [("sbatch", True), ("squeue", False)])
+def test_the_help_needs_no_cluster_and_lists_what_is_honoured(program, lists, capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("IRIS_DATA", str(tmp_path))
+    assert run(program, lambda client, words: 1, ["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert all(row[0] in shown for row in HONOURED) is lists

@@ -9,14 +9,19 @@ from collections.abc import Callable, Sequence
 
 from iris import Client, ClientError
 from iris_core.errors import IrisError
+from iris_slurm.directives import help_of
 from iris_slurm.values import NotHonoured
 
 
 def run(program: str, command: Callable[[Client, list[str]], int], words: Sequence[str] | None = None) -> int:
     """The exit code of a command; its mistakes are lines on standard error."""
+    given = list(sys.argv[1:] if words is None else words)
+    if given == ["--help"]:
+        print(help_of(program))
+        return 0
     try:
         with Client() as client:
-            return command(client, list(sys.argv[1:] if words is None else words))
+            return command(client, given)
     except (NotHonoured, IrisError) as error:
         for line in str(error).splitlines():
             print(f"{program}: error: {line}", file=sys.stderr)
