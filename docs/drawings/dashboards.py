@@ -268,7 +268,7 @@ HOSTS_AND_SERVING: Mapping[str, Sequence[Panel]] = {
             "Time of a check of a host",
             quantiles("iris_worker_check_seconds_bucket", "result"),
             "s",
-            idle="no worker has a check",
+            empty="no worker has a check",
         ),
         Panel("Output dropped", total(rate("iris_worker_log_dropped_bytes_total"), "output"), "Bps"),
     ),

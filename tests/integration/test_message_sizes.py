@@ -14,6 +14,7 @@ from iris_bus.contract import Unavailable
 from iris_bus.jetstream import connect
 from iris_core.codec import to_json
 from iris_core.limits import SPEC_BYTES
+from iris_core.units import show_bytes
 from tests.support.cluster import Cluster, cluster_on, start, stop, until
 from tests.support.nats_config import configured_nats
 
@@ -102,7 +103,7 @@ def test_a_deployment_refuses_patches_over_the_limit_with_their_sizes(cluster: C
     [first] = patched(cluster, large(room - 10, "more-")).json()["errors"]
     assert (first["code"], f"the limit is {SPEC_BYTES}" in first["message"]) == ("too_large", True)
     refused = patched(cluster, large(SPEC_BYTES + 1, "beyond-"))
-    assert (refused.status_code, str(SPEC_BYTES) in refused.json()["detail"]) == (413, True)
+    assert (refused.status_code, show_bytes(SPEC_BYTES) in refused.json()["detail"]) == (413, True)
     earlier = chat.view.revisions[0]
     assert chat.rollback(earlier).revision == earlier
     assert chat.scale(1).replicas == 1

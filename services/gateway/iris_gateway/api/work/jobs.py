@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from iris_core.admission.actions import ReasonText
 from iris_core.messages.gateway_state import Answer, CancelJob, RequeueTasks, RerunJob, SubmitJob
-from iris_core.spec.jobs import MAX_REPLICAS, Dependency, JobSpec
+from iris_core.spec.jobs import MAX_REPLICAS, Dependency, EnvVariables, IndexText, JobSpec
 from iris_core.spec.resources import REQUESTED, up_to_largest
 from iris_core.views.jobs import HistoryRow, JobView, SessionView, TreeView
 from iris_core.views.queries import HistoryQuery, JobQuery, JobsQuery, PageQuery, SessionsQuery, TreeQuery, about
@@ -93,9 +93,9 @@ class RerunBody(msgspec.Struct, forbid_unknown_fields=True):
     """
 
     failed_only: bool = False
-    env: dict[str, str] = {}
+    env: EnvVariables = {}
     after: tuple[Dependency, ...] = ()
-    tasks: str = ""
+    tasks: IndexText = ""
     resources: OtherAmounts = OtherAmounts()  # type: ignore[valid-type]
 
 
